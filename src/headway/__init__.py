@@ -1,0 +1,35 @@
+"""Headway: which attention heads does a transformer need, and how far past its training length does it work?
+
+    import headway
+
+    run = headway.train("addition", seed=0)
+    headway.evaluate(run, all=True).errors
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headway.api import evaluate, open, pretrained, train
+    from headway.errors import HeadwayError
+    from headway.positions import Positions
+    from headway.tasks import Problems, Task
+
+__all__ = ["HeadwayError", "Positions", "Problems", "Task", "evaluate", "open", "pretrained", "train"]
+
+_HOMES = {
+    "HeadwayError": "headway.errors",
+    "Positions": "headway.positions",
+    "Problems": "headway.tasks",
+    "Task": "headway.tasks",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Names are fetched when first used, so that `headway --help` need not wait for torch."""
+    if name not in __all__:
+        raise AttributeError(f"module 'headway' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_HOMES.get(name, "headway.api")), name)

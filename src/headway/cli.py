@@ -1,0 +1,293 @@
+"""The commands, thin: each one is a dataclass of its flags, parsed by tyro, that calls the API and prints.
+
+Torch is imported inside the commands, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from headway.errors import HeadwayError
+from headway.output import Output
+
+Subject = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SUBJECT")]
+
+
+@dataclass(frozen=True)
+class Common:
+    json: bool = False
+    """print exactly one JSON object on standard output"""
+    quiet: bool = False
+    """no progress on standard error"""
+    device: str = "auto"
+    """auto, cpu or cuda"""
+
+
+@dataclass(frozen=True)
+class TaskOptions:
+    digits: int | None = None
+    """addition: digits of each operand"""
+    base: int | None = None
+    """addition: the number base"""
+    operators: str | None = None
+    """addition: which operators occur: +, - or +-"""
+    first: str | None = None
+    """addition: which answer digit comes first: most or least (significant)"""
+    natural: bool = False
+    """addition: answers of natural length with an end token"""
+    values: int | None = None
+    """sortedness: integers run from 0 to this, exclusive"""
+    shortest: int | None = None
+    """sortedness: shortest training sequence"""
+    longest: int | None = None
+    """sortedness: longest training sequence"""
+    option: tuple[str, ...] = ()
+    """options of a task of your own, as NAME=VALUE"""
+
+    def chosen(self) -> dict[str, Any]:
+        names = [entry.name for entry in fields(TaskOptions) if entry.name != "option"]
+        chosen = {name: getattr(self, name) for name in names}
+        chosen = {name: value for name, value in chosen.items() if value not in (None, False)}
+        for pair in self.option:
+            name, equals, value = pair.partition("=")
+            if not equals:
+                raise HeadwayError(f"--option {pair!r} is no NAME=VALUE")
+            chosen[name] = int(value) if value.lstrip("-").isdecimal() else value
+        return chosen
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    model: str | None = None
+    """encoder-decoder, decoder or classifier"""
+    positions: str | None = None
+    """position encoding; 'headway list positions' names them, module:Class is one of your own"""
+    index: str | None = None
+    """position index"""
+    pooling: Literal["mean", "max", "violation"] | None = None
+    """how a classifier pools its positions"""
+    d_model: int | None = None
+    """width of the model"""
+    heads: int | None = None
+    """heads at each site"""
+    d_ff: int | None = None
+    """width of the feed-forward blocks"""
+    layers: int | None = None
+    """layers of the encoder (or of the decoder-only model)"""
+    decoder_layers: int | None = None
+    """layers of the decoder"""
+    steps: int | None = None
+    """training steps"""
+    batch: int | None = None
+    """problems a step"""
+    optimizer: Literal["muon", "adamw"] | None = None
+    """muon for the hidden matrices, or adamw for everything"""
+    learning_rate: float | None = None
+    """peak rate of AdamW"""
+    muon_rate: float | None = None
+    """peak rate of Muon"""
+    weight_decay: float | None = None
+    """weight decay"""
+    warmup: int | None = None
+    """steps over which the rate rises"""
+    hard: float | None = None
+    """share of each batch from the task's hard problems (addition: carry-heavy)"""
+    until: Literal["perfect"] | None = None
+    """stop once every problem that may be trained on is right"""
+
+
+@dataclass(frozen=True)
+class Train(ModelOptions, TaskOptions, Common):
+    """Train one run, or one per seed."""
+
+    task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = tyro.MISSING
+    """addition, sortedness, or your own as module:Class"""
+    seed: int = 0
+    """seed of the run"""
+    seeds: str | None = None
+    """several runs: 5 means seeds 0 to 4, 0,3,7 a list; they go to OUT/seed-N"""
+    resume: bool = False
+    """go on with an unfinished run"""
+    out: str | None = None
+    """run folder (default: runs/NAME)"""
+    data: str | None = None
+    """train on the problems of a data folder instead of fresh ones"""
+    tracker: str | None = None
+    """also log to tensorboard or trackio"""
+
+    def run(self) -> Output:
+        from headway.api import train_seeds
+        from headway.training.defaults import Wishes
+
+        wishes = Wishes(**{entry.name: getattr(self, entry.name) for entry in fields(ModelOptions)})  # pyright: ignore[reportArgumentType]
+        seeds = [self.seed] if self.seeds is None else parse_seeds(self.seeds)
+        reports = train_seeds(
+            self.task, seeds, wishes, out=self.out, device=self.device, resume=self.resume, quiet=self.quiet,
+            options=self.chosen(), data=self.data, track=self.tracker,
+        )  # fmt: skip
+        rows = [asdict(report) for report in reports]
+        return Output({"runs": rows}, "Trained", rows)
+
+
+@dataclass(frozen=True)
+class Evaluate(Common):
+    """Exact match, by strata, of a run or a folder of runs."""
+
+    subject: Subject = tyro.MISSING
+    """a run folder, a folder of runs, or pretrained:adder"""
+    all: bool = False
+    """every problem there is"""
+    examples: int | None = None
+    """that many fresh problems (default 10,000)"""
+    length: int | None = None
+    """problems of this length instead of the training lengths"""
+    probe: str = "default"
+    """family of test problems"""
+    check_greedy: int = 0
+    """decode that many problems token by token and compare the verdicts"""
+    data: str | None = None
+    """the test file of a data folder"""
+    seed: int = 0
+    """seed of the fresh problems"""
+
+    def run(self) -> Output:
+        from headway.api import evaluate
+        from headway.subjects.own import find_runs
+
+        results = [
+            evaluate(
+                folder.path, all=self.all, examples=self.examples, length=self.length, probe=self.probe,
+                greedy=self.check_greedy, data=self.data, seed=self.seed, device=self.device, quiet=self.quiet,
+            ).to_json()
+            for folder in find_runs(self.subject)
+        ]  # fmt: skip
+        shown = ("run", "examples", "errors", "exact_match", "interval", "held_out", "greedy")
+        rows = [{key: result[key] for key in shown} for result in results]
+        if len(results) > 1:
+            return Output({"members": results}, "Exact match", rows)
+        return Output(results[0], "Exact match", rows, [("By stratum", results[0]["strata"])])
+
+
+@dataclass(frozen=True)
+class Data(TaskOptions, Common):
+    """Write a data set as train.json, val.json and test.json."""
+
+    task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = tyro.MISSING
+    """addition or sortedness"""
+    out: str = tyro.MISSING
+    """folder of the files"""
+    train: int = 10_000
+    """problems in train.json"""
+    val: int = 1_000
+    """problems in val.json"""
+    test: int = 2_000
+    """problems in test.json, all of them held out"""
+    seed: int = 0
+    """seed of the problems"""
+
+    def run(self) -> Output:
+        from headway.tasks import create_task
+        from headway.tasks.data import write_data
+
+        counts = {"train": self.train, "val": self.val, "test": self.test}
+        files = write_data(create_task(self.task, self.chosen()), Path(self.out), counts, self.seed)
+        rows = [{"file": str(file), "problems": counts[file.stem]} for file in files]
+        return Output({"files": [str(file) for file in files]}, "Written", rows)
+
+
+@dataclass(frozen=True)
+class List(Common):
+    """What there is: tasks, positions, runs or checks."""
+
+    what: Annotated[tyro.conf.Positional[Literal["tasks", "positions", "runs", "checks"]], tyro.conf.arg(metavar="WHAT")] = "tasks"
+    """tasks, positions, runs or checks"""
+    root: str = "runs"
+    """folder whose runs are listed"""
+
+    def run(self) -> Output:
+        from headway.listing import listing
+
+        items = listing(self.what, Path(self.root))
+        return Output({"items": items}, self.what.capitalize(), items)
+
+
+@dataclass(frozen=True)
+class Lab(Common):
+    """The main job: train, evaluate and compare, from nothing to one table."""
+
+    preset: Literal["quick", "full"] = "quick"
+    """quick: one adder and three classifiers; full: five seeds of each"""
+    out: str = "lab"
+    """folder of everything it makes"""
+    seed: int = 0
+    """first seed"""
+
+    def run(self) -> Output:
+        from headway.lab import run_lab
+
+        return run_lab(self.preset, Path(self.out), self.seed, self.device, self.quiet)
+
+
+@dataclass(frozen=True)
+class Bench(Common):
+    """Ours beside a plain reference, in one process."""
+
+    names: tyro.conf.Positional[tuple[str, ...]] = ()
+    """rows or groups of rows: train, time-to-perfect, sums-per-second"""
+    out: str | None = None
+    """also write the rows to this file"""
+    seed: int = 0
+    """seed of both sides"""
+
+    def run(self) -> Output:
+        from headway.bench import run_bench
+
+        return run_bench(self.names, self.out, self.seed, self.device, self.quiet)
+
+
+COMMANDS = {"train": Train, "evaluate": Evaluate, "data": Data, "list": List, "lab": Lab, "bench": Bench}
+
+
+def parse_seeds(text: str) -> list[int]:
+    """5 is seeds 0 to 4; 0,3,7 is a list."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in parts):
+        raise HeadwayError(f"--seeds {text!r}; write a number of seeds such as 5, or a list such as 0,3,7")
+    numbers = [int(part) for part in parts]
+    if len(numbers) > 1 or "," in text:
+        if len(set(numbers)) < len(numbers):
+            raise HeadwayError(f"--seeds {text!r} names a seed twice")
+        return numbers
+    if numbers[0] < 1:
+        raise HeadwayError("--seeds 0 trains nothing; ask for at least 1")
+    return list(range(numbers[0]))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    from headway.output import parse, print_error
+
+    words = sys.argv[1:] if arguments is None else arguments
+    try:
+        command = parse(COMMANDS, words)
+        output = command.run()
+        output.print(as_json=command.json)
+        return output.status
+    except HeadwayError as error:
+        print_error(str(error))
+        return 2
+    except BrokenPipeError:  # the reader of a pipe has left
+        sys.stderr.close()
+        return 0
+    except KeyboardInterrupt:
+        how = f"; go on with: headway {' '.join(w for w in words if w != '--resume')} --resume" if words[:1] == ["train"] else ""
+        print_error(f"stopped; the last checkpoint is kept{how}")
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,182 @@
+"""Is it right? Exact match of whole answers, in one forward pass.
+
+Greedy decoding gives the right answer exactly when every next-token argmax is right given the right tokens
+before it. So one teacher-forced pass decides every problem; greedy.py holds the two verdicts against each
+other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from headway.evaluation.intervals import Interval, wilson
+from headway.models import Gates, Model
+from headway.tasks import Problems, Task
+
+CPU_ROWS = 512  # what stays in the caches of a core
+GPU_ROWS = 16384
+
+Watch = Callable[[int, int], None]
+"""Told the number of problems done and their number in all."""
+
+
+@dataclass(frozen=True)
+class Stratum:
+    stratum: str
+    examples: int
+    errors: int
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How many answers were wrong, in all and by kind of problem."""
+
+    examples: int
+    errors: int
+    interval: Interval | None
+    """None where every problem was looked at"""
+    held_out: Stratum
+    """problems no run is ever trained on"""
+    strata: tuple[Stratum, ...]
+    positive_rate: float | None = None
+    """for classifiers: the share answered with class 1; a constant answer shows as 0 or 1"""
+
+    @property
+    def exact_match(self) -> float:
+        return 1 - self.errors / self.examples
+
+
+def right(logits: Float[Tensor, "row answer token"], problems: Problems) -> Bool[Tensor, " row"]:
+    """Which problems have every scored answer token right."""
+    same = logits.argmax(-1) == problems.answer
+    if problems.scored is not None:
+        same = same | ~problems.scored
+    return same.all(-1)
+
+
+def loss(logits: Float[Tensor, "row answer token"], problems: Problems) -> Float[Tensor, ""]:
+    """Cross-entropy, the mean over the scored answer tokens."""
+    if problems.scored is None:
+        return F.cross_entropy(logits.flatten(0, 1), problems.answer.flatten())
+    return F.cross_entropy(logits[problems.scored], problems.answer[problems.scored])
+
+
+def listed(task: Task, rows: int, device: torch.device) -> Iterator[Problems]:
+    """Every problem there is, in batches."""
+    count = task.count or 0
+    task.listing(0, 1)  # refuses where they cannot be listed
+    for start in range(0, count, rows):
+        yield task.listing(start, min(start + rows, count), device)
+
+
+def batches(problems: Problems, rows: int) -> Iterator[Problems]:
+    for start in range(0, len(problems), rows):
+        yield problems[start : start + rows]
+
+
+def batch_rows(device: torch.device) -> int:
+    return CPU_ROWS if device.type == "cpu" else GPU_ROWS
+
+
+@torch.inference_mode()
+def evaluate_batches(
+    model: Model,
+    task: Task,
+    problems: Iterator[Problems],
+    total: int,
+    *,
+    sampled: bool,
+    gates: Gates | None = None,
+    watch: Watch | None = None,
+) -> Evaluation:
+    """Exact match over batches of problems; `sampled` says that they stand for more than themselves."""
+    was_training = model.training
+    model.eval()
+    tally, wrong = Counter[str](), Counter[str]()
+    examples = errors = positives = 0
+    for batch in problems:
+        logits = model(batch.source, batch.answer, gates)
+        missed = ~right(logits, batch)
+        if task.classes is not None:
+            positives += int((logits.argmax(-1) == 1).sum())
+        marks = {"held out": task.held_out(batch).long(), **task.strata(batch)}
+        for name, values in marks.items():
+            kinds, counts = torch.stack((values, missed.long())).unique(dim=1, return_counts=True)
+            for value, was_wrong, count in torch.cat((kinds, counts[None])).T.tolist():
+                tally[f"{name}={value}"] += count
+                wrong[f"{name}={value}"] += count * was_wrong
+        examples, errors = examples + len(batch), errors + int(missed.sum())
+        if watch is not None:
+            watch(examples, total)
+    model.train(was_training)
+    strata = [Stratum(name, tally[name], wrong[name]) for name in sorted(tally)]
+    held_out = next((s for s in strata if s.stratum == "held out=1"), Stratum("held out=1", 0, 0))
+    return Evaluation(
+        examples,
+        errors,
+        wilson(examples - errors, examples) if sampled else None,
+        held_out,
+        tuple(s for s in strata if not s.stratum.startswith("held out")),
+        positives / examples if task.classes is not None else None,
+    )
+
+
+def evaluate_all(model: Model, task: Task, watch: Watch | None = None) -> Evaluation:
+    """Every problem there is."""
+    device = next(model.parameters()).device
+    problems = listed(task, batch_rows(device), device)
+    return evaluate_batches(model, task, problems, task.count or 0, sampled=False, watch=watch)
+
+
+def evaluate_sample(
+    model: Model,
+    task: Task,
+    examples: int,
+    *,
+    seed: int = 0,
+    length: int | None = None,
+    probe: str = "default",
+    gates: Gates | None = None,
+    watch: Watch | None = None,
+) -> Evaluation:
+    """Fresh problems of a probe: of one length, or evenly over the lengths that training shows."""
+    device = next(model.parameters()).device
+    shortest, longest = (length, length) if length is not None else task.lengths
+    lengths = range(shortest, longest + 1)
+    share = -(-examples // len(lengths))
+
+    def drawn() -> Iterator[Problems]:
+        left = examples
+        for each in lengths:
+            problems = task.testing(seed, min(share, left), probe=probe, length=each, device=device)
+            yield from batches(problems, batch_rows(device))
+            left -= len(problems)
+            if not left:
+                return
+
+    return evaluate_batches(model, task, drawn(), examples, sampled=True, gates=gates, watch=watch)
+
+
+@torch.inference_mode()
+def all_trainable_right(model: Model, task: Task) -> bool:
+    """Whether no problem outside the held-out tenth is wrong; looks at the hard ones first.
+
+    The held-out tenth is not looked at: it never steers training, not even when to stop.
+    """
+    device = next(model.parameters()).device
+    rows = batch_rows(device)
+    screen = task.testing(seed=0, rows=4096, probe=task.hard_probe, device=device)
+    problems = [batches(screen, rows), *([listed(task, rows, device)] if task.count else [])]
+    for source in problems:
+        for batch in source:
+            wrong = ~right(model(batch.source, batch.answer), batch)
+            if (wrong & ~task.held_out(batch)).any():
+                return False
+    return True

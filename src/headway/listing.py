@@ -1,0 +1,38 @@
+"""What there is, for `headway list`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+
+def listing(what: str, root: Path) -> list[dict[str, Any]]:
+    if what == "runs":
+        from headway.runs.index import list_runs
+
+        return list_runs(root)
+    if what == "tasks":
+        from dataclasses import fields
+
+        from headway.tasks import TASKS
+
+        return [
+            {
+                "name": name,
+                "about": (task.__doc__ or "").splitlines()[0],
+                "options": [f"{entry.name}={entry.default}" for entry in fields(task)],  # pyright: ignore[reportArgumentType]
+                "probes": list(task.probes),
+            }
+            for name, task in TASKS.items()
+        ]
+    if what == "positions":
+        import sys
+
+        from headway.positions import POSITIONS
+
+        def about(kind: type) -> str:
+            text = kind.__doc__ if "__doc__" in vars(kind) and kind.__doc__ else sys.modules[kind.__module__].__doc__
+            return (text or "").split(". ")[0].split("\n\n")[0].replace("\n", " ")
+
+        return [{"name": name, "about": about(kind)} for name, kind in POSITIONS.items()]
+    return []

@@ -1,0 +1,123 @@
+"""Attention, computed in this one place for every model.
+
+A head's output z leaves through its gate, g·z + (1 − g)·r, before the output projection mixes the heads.
+Nothing is patched or hooked: gates and traces are arguments. Where the map is not asked for, PyTorch's
+fused attention is used; for a few keys the plain product is faster on every machine we measured, and it is
+the form that `torch.func.vmap` can differentiate.
+
+Axes: batch, head, query, key, token (either), dim (of a head), d_model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import Parameter
+from torch.nn import functional as F
+
+from headway.models.sites import Gate, Site, Trace
+from headway.positions import Positions
+
+FEW_KEYS = 64
+
+
+@dataclass
+class Cache:
+    """The keys and values of the tokens already read, by site, for decoding token by token."""
+
+    entries: dict[Site, tuple[Tensor, Tensor]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a site is told about order: the encoding, the indices of queries and keys, and whether a query
+    sees only keys up to itself."""
+
+    positions: Positions | None
+    query_index: Int[Tensor, "#batch query"]
+    key_index: Int[Tensor, "#batch key"]
+    causal: bool
+
+    def bias(self) -> Float[Tensor, "#batch #head query key"] | None:
+        """Everything that is added to the scores: the encoding's bias, and −∞ where a key may not be seen."""
+        bias = None if self.positions is None else self.positions.bias(self.query_index, self.key_index)
+        if not self.causal:
+            return bias
+        queries, keys = self.query_index.shape[1], self.key_index.shape[1]
+        hidden = torch.full((queries, keys), float("-inf"), device=self.query_index.device)
+        hidden = hidden.triu(1 + keys - queries)[None, None]  # 1 1 query key
+        return hidden if bias is None else bias + hidden.to(bias.dtype)
+
+
+class Attention(nn.Module):
+    """Multi-head attention. Queries, keys and values have no bias terms: a key's cancels in the softmax, a
+    value's is the output's bias again."""
+
+    def __init__(self, site: Site, d_model: int, heads: int, dim: int) -> None:
+        super().__init__()
+        self.site, self.heads, self.dim = site, heads, dim
+        scale = d_model**-0.5
+        self.query = Parameter(torch.randn(heads * dim, d_model) * scale)
+        self.key_value = Parameter(torch.randn(2, heads * dim, d_model) * scale)
+        self.out = nn.Linear(heads * dim, d_model)
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch query d_model"],
+        context: Float[Tensor, "batch key d_model"],
+        order: Order,
+        gate: Gate | None = None,
+        trace: Trace | None = None,
+        cache: Cache | None = None,
+    ) -> Float[Tensor, "batch query d_model"]:
+        query = F.linear(x, self.query).unflatten(-1, (self.heads, self.dim)).transpose(1, 2)  # batch head query dim
+        key, value = self._keys_values(context, cache)
+        if order.positions is not None:
+            query = order.positions.rotate(query, order.query_index)
+            key = order.positions.rotate(key, order.key_index)
+        z, attention = attend(query, key, value, order, wants_map=trace is not None)
+        z = z.transpose(1, 2)  # batch query head dim
+        if gate is not None:
+            passed = gate.passed[:, None, :, None].to(z.dtype)
+            z = passed * z if gate.replacement is None else passed * z + (1 - passed) * gate.replacement
+        if trace is not None and attention is not None:
+            trace.maps[self.site], trace.outputs[self.site] = attention, z
+        return self.out(z.flatten(2))
+
+    def _keys_values(self, context: Tensor, cache: Cache | None) -> tuple[Tensor, Tensor]:
+        if cache is not None and self.site.kind == "cross" and self.site in cache.entries:
+            return cache.entries[self.site]
+        both = F.linear(context, self.key_value.flatten(0, 1)).unflatten(-1, (2, self.heads, self.dim))
+        key, value = both.permute(2, 0, 3, 1, 4).unbind(0)  # batch head key dim
+        if cache is not None:
+            if self.site in cache.entries:
+                past_key, past_value = cache.entries[self.site]
+                key, value = torch.cat((past_key, key), dim=2), torch.cat((past_value, value), dim=2)
+            cache.entries[self.site] = (key, value)
+        return key, value
+
+
+def attend(
+    query: Float[Tensor, "batch head query dim"],
+    key: Float[Tensor, "batch head key dim"],
+    value: Float[Tensor, "batch head key dim"],
+    order: Order,
+    wants_map: bool,
+) -> tuple[Float[Tensor, "batch head query dim"], Float[Tensor, "batch head query key"] | None]:
+    """The heads' outputs, and their maps where asked."""
+    keys, bias = key.shape[2], order.bias()
+    temper = 1.0 if order.positions is None else order.positions.temper(keys)
+    scale = temper * query.shape[-1] ** -0.5
+    if keys > FEW_KEYS and not wants_map:
+        mask = None if bias is None else bias.to(query.dtype)
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale), None
+    scores = (query * scale) @ key.transpose(-1, -2)
+    if bias is not None:
+        scores = scores + bias
+    attention = scores.softmax(-1)
+    return attention @ value, attention if wants_map else None
+
+

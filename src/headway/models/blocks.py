@@ -1,0 +1,54 @@
+"""The blocks every model is made of, pre-norm: each part reads a normalised copy and adds to the stream."""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from headway.models.attention import Attention, Cache, Order
+from headway.models.sites import Gates, Site, Trace
+from headway.runs.config import ModelConfig
+
+Stream = Float[Tensor, "batch token d_model"]
+
+
+class FeedForward(nn.Module):
+    def __init__(self, d_model: int, d_ff: int) -> None:
+        super().__init__()
+        self.into = nn.Linear(d_model, d_ff)
+        self.out = nn.Linear(d_ff, d_model)
+
+    def forward(self, x: Stream) -> Stream:
+        return self.out(F.relu(self.into(x)))
+
+
+class Block(nn.Module):
+    """Self-attention, then cross-attention where there is something to look at, then feed-forward."""
+
+    def __init__(self, config: ModelConfig, stack: str, layer: int, cross: bool) -> None:
+        super().__init__()
+        d_model, heads = config.d_model, config.heads
+        kinds = ("self", "cross") if cross else ("self",)
+        self.attentions = nn.ModuleDict(
+            {kind: Attention(Site(stack, layer, kind), d_model, heads, config.dim) for kind in kinds}  # pyright: ignore[reportArgumentType]
+        )
+        self.norms = nn.ModuleDict({kind: nn.LayerNorm(d_model) for kind in (*kinds, "feed")})
+        self.feed = FeedForward(d_model, config.d_ff)
+
+    def forward(
+        self,
+        x: Stream,
+        order: Order,
+        memory: Stream | None = None,
+        across: Order | None = None,
+        gates: Gates | None = None,
+        trace: Trace | None = None,
+        cache: Cache | None = None,
+    ) -> Stream:
+        for kind, attention in self.attentions.items():
+            read = self.norms[kind](x)
+            context, told = (read, order) if kind == "self" else (memory, across)
+            gate = None if gates is None else gates.get(attention.site)  # pyright: ignore[reportArgumentType]
+            x = x + attention(read, context, told, gate, trace, cache)
+        return x + self.feed(self.norms["feed"](x))

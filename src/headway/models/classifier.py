@@ -1,0 +1,50 @@
+"""The encoder classifier: reads a sequence, pools its positions, answers with a class."""
+
+from __future__ import annotations
+
+import torch
+from huggingface_hub import PyTorchModelHubMixin
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from headway.models.attention import Order
+from headway.models.blocks import Block
+from headway.models.sites import Gates, Trace
+from headway.positions import Shape, find_index, find_positions
+from headway.runs.config import ModelConfig
+
+
+class Classifier(nn.Module, PyTorchModelHubMixin, library_name="headway"):
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        assert config.classes is not None
+        self.config = config
+        self.index = find_index(config.index)
+        self.tokens = nn.Embedding(config.vocabulary, config.d_model)
+        self.positions = find_positions(config.positions)(Shape(config.d_model, config.heads, config.trained))
+        self.blocks = nn.ModuleList(Block(config, "encoder", n, cross=False) for n in range(config.layers))
+        self.norm = nn.LayerNorm(config.d_model)
+        self.head = nn.Linear(config.d_model, 1 if config.pooling == "violation" else config.classes)
+
+    def forward(
+        self,
+        source: Int[Tensor, "batch source"],
+        answer: Int[Tensor, "batch 1"] | None = None,
+        gates: Gates | None = None,
+        trace: Trace | None = None,
+    ) -> Float[Tensor, "batch 1 classes"]:
+        """The logits of the one answer token; the right answer is not looked at."""
+        index = self.index(*source.shape, source.device)
+        x = self.positions.embed(self.tokens(source), index)
+        order = Order(self.positions, index, index, self.positions.causal)
+        for block in self.blocks:
+            x = block(x, order, gates=gates, trace=trace)
+        return self._pooled(self.norm(x))[:, None]
+
+    def _pooled(self, x: Float[Tensor, "batch token d_model"]) -> Float[Tensor, "batch classes"]:
+        if self.config.pooling == "mean":
+            return self.head(x.mean(1))
+        if self.config.pooling == "max":
+            return self.head(x.amax(1))
+        violation = self.head(x).amax(1)  # batch 1: the strongest violation anywhere
+        return torch.cat((violation, torch.zeros_like(violation)), dim=1)

@@ -1,0 +1,85 @@
+"""The encoder-decoder: reads the problem in one stack, writes the answer in another that looks across."""
+
+from __future__ import annotations
+
+import torch
+from huggingface_hub import PyTorchModelHubMixin
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from headway.models.attention import Cache, Order
+from headway.models.blocks import Block
+from headway.models.sites import Gates, Trace
+from headway.positions import Shape, find_index, find_positions
+from headway.runs.config import ModelConfig
+
+
+class EncoderDecoder(nn.Module, PyTorchModelHubMixin, library_name="headway"):
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        assert config.start is not None
+        self.config, self.start, self.end = config, config.start, config.end
+        self.index = find_index(config.index)
+        shape = Shape(config.d_model, config.heads, config.trained)
+        self.tokens = nn.Embedding(config.vocabulary, config.d_model)
+        self.source_positions = find_positions(config.positions)(shape)
+        self.answer_positions = find_positions(config.positions)(shape)
+        self.encoder = nn.ModuleList(Block(config, "encoder", n, cross=False) for n in range(config.layers))
+        self.decoder = nn.ModuleList(Block(config, "decoder", n, cross=True) for n in range(config.decoder_layers))
+        self.encoder_norm = nn.LayerNorm(config.d_model)
+        self.decoder_norm = nn.LayerNorm(config.d_model)
+        self.unembed = nn.Linear(config.d_model, config.vocabulary)
+
+    def forward(
+        self,
+        source: Int[Tensor, "batch source"],
+        answer: Int[Tensor, "batch answer"],
+        gates: Gates | None = None,
+        trace: Trace | None = None,
+    ) -> Float[Tensor, "batch answer vocabulary"]:
+        """The logits of every answer token, each given the right tokens before it."""
+        memory = self.encode(source, gates, trace)
+        start = torch.full_like(answer[:, :1], self.start)
+        return self.decode(torch.cat((start, answer[:, :-1]), dim=1), memory, gates, trace)
+
+    def encode(self, source: Tensor, gates: Gates | None = None, trace: Trace | None = None) -> Tensor:
+        positions = self.source_positions
+        index = self.index(*source.shape, source.device)
+        x = positions.embed(self.tokens(source), index)
+        order = Order(positions, index, index, positions.causal)
+        for block in self.encoder:
+            x = block(x, order, gates=gates, trace=trace)
+        return self.encoder_norm(x)
+
+    def decode(
+        self,
+        tokens: Int[Tensor, "batch query"],
+        memory: Float[Tensor, "batch source d_model"],
+        gates: Gates | None = None,
+        trace: Trace | None = None,
+        cache: Cache | None = None,
+        first: int = 0,
+    ) -> Float[Tensor, "batch query vocabulary"]:
+        """The logits after each of `tokens`, of which the earliest is number `first` of the answer."""
+        positions = self.answer_positions
+        index = self.index(len(tokens), first + tokens.shape[1], tokens.device)
+        memory_index = self.index(*memory.shape[:2], tokens.device)
+        x = positions.embed(self.tokens(tokens), index[:, first:])
+        order = Order(positions, index[:, first:], index, causal=True)
+        across = Order(None, index[:, first:], memory_index, causal=False)
+        for block in self.decoder:
+            x = block(x, order, memory, across, gates, trace, cache)
+        return self.unembed(self.decoder_norm(x))
+
+    @torch.no_grad()
+    def generate(
+        self, source: Int[Tensor, "batch source"], length: int, gates: Gates | None = None
+    ) -> Int[Tensor, "batch {length}"]:
+        """The answer, token by token, each the likeliest after the model's own tokens before it."""
+        memory, cache = self.encode(source, gates), Cache()
+        token = source.new_full((len(source), 1), self.start)
+        written = []
+        for place in range(length):
+            token = self.decode(token, memory, gates, cache=cache, first=place)[:, -1:].argmax(-1)
+            written.append(token)
+        return torch.cat(written, dim=1)

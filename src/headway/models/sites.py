@@ -1,0 +1,66 @@
+"""Where heads sit: a site is one attention module, a head is a site and a number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from jaxtyping import Float
+from torch import Tensor
+
+from headway.errors import HeadwayError
+
+
+@dataclass(frozen=True, order=True)
+class Site:
+    stack: Literal["encoder", "decoder"]
+    layer: int
+    kind: Literal["self", "cross"]
+
+    def __str__(self) -> str:
+        return f"{self.stack}.{self.layer}.{self.kind}"
+
+
+@dataclass(frozen=True, order=True)
+class Head:
+    site: Site
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.site}.{self.number}"
+
+    @property
+    def title(self) -> str:
+        """The name people read: 'Decoder cross L1 H2'."""
+        return f"{self.site.stack.capitalize()} {self.site.kind} L{self.site.layer} H{self.number}"
+
+    @classmethod
+    def parse(cls, name: str) -> Head:
+        match name.split("."):
+            case [("encoder" | "decoder") as stack, layer, ("self" | "cross") as kind, number] if (
+                layer.isdecimal() and number.isdecimal()
+            ):
+                return cls(Site(stack, int(layer), kind), int(number))
+        raise HeadwayError(f"{name!r} names no head; heads are written like 'decoder.1.cross.2'")
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What becomes of the heads of one site: z becomes g·z + (1 − g)·r, row by row."""
+
+    passed: Float[Tensor, "#batch head"]
+    replacement: Float[Tensor, "#batch #query head dim"] | None = None
+    """r; zero where None"""
+
+
+Gates = Mapping[Site, Gate]
+
+
+@dataclass
+class Trace:
+    """Filled by a forward pass that is given one: what each site saw and put out."""
+
+    maps: dict[Site, Float[Tensor, "batch head query key"]] = field(default_factory=dict)
+    outputs: dict[Site, Float[Tensor, "batch query head dim"]] = field(default_factory=dict)
+    """the heads' outputs as they leave the gates"""

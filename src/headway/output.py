@@ -1,0 +1,119 @@
+"""What the command line prints: one JSON object, or a short table; and errors as one line."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, Union
+
+from headway.errors import HeadwayError, unknown
+
+Rows = Sequence[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Output:
+    """The result of a command, for machines and for people."""
+
+    content: dict[str, Any]
+    title: str
+    rows: Rows
+    more: list[tuple[str, Rows]] = field(default_factory=list)
+    words: list[str] = field(default_factory=list)
+    """sentences below the tables"""
+    status: int = 0
+
+    def print(self, as_json: bool) -> None:
+        if as_json:
+            print(json.dumps(self.content))
+            return
+        for title, rows in ((self.title, self.rows), *self.more):
+            print_table(title, rows)
+        for sentence in self.words:
+            print(sentence)
+
+
+def print_table(title: str, rows: Rows) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    if not rows:
+        print(f"{title}: nothing")
+        return
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    columns = [c for c in columns if any(row.get(c) is not None for row in rows)]
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for column in columns:
+        numeric = all(isinstance(row.get(column), int | float | None) for row in rows)
+        table.add_column(column.replace("_", " "), justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(spoken(row.get(column)) for column in columns))
+    console = Console(file=sys.stdout)
+    console.print(table, width=None if console.is_terminal else 140)
+
+
+def spoken(value: Any) -> str:
+    """A value as a person reads it."""
+    match value:
+        case None:
+            return "–"
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:,.1f}" if abs(value) >= 100 else f"{value:.4g}"
+        case [float() as low, float() as high]:
+            return f"{low:.4f} to {high:.4f}"
+        case dict():
+            return ", ".join(f"{key} {spoken(entry)}" for key, entry in value.items())
+        case list():
+            return ", ".join(map(spoken, value))
+    return str(value)
+
+
+def print_error(sentence: str) -> None:
+    print("error: " + " ".join(sentence.split()), file=sys.stderr)
+
+
+def parse(commands: dict[str, type], words: list[str]) -> Any:
+    """The command a person typed; what tyro has to say against it becomes one sentence."""
+    import tyro
+
+    if words and not words[0].startswith("-") and words[0] not in commands:
+        raise unknown("command", words[0], commands)
+    choices = tuple(
+        Annotated[kind, tyro.conf.subcommand(name, prefix_name=False)] for name, kind in commands.items()
+    )
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            command, extra = tyro.cli(
+                Union[choices],  # pyright: ignore[reportArgumentType]  # noqa: UP007
+                prog="headway",
+                args=words,
+                return_unknown_args=True,
+                config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
+                description="Which attention heads does a transformer need, and how far past its training length does it work?",
+            )
+    except SystemExit as stop:
+        if stop.code in (0, None):
+            raise
+        raise HeadwayError(_one_line(complaint.getvalue())) from None
+    if extra:
+        flags = [f"--{entry.name.replace('_', '-')}" for entry in fields(command)]
+        raise unknown(f"flag of 'headway {words[0]}'", extra[0], flags)
+    return command
+
+
+def _one_line(box: str) -> str:
+    """tyro draws a box; its text is the sentence."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", box)
+    lines = [line.strip("│╭╰╮╯─ \t") for line in plain.splitlines() if not line.startswith("╭")]
+    text = " ".join(line for line in lines if line)
+    return re.sub(r"\s*For full helptext, run:?", "; see", text)

@@ -1,0 +1,29 @@
+"""A user's own class, named on the command line as `module:Class`."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import TypeVar
+
+from headway.errors import HeadwayError, unknown
+
+Kind = TypeVar("Kind", bound=type)
+
+
+def load_class(name: str, kind: Kind) -> Kind:
+    """The class `module:Class`, which must be a `kind`; modules in the current folder are found."""
+    module_name, _, class_name = name.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise HeadwayError(f"cannot import {module_name!r} of {name!r}: {error}; run from the folder that holds it") from error
+    found = getattr(module, class_name, None)
+    if found is None:
+        raise unknown(f"class in {module_name}", class_name, [n for n, v in vars(module).items() if isinstance(v, type)])
+    if not (isinstance(found, type) and issubclass(found, kind)):
+        raise HeadwayError(f"{name!r} is no {kind.__name__}; derive it from headway's {kind.__name__}")
+    return found

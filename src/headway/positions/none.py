@@ -1,0 +1,15 @@
+"""No positions. Without a mask a model then cannot see order at all; with a causal mask it can, because
+each token sees a different number of others."""
+
+from __future__ import annotations
+
+from headway.positions.positions import Positions
+
+
+class NoPositions(Positions):
+    name = "none"
+
+
+class NoPositionsCausal(Positions):
+    name = "none-causal"
+    causal = True

@@ -1,0 +1,1 @@
+"""What is on disk. Nothing here imports torch."""

@@ -1,0 +1,89 @@
+"""Writing that a crash cannot halve: write beside, fsync, rename. Reading that names what is broken."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from headway.errors import BrokenRun, HeadwayError
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Replaces the file as a whole, or leaves it as it was."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(beside, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise _explained(error, path) from error
+
+
+def write_json(path: Path, content: Any) -> None:
+    write_bytes(path, (json.dumps(content, indent=2) + "\n").encode())
+
+
+def append_line(path: Path, line: str) -> None:
+    try:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(line + "\n")
+    except OSError as error:
+        raise _explained(error, path) from error
+
+
+def make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _explained(error, path) from error
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise BrokenRun(f"{path} is missing; is {path.parent} a run folder?") from error
+    except (ValueError, UnicodeDecodeError) as error:
+        raise BrokenRun(f"{path} is no JSON ({error}); it was truncated or altered: restore it or train again elsewhere") from error
+    except OSError as error:
+        raise _explained(error, path) from error
+
+
+def sha256(path: Path) -> str:
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError as error:
+        raise BrokenRun(f"{path} is missing; restore it or train again elsewhere") from error
+    except OSError as error:
+        raise _explained(error, path) from error
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _explained(error: OSError, path: Path) -> HeadwayError:
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT:
+            why, remedy = "no space is left on the disk", "free some, or choose another --out; what was there before is whole"
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            why, remedy = "no permission", "choose an --out you may write to"
+        case errno.ENOTDIR | errno.EEXIST | errno.EISDIR:
+            why, remedy = "a file stands where a folder should, or the other way round", "choose another --out"
+        case _:
+            why, remedy = error.strerror or str(error), "choose another --out"
+    return HeadwayError(f"cannot write or read {path}: {why}; {remedy}")

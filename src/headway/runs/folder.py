@@ -1,0 +1,164 @@
+"""A run on disk: one folder of plain files, the only store there is.
+
+    config.json        what the run is; written first
+    environment.json   where and with which versions it was made
+    log.jsonl          a line every few steps
+    checkpoint/        the state to resume from, while training goes on
+    model.safetensors  the weights
+    training.json      how training ended, with the hashes of what it wrote; written last
+    evaluation.json    what studies found, one file each
+
+A folder with a training.json is complete; its files are checked against the hashes whenever it is opened.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from headway.errors import BrokenRun, HeadwayError
+from headway.runs import disk
+from headway.runs.config import RunConfig
+
+
+@dataclass(frozen=True)
+class Training:
+    """How training ended."""
+
+    steps: int
+    seconds: float
+    """time spent in training steps, checks and checkpoints not counted"""
+    parameters: int
+    final_loss: float
+    config_sha256: str
+    weights_sha256: str
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    path: Path
+
+    @property
+    def weights(self) -> Path:
+        return self.path / "model.safetensors"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "log.jsonl"
+
+    @property
+    def complete(self) -> bool:
+        return (self.path / "training.json").exists()
+
+    @staticmethod
+    def is_run(path: Path) -> bool:
+        return (path / "config.json").is_file()
+
+    def begin(self, config: RunConfig, environment: dict[str, Any], resume: bool) -> None:
+        """Makes the folder this config's own; refuses one that holds anything else."""
+        if not self.is_run(self.path):
+            if self.path.is_dir() and any(self.path.iterdir()):
+                raise HeadwayError(f"{self.path} holds other files and no run; choose another --out")
+            disk.write_json(self.path / "environment.json", environment)
+            disk.write_json(self.path / "config.json", config.to_json())
+            return
+        there = self.config()
+        if there.digest != config.digest:
+            raise HeadwayError(
+                f"{self.path} holds another run, {there.name} ({difference(there, config)}); choose another --out"
+            )
+        if not self.complete and not resume:
+            raise HeadwayError(f"{self.path} holds this run unfinished; add --resume to go on, or choose another --out")
+
+    def config(self) -> RunConfig:
+        path = self.path / "config.json"
+        try:
+            return RunConfig.from_json(disk.read_json(path))
+        except BrokenRun:
+            raise
+        except HeadwayError as error:
+            raise BrokenRun(f"{path} is {error}; restore it or train again elsewhere") from error
+
+    def training(self) -> Training:
+        path = self.path / "training.json"
+        if not path.exists():
+            raise HeadwayError(f"{self.path} holds an unfinished run; go on with: headway train … --out {self.path} --resume")
+        try:
+            return Training(**disk.read_json(path))
+        except TypeError as error:
+            raise BrokenRun(f"{path} does not say how training ended ({error}); restore it or train again elsewhere") from error
+
+    def verified(self) -> RunConfig:
+        """The config, after every file of the finished run was held against its hash."""
+        config, training = self.config(), self.training()
+        if config.digest != training.config_sha256:
+            raise BrokenRun(f"{self.path / 'config.json'} was altered after training; restore it or train again elsewhere")
+        if disk.sha256(self.weights) != training.weights_sha256:
+            raise BrokenRun(f"{self.weights} is truncated or altered: its hash is not the recorded one; restore it or train again elsewhere")
+        return config
+
+    def finish(self, weights: bytes, training: Training) -> None:
+        disk.write_bytes(self.weights, weights)
+        disk.write_json(self.path / "training.json", asdict(training))
+
+    def record(self, study: str, content: Any) -> Path:
+        """Keeps the result of a study beside the weights."""
+        path = self.path / f"{study}.json"
+        disk.write_json(path, content)
+        return path
+
+    def log_lines(self) -> list[dict[str, Any]]:
+        if not self.log.exists():
+            return []
+        try:
+            return [json.loads(line) for line in self.log.read_text(encoding="utf-8").splitlines()]
+        except ValueError as error:
+            raise BrokenRun(f"{self.log} has a line that is no JSON ({error}); restore it or train again elsewhere") from error
+
+    def rewind_log(self, step: int) -> None:
+        """Drops what was logged after `step`, a half-written last line included."""
+        kept = []
+        lines = self.log.read_text(encoding="utf-8").splitlines() if self.log.exists() else []
+        for line in lines:
+            try:
+                entry = json.loads(line)
+            except ValueError:
+                break
+            if entry["step"] <= step:
+                kept.append(line + "\n")
+        disk.write_bytes(self.log, "".join(kept).encode())
+
+
+def difference(one: RunConfig, other: RunConfig) -> str:
+    """The first entry in which two configs differ, in words."""
+    def flat(raw: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+        entries = {}
+        for key, value in raw.items():
+            entries |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+        return entries
+
+    left, right = flat(one.to_json()), flat(other.to_json())
+    for key in {**left, **right}:
+        if left.get(key) != right.get(key):
+            return f"{key} {left.get(key)!r}, asked for {right.get(key)!r}"
+    return "the same"
+
+
+def runs_in(path: Path) -> list[RunFolder]:
+    """The run at `path`, or the runs in the folders directly under it."""
+    if RunFolder.is_run(path):
+        return [RunFolder(path)]
+    if not path.is_dir():
+        raise HeadwayError(f"there is no folder {path}; name a run folder, a folder of runs or pretrained:adder")
+    found = [RunFolder(p) for p in sorted(path.iterdir(), key=_by_number) if RunFolder.is_run(p)]
+    if not found:
+        raise HeadwayError(f"{path} is no run folder and holds none; 'headway train' makes one")
+    return found
+
+
+def _by_number(path: Path) -> tuple[str, int]:
+    """seed-2 before seed-10."""
+    name, _, number = path.name.rpartition("-")
+    return (name, int(number)) if number.isdecimal() else (path.name, 0)

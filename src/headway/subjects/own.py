@@ -1,0 +1,75 @@
+"""Our own runs as something to study: the task and the trained model of a run folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+import torch
+
+from headway.errors import BrokenRun, HeadwayError, unknown
+from headway.models import Model, build_model
+from headway.runs.config import RunConfig
+from headway.runs.folder import RunFolder, runs_in
+from headway.tasks import Task, create_task
+
+PRETRAINED = Path(str(files("headway") / "pretrained"))
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run, opened."""
+
+    folder: RunFolder
+    config: RunConfig
+    task: Task
+    model: Model
+
+    @property
+    def path(self) -> Path:
+        return self.folder.path
+
+    @property
+    def writable(self) -> bool:
+        """Whether results may be kept in its folder; what ships with the package stays as it is."""
+        return not self.path.is_relative_to(PRETRAINED)
+
+    def _repr_html_(self) -> str:
+        return f"<b>{self.config.name}</b> in {self.path}"
+
+
+def open_run(folder: RunFolder, device: torch.device | str = "cpu") -> Run:
+    """Reads a finished run; refuses one whose files are not as training left them."""
+    from safetensors.torch import load_file
+
+    config = folder.verified()
+    task = create_task(config.task, config.options)
+    model = build_model(config.model)
+    try:
+        model.load_state_dict(load_file(folder.weights))
+    except Exception as error:
+        raise BrokenRun(f"{folder.weights} does not fit {folder.path / 'config.json'}: {error}") from error
+    return Run(folder, config, task, model.to(device).eval())
+
+
+def find_runs(subject: str | Path) -> list[RunFolder]:
+    """The run folders a SUBJECT names: a run, a folder of runs, or pretrained:NAME."""
+    name = str(subject)
+    if name.startswith("pretrained:"):
+        return [pretrained_folder(name.removeprefix("pretrained:"))]
+    return runs_in(Path(name))
+
+
+def pretrained_folder(name: str) -> RunFolder:
+    known = [path.name for path in PRETRAINED.iterdir() if RunFolder.is_run(path)] if PRETRAINED.is_dir() else []
+    if name not in known:
+        raise unknown("pretrained model", name, known)
+    return RunFolder(PRETRAINED / name)
+
+
+def open_one(subject: str | Path, device: torch.device | str = "cpu") -> Run:
+    folders = find_runs(subject)
+    if len(folders) > 1:
+        raise HeadwayError(f"{subject} holds {len(folders)} runs; name one of them, such as {folders[0].path}")
+    return open_run(folders[0], device)

@@ -1,0 +1,194 @@
+"""Problems in files: the JSON form that people already have.
+
+A folder with `train.json`, `val.json` and `test.json`, each a list of items:
+addition      {"input": [1, 2, 3, 10, 4, 5, 6], "target": [0, 5, 7, 9]}    10 is the plus sign
+sortedness    {"sequence": [3, 7, 7, 40], "is_sorted": 1, "length": 4}
+Every item is checked against the task: a wrong answer in a file is refused, not learned.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from headway.errors import HeadwayError
+from headway.runs import disk
+from headway.tasks import random
+from headway.tasks.addition import Addition
+from headway.tasks.random import Dice
+from headway.tasks.sortedness import Sortedness
+from headway.tasks.task import Problems, Task
+
+SPLITS = ("train", "val", "test")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The problems of one file, by length."""
+
+    by_length: dict[int, Problems]
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.by_length.values()))
+
+    def lengths(self) -> tuple[int, int]:
+        return min(self.by_length), max(self.by_length)
+
+    def length_at(self, step: int) -> int:
+        """The length of a step's problems: each as often as the file has it."""
+        word = Dice.of(random.TRAINING, seed=0, step=step, rows=1, device="cpu").words(1)
+        left = int(random.below(word, self.count))
+        for length in sorted(self.by_length):
+            left -= len(self.by_length[length])
+            if left < 0:
+                return length
+        raise AssertionError("unreachable")
+
+    def training(self, dice: Dice, length: int) -> Problems:
+        problems = self.by_length[length]
+        chosen = random.below(dice.words(1)[:, 0], len(problems))
+        return problems[chosen.to(problems.source.device)].to(dice.row.device)
+
+
+def read_split(task: Task, folder: Path, split: str) -> Stored:
+    """One file of a data folder, every item checked."""
+    path = folder / f"{split}.json"
+    if not path.is_file():
+        raise HeadwayError(f"there is no {path}; a data folder holds train.json, val.json and test.json")
+    try:
+        items = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise HeadwayError(f"{path} is no JSON: {error}") from error
+    if not isinstance(items, list) or not items:
+        raise HeadwayError(f"{path} must be a list of problems with at least one in it")
+    read = _reader(task)
+    rows: dict[int, list[tuple[int, list[int], list[int]]]] = defaultdict(list)
+    for number, item in enumerate(items):
+        try:
+            length, source, answer = read(task, item)
+        except HeadwayError as error:
+            raise HeadwayError(f"{path}, item {number}: {error}") from error
+        rows[length].append((number, source, answer))
+    by_length = {}
+    for length, entries in rows.items():
+        source = torch.tensor([source for _, source, _ in entries])
+        told = torch.tensor([answer for _, _, answer in entries])
+        problems = _answered(task, source)
+        for at in (problems.answer != told).any(1).nonzero()[:1, 0].tolist():
+            right = task.show(source[at].tolist(), problems.answer[at].tolist())
+            raise HeadwayError(f"{path}, item {entries[at][0]}: the answer {told[at].tolist()} is wrong; {right}")
+        by_length[length] = problems
+    return Stored(by_length)
+
+
+def data_digest(folder: Path) -> str:
+    """Identifies the contents of a data folder."""
+    hashes = [disk.sha256(folder / f"{split}.json") for split in SPLITS if (folder / f"{split}.json").is_file()]
+    return hashlib.sha256("".join(hashes).encode()).hexdigest()
+
+
+def write_data(task: Task, folder: Path, counts: dict[str, int], seed: int) -> list[Path]:
+    """Writes the three files: train and val from what training may see, test from the held-out tenth."""
+    written = []
+    drawn = 0
+    seen: set[tuple[int, ...]] = set()
+    for split, count in counts.items():
+        if split not in SPLITS:
+            raise HeadwayError(f"unknown split {split!r}; there are train, val and test")
+        items: list[dict[str, Any]] = []
+        while len(items) < count:
+            step, drawn = drawn, drawn + 1
+            if step > 1000 + 100 * sum(counts.values()):
+                raise HeadwayError(f"{task.name} has fewer than {count} different problems for {split}.json; ask for fewer")
+            for source, answer in _rows(task, seed, step, held_out=split == "test"):
+                key = tuple(source)
+                if key not in seen and len(items) < count:
+                    seen.add(key)
+                    items.append(_item(task, source, answer))
+        path = folder / f"{split}.json"
+        disk.write_bytes(path, json.dumps(items).encode())
+        written.append(path)
+    return written
+
+
+def _rows(task: Task, seed: int, step: int, held_out: bool) -> list[tuple[list[int], list[int]]]:
+    length = task.training_length(step)
+    dice = Dice.of(random.STORING, seed, step, 256, "cpu")
+    problems = task.draw(dice, "default", length)
+    kept = problems[(task.held_out(problems) == held_out).nonzero()[:, 0]]
+    return list(zip(kept.source.tolist(), kept.answer.tolist(), strict=True))
+
+
+def _item(task: Task, source: list[int], answer: list[int]) -> dict[str, Any]:
+    if isinstance(task, Sortedness):
+        return {"sequence": source, "is_sorted": answer[0], "length": len(source)}
+    return {"input": source, "target": answer}
+
+
+def _answered(task: Task, source: Int[Tensor, "row token"]) -> Problems:
+    """The problems with these sources and the right answers."""
+    if isinstance(task, Addition):
+        length = (source.shape[1] - 1) // 2
+        a, operator, b = source.split((length, 1, length), dim=1)
+        return task.problems(a, operator[:, 0], b)
+    assert isinstance(task, Sortedness)
+    return task.labelled(source)
+
+
+def _reader(task: Task) -> Any:
+    if isinstance(task, Addition):
+        return _read_sum
+    if isinstance(task, Sortedness):
+        return _read_sequence
+    raise HeadwayError(f"task {task.name!r} has no form in files; it makes its own problems")
+
+
+def _read_sum(task: Addition, item: Any) -> tuple[int, list[int], list[int]]:
+    source, target = _whole_numbers(item, "input"), _whole_numbers(item, "target")
+    if len(source) != 2 * task.digits + 1:
+        raise HeadwayError(f"input has {len(source)} tokens; {task.digits} digits, a sign and {task.digits} digits are {2 * task.digits + 1}")
+    sign = source[task.digits]
+    signs = {"+": task.plus, "-": task.minus}
+    if sign not in [signs[operator] for operator in task.operators]:
+        raise HeadwayError(f"input has {sign} where the sign belongs; plus is {task.plus}")
+    for digit in source[: task.digits] + source[task.digits + 1 :]:
+        if not 0 <= digit < task.base:
+            raise HeadwayError(f"input has the digit {digit}; digits run from 0 to {task.base - 1}")
+    if len(target) != task.answer_tokens(task.digits):
+        raise HeadwayError(f"target has {len(target)} tokens instead of {task.answer_tokens(task.digits)}")
+    if sign == task.minus and source[: task.digits] < source[task.digits + 1 :]:
+        raise HeadwayError("the difference is negative; differences have a >= b")
+    return task.digits, source, target
+
+
+def _read_sequence(task: Sortedness, item: Any) -> tuple[int, list[int], list[int]]:
+    sequence = _whole_numbers(item, "sequence")
+    if len(sequence) < 2:
+        raise HeadwayError(f"sequence has {len(sequence)} elements; at least 2 are needed")
+    for value in sequence:
+        if not 0 <= value < task.values:
+            raise HeadwayError(f"sequence has {value}; values run from 0 to {task.values - 1}")
+    if item.get("length", len(sequence)) != len(sequence):
+        raise HeadwayError(f"length says {item['length']}, the sequence has {len(sequence)} elements")
+    label = item.get("is_sorted")
+    if label not in (0, 1):
+        raise HeadwayError(f"is_sorted is {label!r}; it must be 0 or 1")
+    return len(sequence), sequence, [int(label)]
+
+
+def _whole_numbers(item: Any, key: str) -> list[int]:
+    if not isinstance(item, dict) or key not in item:
+        raise HeadwayError(f"has no {key!r}")
+    values = item[key]
+    if not isinstance(values, list) or not all(type(v) is int for v in values):
+        raise HeadwayError(f"{key} is {str(values)[:40]!r}; it must be a list of whole numbers")
+    return values

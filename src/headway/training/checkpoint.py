@@ -1,0 +1,54 @@
+"""The state to resume from. A new checkpoint is complete on disk before the pointer moves to it, so a kill
+at any moment leaves one that is whole; its hash is checked before it is used."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from safetensors.torch import load, save
+from torch import Tensor
+
+from headway.errors import BrokenRun
+from headway.runs import disk
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """What `checkpoint/latest.json` says."""
+
+    file: str
+    steps: int
+    seconds: float
+    sha256: str
+
+
+def save_checkpoint(folder: Path, state: dict[str, Tensor], steps: int, seconds: float) -> None:
+    path = folder / f"step-{steps:08d}.safetensors"
+    disk.write_bytes(path, save(state))
+    disk.write_json(folder / "latest.json", asdict(Pointer(path.name, steps, seconds, disk.sha256(path))))
+    for old in folder.glob("step-*.safetensors"):
+        if old != path:
+            old.unlink(missing_ok=True)
+
+
+def load_checkpoint(folder: Path) -> tuple[dict[str, Tensor], Pointer] | None:
+    """The last checkpoint, or None before the first."""
+    latest = folder / "latest.json"
+    if not latest.exists():
+        return None
+    try:
+        pointer = Pointer(**disk.read_json(latest))
+        path = folder / Path(pointer.file).name
+    except TypeError as error:
+        raise BrokenRun(f"{latest} is no checkpoint's entry ({error}); delete {folder} to begin again") from error
+    if disk.sha256(path) != pointer.sha256:
+        raise BrokenRun(f"{path} is truncated or altered: its hash is not the recorded one; delete {folder} to begin again")
+    return load(path.read_bytes()), pointer
+
+
+def remove_checkpoints(folder: Path) -> None:
+    for file in (*folder.glob("step-*.safetensors"), folder / "latest.json"):
+        file.unlink(missing_ok=True)
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()

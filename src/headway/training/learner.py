@@ -1,0 +1,95 @@
+"""A model being trained: its optimizers, its learning rate, one step at a time.
+
+Hidden matrices learn by Muon where asked; embeddings, norms, biases and the output layer always by AdamW.
+All its state is a flat table of tensors, which checkpoint.py keeps.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from headway.evaluation.exact import loss, right
+from headway.models import Attention, Model
+from headway.models.blocks import FeedForward
+from headway.runs.config import TrainingConfig
+from headway.tasks import Problems
+from headway.training.muon import Muon
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a step saw before it changed the weights; tensors, so that a GPU need not be waited for."""
+
+    loss: Tensor
+    exact_match: Tensor
+
+
+def rate(step: int, config: TrainingConfig) -> float:
+    """The learning rate's share of its peak: a linear rise, then half a cosine down to nothing."""
+    if step < config.warmup:
+        return (step + 1) / config.warmup
+    done = (step - config.warmup) / max(1, config.steps - config.warmup)
+    return 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
+
+
+def hidden_matrices(model: nn.Module) -> list[str]:
+    """The names of the weights that Muon takes: the matrices inside attention and feed-forward."""
+    owners = [(name, module) for name, module in model.named_modules() if isinstance(module, Attention | FeedForward)]
+    return [f"{owner}.{name}" for owner, module in owners for name, p in module.named_parameters() if p.ndim >= 2]
+
+
+class Learner:
+    def __init__(self, model: Model, config: TrainingConfig) -> None:
+        self.model, self.config, self.steps = model, config, 0
+        parameters = dict(model.named_parameters())
+        hidden = hidden_matrices(model) if config.optimizer == "muon" else []
+        rest = [name for name in parameters if name not in set(hidden)]
+        adamw = torch.optim.AdamW([parameters[n] for n in rest], betas=(0.9, 0.98), weight_decay=config.weight_decay)
+        self.parts: list[tuple[torch.optim.Optimizer, float, list[str]]] = [(adamw, config.learning_rate, rest)]
+        if hidden:
+            muon = Muon([parameters[n] for n in hidden], weight_decay=config.weight_decay)
+            self.parts.append((muon, config.muon_rate, hidden))
+
+    def step(self, problems: Problems) -> Step:
+        logits = self.model(problems.source, problems.answer)
+        value = loss(logits, problems)
+        value.backward()
+        share = rate(self.steps, self.config)
+        for optimizer, peak, _ in self.parts:
+            for group in optimizer.param_groups:
+                group["lr"] = peak * share
+            optimizer.step()
+            optimizer.zero_grad()
+        self.steps += 1
+        return Step(value.detach(), right(logits.detach(), problems).float().mean())
+
+    def finite(self) -> bool:
+        """Whether every weight is a number."""
+        with torch.no_grad():
+            return bool(torch.stack([p.sum() for p in self.model.parameters()]).isfinite().all())
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything the next step depends on."""
+        table = {f"model/{name}": tensor for name, tensor in self.model.state_dict().items()}
+        for optimizer, _, names in self.parts:
+            entries = optimizer.state_dict()["state"]
+            table |= {f"{names[at]}/{key}": value for at, entry in entries.items() for key, value in entry.items()}
+        return {name: tensor.detach().cpu().contiguous() for name, tensor in table.items()}
+
+    def restore(self, table: dict[str, Tensor], steps: int) -> None:
+        weights = {name.removeprefix("model/"): t for name, t in table.items() if name.startswith("model/")}
+        self.model.load_state_dict(weights)
+        for optimizer, _, names in self.parts:
+            state = optimizer.state_dict()
+            place = {name: at for at, name in enumerate(names)}
+            state["state"] = {}
+            for name, tensor in table.items():
+                owner, _, key = name.rpartition("/")
+                if owner in place:
+                    state["state"].setdefault(place[owner], {})[key] = tensor
+            optimizer.load_state_dict(state)
+        self.steps = steps

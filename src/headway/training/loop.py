@@ -1,0 +1,190 @@
+"""Training one run: from a config to a finished run folder.
+
+A run killed at any moment goes on from its last checkpoint and ends with the same bytes as one never
+killed: the problems of a step are a function of the seed and the step, and all other state is in the
+checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save
+
+from headway.errors import HeadwayError, TrainingFailed
+from headway.evaluation.exact import all_trainable_right
+from headway.machine import environment
+from headway.models import build_model
+from headway.runs import disk
+from headway.runs.config import RunConfig
+from headway.runs.folder import RunFolder, Training
+from headway.tasks import Problems, Task, create_task
+from headway.tasks.data import Stored
+from headway.tasks.random import TRAINING, Dice
+from headway.training.checkpoint import load_checkpoint, remove_checkpoints, save_checkpoint
+from headway.training.learner import Learner, Step
+
+LOG_EVERY = 20
+CHECKPOINT_EVERY = 100
+CHECK_EVERY = 50  # for runs that go on until perfect
+DRAWN_AHEAD = 16
+
+Watch = Callable[[int, int, str], None]
+"""Told the steps done, the steps in all, and a line of words."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a run of `train` leaves behind, as in the JSON of the command."""
+
+    run: str
+    seed: int
+    steps: int
+    seconds: float
+    parameters: int
+    final_loss: float
+
+
+def feed(task: Task, config: RunConfig, stored: Stored | None, first: int, device: torch.device) -> Iterator[Problems]:
+    """The batches of step `first` and after, drawn a few steps at a time while their length stays the same."""
+    batch = config.training.batch
+    hard = round(config.training.hard * batch)
+    length_at = task.training_length if stored is None else stored.length_at
+    step = first
+    while True:
+        length, ahead = length_at(step), 1
+        while ahead < DRAWN_AHEAD and length_at(step + ahead) == length:
+            ahead += 1
+        row = torch.arange(ahead * batch, device=device)
+        dice = Dice(TRAINING, torch.full_like(row, config.seed), step + row // batch, row % batch)
+        drawn = task.training(dice, hard, length) if stored is None else stored.training(dice, length)
+        for at in range(ahead):
+            yield drawn[at * batch : (at + 1) * batch]
+        step += ahead
+
+
+def train_run(
+    config: RunConfig,
+    out: Path,
+    *,
+    device: torch.device,
+    resume: bool = False,
+    stored: Stored | None = None,
+    watch: Watch | None = None,
+    track: Callable[[int, dict[str, float]], None] | None = None,
+) -> Report:
+    """Trains the run of `config` in the folder `out`; one that is there already is not trained again."""
+    task = create_task(config.task, config.options)
+    if config.training.until == "perfect" and not task.count:
+        raise HeadwayError(f"--until perfect needs every problem listed, and {task.name} has too many; use --steps")
+    folder = RunFolder(out)
+    folder.begin(config, environment(device), resume)
+    if folder.complete:
+        folder.verified()
+        return _report(folder, config)
+    session = _Session(task, config, folder, device, watch, track)
+    return session.run(stored)
+
+
+class _Session:
+    """One sitting at a run: from its last checkpoint, if any, to its end."""
+
+    def __init__(
+        self, task: Task, config: RunConfig, folder: RunFolder, device: torch.device, watch: Watch | None, track: Any
+    ) -> None:
+        self.task, self.config, self.folder, self.device = task, config, folder, device
+        self.watch, self.track = watch, track
+        self.checkpoints = folder.path / "checkpoint"
+        self.learner = Learner(build_model(config.model, config.seed).to(device), config.training)
+        self.seconds, self.steps_here = 0.0, 0
+        if (found := load_checkpoint(self.checkpoints)) is not None:
+            state, pointer = found
+            self.learner.restore(state, pointer.steps)
+            self.seconds = pointer.seconds
+        folder.rewind_log(self.learner.steps)
+
+    def run(self, stored: Stored | None) -> Report:
+        training, learner = self.config.training, self.learner
+        batches = feed(self.task, self.config, stored, learner.steps, self.device)
+        began = time.perf_counter()
+        last = None
+        while learner.steps < training.steps:
+            last = learner.step(next(batches))
+            at_end = learner.steps == training.steps
+            if at_end or learner.steps % LOG_EVERY == 0:
+                self._log(last, time.perf_counter() - began)
+            if at_end or learner.steps % CHECKPOINT_EVERY == 0 or self._checks_now():
+                began = self._pause(began)
+                if self._is_perfect():
+                    break
+                began = time.perf_counter()
+        return self._finish()
+
+    def _log(self, step: Step, here: float) -> None:
+        """A line in the log and on the screen; stops where the loss is no number."""
+        value, steps = float(step.loss), self.learner.steps
+        if not math.isfinite(value):
+            self._fail(f"the loss is {value} at step {steps}")
+        seconds = self.seconds + here
+        speed = steps * self.config.training.batch / max(seconds, 1e-9)
+        entry = {
+            "step": steps, "loss": value, "exact_match": float(step.exact_match),
+            "seconds": round(seconds, 3), "examples_per_second": round(speed, 1),
+        }  # fmt: skip
+        disk.append_line(self.folder.log, json.dumps(entry))
+        if self.track is not None:
+            self.track(steps, {"loss": value, "exact_match": entry["exact_match"]})
+        if self.watch is not None:
+            words = f"loss {value:.4f}  exact match {entry['exact_match']:.3f}  {speed:,.0f} examples/s"
+            self.watch(steps, self.config.training.steps, words)
+
+    def _pause(self, began: float) -> float:
+        """Stops the clock and keeps a checkpoint, unless the weights are broken."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+        self.seconds += time.perf_counter() - began
+        if not self.learner.finite():
+            self._fail(f"a weight is no number after step {self.learner.steps}")
+        save_checkpoint(self.checkpoints, self.learner.state(), self.learner.steps, self.seconds)
+        return time.perf_counter()
+
+    def _checks_now(self) -> bool:
+        return self.config.training.until == "perfect" and self.learner.steps % CHECK_EVERY == 0
+
+    def _is_perfect(self) -> bool:
+        return self.config.training.until == "perfect" and all_trainable_right(self.learner.model, self.task)
+
+    def _fail(self, what: str) -> None:
+        found = load_checkpoint(self.checkpoints)
+        kept = f"the checkpoint of step {found[1].steps} is kept" if found else "there was no checkpoint yet"
+        raise TrainingFailed(f"training stopped: {what}; {kept}: lower --learning-rate or --muon-rate (another --out)")
+
+    def _finish(self) -> Report:
+        """The last loss is measured once more on fresh problems, so that it is that of the final weights."""
+        weights = save({name: t.detach().cpu().contiguous() for name, t in self.learner.model.state_dict().items()})
+        entries = self.folder.log_lines()
+        import hashlib
+
+        training = Training(
+            steps=self.learner.steps,
+            seconds=self.seconds,
+            parameters=sum(p.numel() for p in self.learner.model.parameters()),
+            final_loss=entries[-1]["loss"] if entries else float("nan"),
+            config_sha256=self.config.digest,
+            weights_sha256=hashlib.sha256(weights).hexdigest(),
+        )
+        self.folder.finish(weights, training)
+        remove_checkpoints(self.checkpoints)
+        return _report(self.folder, self.config)
+
+
+def _report(folder: RunFolder, config: RunConfig) -> Report:
+    ended = folder.training()
+    return Report(str(folder.path), config.seed, ended.steps, ended.seconds, ended.parameters, ended.final_loss)

@@ -1,9 +1,9 @@
 """Headway: which attention heads does a transformer need, and how far past its training length does it work?
 
-    import headway
+import headway
 
-    run = headway.train("addition", seed=0)
-    headway.evaluate(run, all=True).errors
+run = headway.train("addition", seed=0)
+headway.evaluate(run, all=True).errors
 """
 
 from __future__ import annotations

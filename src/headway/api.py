@@ -107,9 +107,7 @@ def train_seeds(
             folder = folder / f"seed-{config.seed}"
         follow = tracker(track, folder, config.name) if track else None
         with Progress(f"{config.task} {config.model.positions} seed {config.seed}", quiet) as watch:
-            report = train_run(
-                config, folder, device=chosen, resume=resume, stored=stored, watch=watch, track=follow
-            )
+            report = train_run(config, folder, device=chosen, resume=resume, stored=stored, watch=watch, track=follow)
         reports.append(report)
     return reports
 

@@ -204,7 +204,9 @@ class Data(TaskOptions, Common):
 class List(Common):
     """What there is: tasks, positions, runs or checks."""
 
-    what: Annotated[tyro.conf.Positional[Literal["tasks", "positions", "runs", "checks"]], tyro.conf.arg(metavar="WHAT")] = "tasks"
+    what: Annotated[
+        tyro.conf.Positional[Literal["tasks", "positions", "runs", "checks"]], tyro.conf.arg(metavar="WHAT")
+    ] = "tasks"
     """tasks, positions, runs or checks"""
     root: str = "runs"
     """folder whose runs are listed"""
@@ -284,7 +286,11 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stderr.close()
         return 0
     except KeyboardInterrupt:
-        how = f"; go on with: headway {' '.join(w for w in words if w != '--resume')} --resume" if words[:1] == ["train"] else ""
+        how = (
+            f"; go on with: headway {' '.join(w for w in words if w != '--resume')} --resume"
+            if words[:1] == ["train"]
+            else ""
+        )
         print_error(f"stopped; the last checkpoint is kept{how}")
         return 130
 

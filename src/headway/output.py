@@ -8,10 +8,12 @@ import json
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, Union
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Union, cast
 
 from headway.errors import HeadwayError, unknown
+
+ABOUT = "Which attention heads does a transformer need, and how far past its training length does it work?"
 
 Rows = Sequence[dict[str, Any]]
 
@@ -23,8 +25,8 @@ class Output:
     content: dict[str, Any]
     title: str
     rows: Rows
-    more: list[tuple[str, Rows]] = field(default_factory=list)
-    words: list[str] = field(default_factory=list)
+    more: Sequence[tuple[str, Rows]] = ()
+    words: Sequence[str] = ()
     """sentences below the tables"""
     status: int = 0
 
@@ -87,19 +89,17 @@ def parse(commands: dict[str, type], words: list[str]) -> Any:
 
     if words and not words[0].startswith("-") and words[0] not in commands:
         raise unknown("command", words[0], commands)
-    choices = tuple(
-        Annotated[kind, tyro.conf.subcommand(name, prefix_name=False)] for name, kind in commands.items()
-    )
+    choices = tuple(Annotated[kind, tyro.conf.subcommand(name, prefix_name=False)] for name, kind in commands.items())
     complaint = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaint):
             command, extra = tyro.cli(
-                Union[choices],  # pyright: ignore[reportArgumentType]  # noqa: UP007
+                cast(Any, Union[choices]),  # noqa: UP007
                 prog="headway",
                 args=words,
                 return_unknown_args=True,
                 config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
-                description="Which attention heads does a transformer need, and how far past its training length does it work?",
+                description=ABOUT,
             )
     except SystemExit as stop:
         if stop.code in (0, None):

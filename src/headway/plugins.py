@@ -9,10 +9,10 @@ from typing import TypeVar
 
 from headway.errors import HeadwayError, unknown
 
-Kind = TypeVar("Kind", bound=type)
+Kind = TypeVar("Kind")
 
 
-def load_class(name: str, kind: Kind) -> Kind:
+def load_class(name: str, kind: type[Kind]) -> type[Kind]:
     """The class `module:Class`, which must be a `kind`; modules in the current folder are found."""
     module_name, _, class_name = name.partition(":")
     if os.getcwd() not in sys.path:
@@ -20,10 +20,14 @@ def load_class(name: str, kind: Kind) -> Kind:
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
-        raise HeadwayError(f"cannot import {module_name!r} of {name!r}: {error}; run from the folder that holds it") from error
+        raise HeadwayError(
+            f"cannot import {module_name!r} of {name!r}: {error}; run from the folder that holds it"
+        ) from error
     found = getattr(module, class_name, None)
     if found is None:
-        raise unknown(f"class in {module_name}", class_name, [n for n, v in vars(module).items() if isinstance(v, type)])
+        raise unknown(
+            f"class in {module_name}", class_name, [n for n, v in vars(module).items() if isinstance(v, type)]
+        )
     if not (isinstance(found, type) and issubclass(found, kind)):
         raise HeadwayError(f"{name!r} is no {kind.__name__}; derive it from headway's {kind.__name__}")
     return found

@@ -19,8 +19,21 @@ MODELS: dict[str, type[Model]] = {
 }
 
 __all__ = [
-    "MODELS", "Attention", "Cache", "Classifier", "Decoder", "EncoderDecoder", "Gate", "Gates", "Head",
-    "Model", "Order", "Site", "Trace", "build_model", "heads_of",
+    "MODELS",
+    "Attention",
+    "Cache",
+    "Classifier",
+    "Decoder",
+    "EncoderDecoder",
+    "Gate",
+    "Gates",
+    "Head",
+    "Model",
+    "Order",
+    "Site",
+    "Trace",
+    "build_model",
+    "heads_of",
 ]
 
 

@@ -119,5 +119,3 @@ def attend(
         scores = scores + bias
     attention = scores.softmax(-1)
     return attention @ value, attention if wants_map else None
-
-

@@ -34,7 +34,7 @@ class Classifier(nn.Module, PyTorchModelHubMixin, library_name="headway"):
         trace: Trace | None = None,
     ) -> Float[Tensor, "batch 1 classes"]:
         """The logits of the one answer token; the right answer is not looked at."""
-        index = self.index(*source.shape, source.device)
+        index = self.index(len(source), source.shape[1], source.device)
         x = self.positions.embed(self.tokens(source), index)
         order = Order(self.positions, index, index, self.positions.causal)
         for block in self.blocks:

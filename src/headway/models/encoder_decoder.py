@@ -44,7 +44,7 @@ class EncoderDecoder(nn.Module, PyTorchModelHubMixin, library_name="headway"):
 
     def encode(self, source: Tensor, gates: Gates | None = None, trace: Trace | None = None) -> Tensor:
         positions = self.source_positions
-        index = self.index(*source.shape, source.device)
+        index = self.index(len(source), source.shape[1], source.device)
         x = positions.embed(self.tokens(source), index)
         order = Order(positions, index, index, positions.causal)
         for block in self.encoder:
@@ -63,7 +63,7 @@ class EncoderDecoder(nn.Module, PyTorchModelHubMixin, library_name="headway"):
         """The logits after each of `tokens`, of which the earliest is number `first` of the answer."""
         positions = self.answer_positions
         index = self.index(len(tokens), first + tokens.shape[1], tokens.device)
-        memory_index = self.index(*memory.shape[:2], tokens.device)
+        memory_index = self.index(len(memory), memory.shape[1], tokens.device)
         x = positions.embed(self.tokens(tokens), index[:, first:])
         order = Order(positions, index[:, first:], index, causal=True)
         across = Order(None, index[:, first:], memory_index, causal=False)

@@ -37,9 +37,7 @@ class ModelConfig:
         if self.d_model % self.heads:
             near = [n for n in range(1, self.d_model + 1) if self.d_model % n == 0]
             fitting = ", ".join(str(n) for n in near if n <= 4 * self.heads)
-            raise HeadwayError(
-                f"{self.heads} heads do not divide d_model {self.d_model}; heads can be {fitting}"
-            )
+            raise HeadwayError(f"{self.heads} heads do not divide d_model {self.d_model}; heads can be {fitting}")
 
     @property
     def dim(self) -> int:
@@ -56,6 +54,8 @@ class TrainingConfig:
     """of the embeddings, norms and biases; with AdamW, of everything"""
     muon_rate: float = 0.02
     """of the hidden matrices, with Muon"""
+    momentum: float = 0.9
+    """of Muon; 0.95 is customary, and too slow for runs of a few hundred steps"""
     weight_decay: float = 0.01
     warmup: int = 100
     hard: float = 0.0

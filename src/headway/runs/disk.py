@@ -53,7 +53,9 @@ def read_json(path: Path) -> Any:
     except FileNotFoundError as error:
         raise BrokenRun(f"{path} is missing; is {path.parent} a run folder?") from error
     except (ValueError, UnicodeDecodeError) as error:
-        raise BrokenRun(f"{path} is no JSON ({error}); it was truncated or altered: restore it or train again elsewhere") from error
+        raise BrokenRun(
+            f"{path} is no JSON ({error}); it was truncated or altered: restore it or train again elsewhere"
+        ) from error
     except OSError as error:
         raise _explained(error, path) from error
 
@@ -79,7 +81,10 @@ def _sync_folder(folder: Path) -> None:
 def _explained(error: OSError, path: Path) -> HeadwayError:
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
-            why, remedy = "no space is left on the disk", "free some, or choose another --out; what was there before is whole"
+            why, remedy = (
+                "no space is left on the disk",
+                "free some, or choose another --out; what was there before is whole",
+            )
         case errno.EACCES | errno.EPERM | errno.EROFS:
             why, remedy = "no permission", "choose an --out you may write to"
         case errno.ENOTDIR | errno.EEXIST | errno.EISDIR:

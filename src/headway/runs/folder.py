@@ -84,19 +84,28 @@ class RunFolder:
     def training(self) -> Training:
         path = self.path / "training.json"
         if not path.exists():
-            raise HeadwayError(f"{self.path} holds an unfinished run; go on with: headway train … --out {self.path} --resume")
+            raise HeadwayError(
+                f"{self.path} holds an unfinished run; go on with: headway train … --out {self.path} --resume"
+            )
         try:
             return Training(**disk.read_json(path))
         except TypeError as error:
-            raise BrokenRun(f"{path} does not say how training ended ({error}); restore it or train again elsewhere") from error
+            raise BrokenRun(
+                f"{path} does not say how training ended ({error}); restore it or train again elsewhere"
+            ) from error
 
     def verified(self) -> RunConfig:
         """The config, after every file of the finished run was held against its hash."""
         config, training = self.config(), self.training()
         if config.digest != training.config_sha256:
-            raise BrokenRun(f"{self.path / 'config.json'} was altered after training; restore it or train again elsewhere")
+            raise BrokenRun(
+                f"{self.path / 'config.json'} was altered after training; restore it or train again elsewhere"
+            )
         if disk.sha256(self.weights) != training.weights_sha256:
-            raise BrokenRun(f"{self.weights} is truncated or altered: its hash is not the recorded one; restore it or train again elsewhere")
+            raise BrokenRun(
+                f"{self.weights} is truncated or altered: its hash is not the recorded one; "
+                "restore it or train again elsewhere"
+            )
         return config
 
     def finish(self, weights: bytes, training: Training) -> None:
@@ -115,7 +124,9 @@ class RunFolder:
         try:
             return [json.loads(line) for line in self.log.read_text(encoding="utf-8").splitlines()]
         except ValueError as error:
-            raise BrokenRun(f"{self.log} has a line that is no JSON ({error}); restore it or train again elsewhere") from error
+            raise BrokenRun(
+                f"{self.log} has a line that is no JSON ({error}); restore it or train again elsewhere"
+            ) from error
 
     def rewind_log(self, step: int) -> None:
         """Drops what was logged after `step`, a half-written last line included."""
@@ -133,6 +144,7 @@ class RunFolder:
 
 def difference(one: RunConfig, other: RunConfig) -> str:
     """The first entry in which two configs differ, in words."""
+
     def flat(raw: dict[str, Any], prefix: str = "") -> dict[str, Any]:
         entries = {}
         for key, value in raw.items():

@@ -108,7 +108,9 @@ def write_data(task: Task, folder: Path, counts: dict[str, int], seed: int) -> l
         while len(items) < count:
             step, drawn = drawn, drawn + 1
             if step > 1000 + 100 * sum(counts.values()):
-                raise HeadwayError(f"{task.name} has fewer than {count} different problems for {split}.json; ask for fewer")
+                raise HeadwayError(
+                    f"{task.name} has fewer than {count} different problems for {split}.json; ask for fewer"
+                )
             for source, answer in _rows(task, seed, step, held_out=split == "test"):
                 key = tuple(source)
                 if key not in seen and len(items) < count:
@@ -155,7 +157,10 @@ def _reader(task: Task) -> Any:
 def _read_sum(task: Addition, item: Any) -> tuple[int, list[int], list[int]]:
     source, target = _whole_numbers(item, "input"), _whole_numbers(item, "target")
     if len(source) != 2 * task.digits + 1:
-        raise HeadwayError(f"input has {len(source)} tokens; {task.digits} digits, a sign and {task.digits} digits are {2 * task.digits + 1}")
+        raise HeadwayError(
+            f"input has {len(source)} tokens; {task.digits} digits, a sign and {task.digits} digits "
+            f"are {2 * task.digits + 1}"
+        )
     sign = source[task.digits]
     signs = {"+": task.plus, "-": task.minus}
     if sign not in [signs[operator] for operator in task.operators]:

@@ -152,12 +152,19 @@ class Task(ABC):
         while len(rows := rows[self.held_out(problems[rows])]):
             dice = dice.again()
             if dice.attempt > 200:
-                raise HeadwayError(f"{self.name} with these options has hardly a problem that is not held out; allow more")
+                raise HeadwayError(
+                    f"{self.name} with these options has hardly a problem that is not held out; allow more"
+                )
             problems = problems.replaced(rows, self.draw(dice[rows], probe, length))
         return problems
 
     def testing(
-        self, seed: int, rows: int, *, probe: str = "default", length: int | None = None,
+        self,
+        seed: int,
+        rows: int,
+        *,
+        probe: str = "default",
+        length: int | None = None,
         device: torch.device | str = "cpu",
     ) -> Problems:
         """Fresh problems of a probe, held-out ones among them; training draws from another stream."""

@@ -43,7 +43,9 @@ def load_checkpoint(folder: Path) -> tuple[dict[str, Tensor], Pointer] | None:
     except TypeError as error:
         raise BrokenRun(f"{latest} is no checkpoint's entry ({error}); delete {folder} to begin again") from error
     if disk.sha256(path) != pointer.sha256:
-        raise BrokenRun(f"{path} is truncated or altered: its hash is not the recorded one; delete {folder} to begin again")
+        raise BrokenRun(
+            f"{path} is truncated or altered: its hash is not the recorded one; delete {folder} to begin again"
+        )
     return load(path.read_bytes()), pointer
 
 

@@ -42,6 +42,9 @@ class Wishes:
     until: Literal["perfect"] | None = None
 
 
+QUICK_CLASSIFIER = Wishes(steps=500, batch=128, warmup=100)
+
+
 def plan(
     task_name: str, wishes: Wishes, seed: int, options: dict[str, Any] | None = None, data: str | None = None
 ) -> RunConfig:

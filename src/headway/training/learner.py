@@ -51,7 +51,7 @@ class Learner:
         adamw = torch.optim.AdamW([parameters[n] for n in rest], betas=(0.9, 0.98), weight_decay=config.weight_decay)
         self.parts: list[tuple[torch.optim.Optimizer, float, list[str]]] = [(adamw, config.learning_rate, rest)]
         if hidden:
-            muon = Muon([parameters[n] for n in hidden], weight_decay=config.weight_decay)
+            muon = Muon([parameters[n] for n in hidden], momentum=config.momentum, weight_decay=config.weight_decay)
             self.parts.append((muon, config.muon_rate, hidden))
 
     def step(self, problems: Problems) -> Step:

@@ -30,5 +30,7 @@ def tracker(name: str, run: Path, title: str) -> Track:
             trackio.init(project="headway", name=title)
             return lambda step, numbers: trackio.log(numbers, step=step)
     except ImportError as error:
-        raise HeadwayError(f"--tracker {name} needs a package that is not here ({error}); pip install 'headway[tracking]'") from error
+        raise HeadwayError(
+            f"--tracker {name} needs a package that is not here ({error}); pip install 'headway[tracking]'"
+        ) from error
     raise unknown("tracker", name, ("tensorboard", "trackio"))

@@ -1,0 +1,46 @@
+"""Ours beside the reference, in one process: the rows by name, and the groups they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+from headway.bench import train
+from headway.bench.row import Row
+from headway.errors import unknown
+from headway.machine import choose_device, environment
+from headway.output import Output
+from headway.runs import disk
+
+ROWS: dict[str, Callable[[int, torch.device, bool], Row]] = {
+    "time-to-perfect": train.time_to_perfect,
+    "sums-per-second": train.sums_per_second,
+}
+GROUPS = {"train": ("time-to-perfect", "sums-per-second")}
+
+
+def run_bench(names: Sequence[str], out: str | None, seed: int, device: str, quiet: bool) -> Output:
+    """Measures the named rows, or all; written to `out` where given."""
+    chosen = choose_device(device)
+    wanted = [row for name in names or ROWS for row in rows_of(name)]
+    rows = [ROWS[name](seed, chosen, quiet).to_json() for name in dict.fromkeys(wanted)]
+    content = {"rows": rows, "environment": environment(chosen)}
+    if out is not None:
+        disk.write_json(Path(out), content)
+    shown = ("name", "ours_seconds", "reference_seconds", "ratio", "same_result")
+    details = [{"name": row["name"], **{k: v for k, v in row.items() if k not in shown}} for row in rows]
+    more = [
+        (f"{row['name']}, in detail", [{"what": k, "value": v} for k, v in row.items() if k != "name"])
+        for row in details
+    ]
+    return Output(content, "Bench", [{key: row[key] for key in shown} for row in rows], more)
+
+
+def rows_of(name: str) -> tuple[str, ...]:
+    if name in GROUPS:
+        return GROUPS[name]
+    if name not in ROWS:
+        raise unknown("bench", name, [*ROWS, *GROUPS])
+    return (name,)

@@ -1,0 +1,1 @@
+"""What people see. Knows only the JSON of the run folders; never imports torch."""

@@ -18,7 +18,7 @@ from headway.subjects.own import Run, find_runs, open_run
 from headway.tasks import create_task
 from headway.tasks.data import data_digest, read_split
 from headway.training.defaults import Wishes, plan
-from headway.training.loop import Report, train_run
+from headway.training.loop import CHECKPOINT_EVERY, Report, train_run
 from headway.training.tracking import tracker
 
 EXAMPLES = 10_000
@@ -89,6 +89,7 @@ def train_seeds(
     out: str | Path | None = None,
     device: str = "auto",
     resume: bool = False,
+    checkpoint_every: int = CHECKPOINT_EVERY,
     quiet: bool = False,
     options: dict[str, Any] | None = None,
     data: str | Path | None = None,
@@ -107,7 +108,16 @@ def train_seeds(
             folder = folder / f"seed-{config.seed}"
         follow = tracker(track, folder, config.name) if track else None
         with Progress(f"{config.task} {config.model.positions} seed {config.seed}", quiet) as watch:
-            report = train_run(config, folder, device=chosen, resume=resume, stored=stored, watch=watch, track=follow)
+            report = train_run(
+                config,
+                folder,
+                device=chosen,
+                resume=resume,
+                checkpoint_every=checkpoint_every,
+                stored=stored,
+                watch=watch,
+                track=follow,
+            )
         reports.append(report)
     return reports
 

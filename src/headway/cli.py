@@ -113,6 +113,8 @@ class Train(ModelOptions, TaskOptions, Common):
     """several runs: 5 means seeds 0 to 4, 0,3,7 a list; they go to OUT/seed-N"""
     resume: bool = False
     """go on with an unfinished run"""
+    checkpoint_every: int = 100
+    """steps between checkpoints"""
     out: str | None = None
     """run folder (default: runs/NAME)"""
     data: str | None = None
@@ -127,7 +129,8 @@ class Train(ModelOptions, TaskOptions, Common):
         wishes = Wishes(**{entry.name: getattr(self, entry.name) for entry in fields(ModelOptions)})  # pyright: ignore[reportArgumentType]
         seeds = [self.seed] if self.seeds is None else parse_seeds(self.seeds)
         reports = train_seeds(
-            self.task, seeds, wishes, out=self.out, device=self.device, resume=self.resume, quiet=self.quiet,
+            self.task, seeds, wishes, out=self.out, device=self.device, resume=self.resume,
+            checkpoint_every=self.checkpoint_every, quiet=self.quiet,
             options=self.chosen(), data=self.data, track=self.tracker,
         )  # fmt: skip
         rows = [asdict(report) for report in reports]

@@ -16,12 +16,14 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from headway.errors import HeadwayError
 from headway.evaluation.intervals import Interval, wilson
 from headway.models import Gates, Model
 from headway.tasks import Problems, Task
 
 CPU_ROWS = 512  # what stays in the caches of a core
 GPU_ROWS = 16384
+MOST_LISTED = 10**9
 
 Watch = Callable[[int, int], None]
 """Told the number of problems done and their number in all."""
@@ -70,8 +72,10 @@ def loss(logits: Float[Tensor, "row answer token"], problems: Problems) -> Float
 
 def listed(task: Task, rows: int, device: torch.device) -> Iterator[Problems]:
     """Every problem there is, in batches."""
-    count = task.count or 0
-    task.listing(0, 1)  # refuses where they cannot be listed
+    count = task.count
+    if count is None or count > MOST_LISTED:
+        how_many = "too many" if count is None else f"about 10^{len(str(count)) - 1}"
+        raise HeadwayError(f"{task.name} has {how_many} problems, more than --all can take; use --examples N")
     for start in range(0, count, rows):
         yield task.listing(start, min(start + rows, count), device)
 

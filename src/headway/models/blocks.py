@@ -40,7 +40,7 @@ class Block(nn.Module):
         self,
         x: Stream,
         order: Order,
-        memory: Stream | None = None,
+        memory: Float[Tensor, "batch source d_model"] | None = None,
         across: Order | None = None,
         gates: Gates | None = None,
         trace: Trace | None = None,

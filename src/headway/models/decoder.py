@@ -1,7 +1,6 @@
 """The decoder-only model: problem, start token and answer in one causal sequence."""
 
-from __future__ import annotations
-
+# No postponed annotations here: huggingface_hub reads the type of `config` to rebuild it.
 import torch
 from huggingface_hub import PyTorchModelHubMixin
 from jaxtyping import Float, Int

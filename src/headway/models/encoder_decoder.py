@@ -1,7 +1,6 @@
 """The encoder-decoder: reads the problem in one stack, writes the answer in another that looks across."""
 
-from __future__ import annotations
-
+# No postponed annotations here: huggingface_hub reads the type of `config` to rebuild it.
 import torch
 from huggingface_hub import PyTorchModelHubMixin
 from jaxtyping import Float, Int

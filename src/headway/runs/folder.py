@@ -32,6 +32,8 @@ class Training:
     """time spent in training steps, checks and checkpoints not counted"""
     parameters: int
     final_loss: float
+    """of the last logged step"""
+    """of the last logged step"""
     config_sha256: str
     weights_sha256: str
 

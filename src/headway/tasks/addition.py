@@ -19,6 +19,7 @@ from headway.tasks.random import Dice
 from headway.tasks.task import Problems, Task
 
 Digits = Int[Tensor, "row digit"]
+Columns = Int[Tensor, "row column"]  # one more than the digits
 
 
 @dataclass(frozen=True)
@@ -101,23 +102,16 @@ class Addition(Task):
         result, _ = self._columns(a, operator, b)
         source = torch.cat((a, operator[:, None], b), dim=1)
         answer = result if self.first == "most" else result.flip(1)
-        return self._ended(source, answer) if self.natural else Problems(source, answer)
+        if not self.natural:
+            return Problems(source, answer)
+        # without leading zeros, closed by the end token, which also fills what is left over
+        length, columns = natural_length(result)[:, None], result.shape[1]
+        place = torch.arange(columns + 1, device=answer.device).expand(len(answer), -1)
+        taken = place + columns - length if self.first == "most" else place
+        moved = answer.gather(1, taken.clamp(max=columns - 1))
+        return Problems(source, torch.where(place < length, moved, self.base + 3), scored=place <= length)
 
-    def _ended(self, source: Tensor, answer: Digits) -> Problems:
-        """The answers without leading zeros, closed by the end token, which also fills what is left over."""
-        length = self._natural_length(answer)[:, None]
-        place = torch.arange(answer.shape[1] + 1, device=answer.device).expand(len(answer), -1)
-        from_digit = place + (answer.shape[1] - length if self.first == "most" else 0)
-        moved = answer.gather(1, from_digit.clamp(max=answer.shape[1] - 1))
-        ended = torch.where(place < length, moved, self.base + 3)
-        return Problems(source, ended, scored=place <= length)
-
-    def _natural_length(self, answer: Digits) -> Int[Tensor, " row"]:
-        digits = answer if self.first == "most" else answer.flip(1)
-        leading_zeros = (digits.cumsum(1) == 0).sum(1)
-        return (answer.shape[1] - leading_zeros).clamp(min=1)
-
-    def _columns(self, a: Digits, operator: Tensor, b: Digits) -> tuple[Digits, Digits]:
+    def _columns(self, a: Digits, operator: Tensor, b: Digits) -> tuple[Columns, Columns]:
         """The n + 1 digits of the result and the carry (or borrow) into each of its columns."""
         sign = torch.where(operator == self.minus, -1, 1)
         carry = torch.zeros_like(operator)
@@ -154,12 +148,11 @@ class Addition(Task):
             begun = torch.where(propagated[:, column], chain + 1, 1)
             chain = torch.where(carry_out[:, column] == 1, begun, 0)
             longest = torch.maximum(longest, chain)
-        leading_zeros = (result.cumsum(1) == 0).sum(1)
         strata = {
             "carries": carry_out.sum(1),
             "longest carry chain": longest,
             "propagated carries": propagated.sum(1),
-            "answer length": (result.shape[1] - leading_zeros).clamp(min=1),
+            "answer length": natural_length(result),
         }
         if len(self.operators) > 1:
             strata["subtraction"] = (operator == self.minus).long()
@@ -206,3 +199,9 @@ def _less(a: Digits, b: Digits) -> Tensor:
     differs = a != b
     first = differs.int().argmax(1, keepdim=True)
     return (a.gather(1, first) < b.gather(1, first))[:, 0]
+
+
+def natural_length(number: Columns) -> Int[Tensor, " row"]:
+    """Digits without the leading zeros; 0 itself has one."""
+    leading_zeros = (number.cumsum(1) == 0).sum(1)
+    return (number.shape[1] - leading_zeros).clamp(min=1)

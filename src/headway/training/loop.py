@@ -7,13 +7,13 @@ checkpoint.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import save
@@ -30,6 +30,7 @@ from headway.tasks.data import Stored
 from headway.tasks.random import TRAINING, Dice
 from headway.training.checkpoint import load_checkpoint, remove_checkpoints, save_checkpoint
 from headway.training.learner import Learner, Step
+from headway.training.tracking import Track
 
 LOG_EVERY = 20
 CHECKPOINT_EVERY = 100
@@ -76,11 +77,14 @@ def train_run(
     *,
     device: torch.device,
     resume: bool = False,
+    checkpoint_every: int = CHECKPOINT_EVERY,
     stored: Stored | None = None,
     watch: Watch | None = None,
-    track: Callable[[int, dict[str, float]], None] | None = None,
+    track: Track | None = None,
 ) -> Report:
     """Trains the run of `config` in the folder `out`; one that is there already is not trained again."""
+    if checkpoint_every < 1:
+        raise HeadwayError(f"checkpoint_every is {checkpoint_every}; it must be at least 1")
     task = create_task(config.task, config.options)
     if config.training.until == "perfect" and not task.count:
         raise HeadwayError(f"--until perfect needs every problem listed, and {task.name} has too many; use --steps")
@@ -89,7 +93,7 @@ def train_run(
     if folder.complete:
         folder.verified()
         return _report(folder, config)
-    session = _Session(task, config, folder, device, watch, track)
+    session = _Session(task, config, folder, device, checkpoint_every, watch, track)
     return session.run(stored)
 
 
@@ -97,92 +101,117 @@ class _Session:
     """One sitting at a run: from its last checkpoint, if any, to its end."""
 
     def __init__(
-        self, task: Task, config: RunConfig, folder: RunFolder, device: torch.device, watch: Watch | None, track: Any
+        self,
+        task: Task,
+        config: RunConfig,
+        folder: RunFolder,
+        device: torch.device,
+        checkpoint_every: int,
+        watch: Watch | None,
+        track: Track | None,
     ) -> None:
         self.task, self.config, self.folder, self.device = task, config, folder, device
-        self.watch, self.track = watch, track
+        self.checkpoint_every, self.watch, self.track = checkpoint_every, watch, track
         self.checkpoints = folder.path / "checkpoint"
         self.learner = Learner(build_model(config.model, config.seed).to(device), config.training)
-        self.seconds, self.steps_here = 0.0, 0
+        self.clock = _Clock(device)
         if (found := load_checkpoint(self.checkpoints)) is not None:
             state, pointer = found
             self.learner.restore(state, pointer.steps)
-            self.seconds = pointer.seconds
+            self.clock.seconds = pointer.seconds
         folder.rewind_log(self.learner.steps)
 
     def run(self, stored: Stored | None) -> Report:
-        training, learner = self.config.training, self.learner
+        learner, steps = self.learner, self.config.training.steps
         batches = feed(self.task, self.config, stored, learner.steps, self.device)
-        began = time.perf_counter()
-        last = None
-        while learner.steps < training.steps:
+        self.clock.start()
+        while learner.steps < steps and not self._is_perfect():
             last = learner.step(next(batches))
-            at_end = learner.steps == training.steps
+            at_end = learner.steps == steps
             if at_end or learner.steps % LOG_EVERY == 0:
-                self._log(last, time.perf_counter() - began)
-            if at_end or learner.steps % CHECKPOINT_EVERY == 0 or self._checks_now():
-                began = self._pause(began)
-                if self._is_perfect():
-                    break
-                began = time.perf_counter()
+                self._log(last)
+            if at_end or learner.steps % self.checkpoint_every == 0:
+                self.clock.stop()
+                self._checkpoint()
+                self.clock.start()
+        self.clock.stop()
         return self._finish()
 
-    def _log(self, step: Step, here: float) -> None:
+    def _is_perfect(self) -> bool:
+        """Looked at between steps, so that a resumed run looks where the first one did."""
+        if self.config.training.until != "perfect" or self.learner.steps % CHECK_EVERY or not self.learner.steps:
+            return False
+        self.clock.stop()
+        perfect = all_trainable_right(self.learner.model, self.task)
+        self.clock.start()
+        return perfect
+
+    def _log(self, step: Step) -> None:
         """A line in the log and on the screen; stops where the loss is no number."""
-        value, steps = float(step.loss), self.learner.steps
-        if not math.isfinite(value):
-            self._fail(f"the loss is {value} at step {steps}")
-        seconds = self.seconds + here
-        speed = steps * self.config.training.batch / max(seconds, 1e-9)
+        steps, loss, exact_match = self.learner.steps, float(step.loss), float(step.exact_match)
+        if not math.isfinite(loss):
+            self._fail(f"the loss is {loss} at step {steps}")
+        seconds = self.clock.now()
+        speed = steps * self.config.training.batch / seconds
         entry = {
-            "step": steps, "loss": value, "exact_match": float(step.exact_match),
-            "seconds": round(seconds, 3), "examples_per_second": round(speed, 1),
-        }  # fmt: skip
+            "step": steps,
+            "loss": loss,
+            "exact_match": exact_match,
+            "seconds": round(seconds, 3),
+            "examples_per_second": round(speed, 1),
+        }
         disk.append_line(self.folder.log, json.dumps(entry))
         if self.track is not None:
-            self.track(steps, {"loss": value, "exact_match": entry["exact_match"]})
+            self.track(steps, {"loss": loss, "exact_match": exact_match})
         if self.watch is not None:
-            words = f"loss {value:.4f}  exact match {entry['exact_match']:.3f}  {speed:,.0f} examples/s"
+            words = f"loss {loss:.4f}  exact match {exact_match:.3f}  {speed:,.0f} examples/s"
             self.watch(steps, self.config.training.steps, words)
 
-    def _pause(self, began: float) -> float:
-        """Stops the clock and keeps a checkpoint, unless the weights are broken."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize()
-        self.seconds += time.perf_counter() - began
+    def _checkpoint(self) -> None:
+        """Keeps the state, unless a weight is broken: the last good checkpoint is worth more."""
         if not self.learner.finite():
             self._fail(f"a weight is no number after step {self.learner.steps}")
-        save_checkpoint(self.checkpoints, self.learner.state(), self.learner.steps, self.seconds)
-        return time.perf_counter()
-
-    def _checks_now(self) -> bool:
-        return self.config.training.until == "perfect" and self.learner.steps % CHECK_EVERY == 0
-
-    def _is_perfect(self) -> bool:
-        return self.config.training.until == "perfect" and all_trainable_right(self.learner.model, self.task)
+        save_checkpoint(self.checkpoints, self.learner.state(), self.learner.steps, self.clock.seconds)
 
     def _fail(self, what: str) -> None:
         found = load_checkpoint(self.checkpoints)
         kept = f"the checkpoint of step {found[1].steps} is kept" if found else "there was no checkpoint yet"
-        raise TrainingFailed(f"training stopped: {what}; {kept}: lower --learning-rate or --muon-rate (another --out)")
+        raise TrainingFailed(
+            f"training stopped: {what}; {kept}. Lower --learning-rate or --muon-rate, with another --out"
+        )
 
     def _finish(self) -> Report:
-        """The last loss is measured once more on fresh problems, so that it is that of the final weights."""
-        weights = save({name: t.detach().cpu().contiguous() for name, t in self.learner.model.state_dict().items()})
-        entries = self.folder.log_lines()
-        import hashlib
-
+        model, entries = self.learner.model, self.folder.log_lines()
+        weights = save({name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()})
         training = Training(
             steps=self.learner.steps,
-            seconds=self.seconds,
-            parameters=sum(p.numel() for p in self.learner.model.parameters()),
-            final_loss=entries[-1]["loss"] if entries else float("nan"),
+            seconds=self.clock.seconds,
+            parameters=sum(parameter.numel() for parameter in model.parameters()),
+            final_loss=entries[-1]["loss"],
             config_sha256=self.config.digest,
             weights_sha256=hashlib.sha256(weights).hexdigest(),
         )
         self.folder.finish(weights, training)
         remove_checkpoints(self.checkpoints)
         return _report(self.folder, self.config)
+
+
+class _Clock:
+    """Seconds spent training, over all sittings; stands still during checks and checkpoints."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.seconds, self.since = device, 0.0, 0.0
+
+    def start(self) -> None:
+        self.since = time.perf_counter()
+
+    def stop(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+        self.seconds = self.now()
+
+    def now(self) -> float:
+        return self.seconds + time.perf_counter() - self.since
 
 
 def _report(folder: RunFolder, config: RunConfig) -> Report:

@@ -1,0 +1,69 @@
+"""Imports point one way, and what must stay light imports no torch."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import headway
+
+ROOT = Path(headway.__file__).parent
+# A layer may import those before it, and itself.
+LAYERS = [
+    {"errors", "plugins", "output", "progress"},
+    {"runs"},
+    {"tasks", "positions"},
+    {"models"},
+    {"subjects"},
+    {"evaluation"},
+    {"machine"},
+    {"training"},
+    {"report"},
+    {"api", "listing"},
+    {"lab", "bench"},
+    {"cli"},
+]
+
+
+def layer_of(part: str) -> int:
+    return next(number for number, layer in enumerate(LAYERS) if part in layer)
+
+
+def imported_parts(path: Path) -> set[str]:
+    """The parts of headway that a file imports at any depth of its code."""
+    parts = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module] + [f"{node.module}.{alias.name}" for alias in node.names if node.module == "headway"]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        parts |= {name.split(".")[1] for name in names if name.startswith("headway.")}
+    return parts
+
+
+def test_imports_point_one_way() -> None:
+    for path in ROOT.rglob("*.py"):
+        part = path.relative_to(ROOT).parts[0].removesuffix(".py")
+        if part == "__init__":
+            continue
+        for other in imported_parts(path):
+            if other != part:
+                assert layer_of(other) < layer_of(part) or {part, other} <= LAYERS[0], f"{path} imports {other}"
+
+
+def test_report_knows_only_the_files() -> None:
+    for path in (ROOT / "report").rglob("*.py"):
+        assert imported_parts(path) <= {"runs", "report", "errors"}, path
+
+
+def test_help_runs_and_report_need_no_torch() -> None:
+    code = "import sys, headway.cli, headway.runs.folder, headway.runs.index, headway.report.figures; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
+
+
+def test_every_public_name_is_there() -> None:
+    for name in headway.__all__:
+        assert getattr(headway, name) is not None

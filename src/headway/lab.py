@@ -66,10 +66,10 @@ def run_lab(preset: Literal["quick", "full"], out: Path, seed: int, device: str,
         "figure": str(out / "lab.svg"),
     }
     disk.write_json(out / "lab.json", content)
-    lab_figure(out / "lab.json", out)
+    picture = f"the picture is {out / 'lab.png'}" if lab_figure(out / "lab.json", out) else "no matplotlib, no picture"
     shown = ("task", "positions", "seed", "examples", "errors", "exact_match", "interval", "pairs_told_apart")
     table = [{key: row[key] for key in shown} for row in rows]
-    words = [*content["findings"], f"Everything is in {out}; the picture is {out / 'lab.png'}."]
+    words = [*content["findings"], f"Everything is in {out}; {picture}."]
     return Output(content, "Lab", table, words=words)
 
 

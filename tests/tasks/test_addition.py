@@ -45,7 +45,9 @@ def test_answers_equal_pythons(task: Addition, seed: int, probe: str) -> None:
     for row in range(8):
         a, b, result, digits = spoken(task, problems, row)
         assert result >= 0
-        assert number(digits, task.base) == result, task.show(*[t[row].tolist() for t in (problems.source, problems.answer)])
+        assert number(digits, task.base) == result, task.show(
+            *[t[row].tolist() for t in (problems.source, problems.answer)]
+        )
         if task.natural:
             assert len(digits) == 1 or digits[0] != 0
             assert problems.scored is not None

@@ -10,12 +10,12 @@ import torch
 
 from headway.api import train, train_seeds
 from headway.errors import BrokenRun, HeadwayError, TrainingFailed
+from headway.models import build_model
 from headway.runs.folder import RunFolder
 from headway.tasks import Addition
 from headway.training.defaults import Wishes, plan
 from headway.training.learner import Learner, hidden_matrices, rate
 from headway.training.loop import feed, train_run
-from headway.models import build_model
 
 CPU = torch.device("cpu")
 SMALL = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "decoder_layers": 1, "batch": 8}
@@ -176,4 +176,7 @@ def test_a_damaged_checkpoint_is_named_and_not_used(damage: str, tmp_path: Path)
 def test_seeds_go_to_folders_of_their_own(tmp_path: Path) -> None:
     reports = train_seeds("addition", [0, 3], Wishes(**SMALL, steps=3), out=tmp_path / "out", quiet=True)
     assert [Path(report.run).name for report in reports] == ["seed-0", "seed-3"]
-    assert [json.loads((tmp_path / "out" / n / "config.json").read_text())["seed"] for n in ("seed-0", "seed-3")] == [0, 3]
+    assert [json.loads((tmp_path / "out" / n / "config.json").read_text())["seed"] for n in ("seed-0", "seed-3")] == [
+        0,
+        3,
+    ]

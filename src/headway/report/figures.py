@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,12 @@ COLOURS = {"sinusoidal": BLUE, "learned": ORANGE, "none": GREEN}
 
 
 def lab_figure(lab: Path, out: Path) -> list[Path]:
-    """The lab in one picture: how the adder learned, and what each classifier can tell."""
+    """The lab in one picture: how the adder learned, and what each classifier can tell.
+
+    Without matplotlib there is none; the numbers are in lab.json all the same.
+    """
+    if importlib.util.find_spec("matplotlib") is None:
+        return []
     rows = disk.read_json(lab)["runs"]
     figure, (left, right) = _panels(2)
     _learning(left, [row for row in rows if row["task"] == "addition"])

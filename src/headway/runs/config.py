@@ -16,14 +16,14 @@ class ModelConfig:
     kind: Literal["encoder-decoder", "decoder", "classifier"]
     vocabulary: int
     trained: int
-    """tokens of the longest source that training shows"""
+    """tokens of the longest sequence that training shows"""
+    positions: str = "sinusoidal"
     d_model: int = 128
     heads: int = 4
     d_ff: int = 512
     layers: int = 2
     """layers of the encoder, of the classifier or of the decoder-only model"""
     decoder_layers: int = 2
-    positions: str = "sinusoidal"
     index: str = "sequential"
     pooling: Literal["mean", "max", "violation"] = "mean"
     start: int | None = None
@@ -54,8 +54,8 @@ class TrainingConfig:
     """of the embeddings, norms and biases; with AdamW, of everything"""
     muon_rate: float = 0.02
     """of the hidden matrices, with Muon"""
-    momentum: float = 0.9
-    """of Muon; 0.95 is customary, and too slow for runs of a few hundred steps"""
+    momentum: float = 0.8
+    """of Muon; the customary 0.95 is too slow for runs of a few hundred steps"""
     weight_decay: float = 0.01
     warmup: int = 100
     hard: float = 0.0

@@ -11,10 +11,10 @@ from headway.runs.config import ModelConfig, RunConfig, TrainingConfig
 from headway.tasks import Task, create_task
 
 ADDER = TrainingConfig(
-    steps=1000, batch=256, optimizer="muon", learning_rate=1e-3, muon_rate=0.02, weight_decay=0.01, warmup=100, hard=0.5
+    steps=600, batch=128, optimizer="muon", learning_rate=1e-3, muon_rate=0.02, momentum=0.8, warmup=100, hard=0.5
 )
 CLASSIFIER = TrainingConfig(
-    steps=3000, batch=256, optimizer="muon", learning_rate=1e-3, muon_rate=0.02, weight_decay=0.01, warmup=200
+    steps=1500, batch=256, optimizer="muon", learning_rate=1e-3, muon_rate=0.02, momentum=0.8, warmup=100
 )
 
 
@@ -54,7 +54,8 @@ def plan(
     kind = asked.pop("model", "classifier" if task.classes else "encoder-decoder")
     if (kind == "classifier") != (task.classes is not None):
         raise HeadwayError(f"{task.name} answers with {'a class' if task.classes else 'a sequence'}; a {kind} cannot")
-    find_positions(asked.get("positions", "sinusoidal"))
+    asked.setdefault("positions", "sinusoidal" if task.classes else "learned")
+    find_positions(asked["positions"])
     find_index(asked.get("index", "sequential"))
     for_model = {key: value for key, value in asked.items() if key in _names(ModelConfig)}
     if kind == "classifier":

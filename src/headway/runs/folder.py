@@ -13,6 +13,7 @@ A folder with a training.json is complete; its files are checked against the has
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -36,6 +37,12 @@ class Training:
     """of the last logged step"""
     config_sha256: str
     weights_sha256: str
+    log_sha256: str
+
+    @property
+    def digest(self) -> str:
+        """Seals this record itself."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -90,8 +97,13 @@ class RunFolder:
                 f"{self.path} holds an unfinished run; go on with: headway train … --out {self.path} --resume"
             )
         try:
-            return Training(**disk.read_json(path))
-        except TypeError as error:
+            record = disk.read_json(path)
+            seal = record.pop("sha256")
+            training = Training(**record)
+            if training.digest != seal:
+                raise BrokenRun(f"{path} was altered after training; restore it or train again elsewhere")
+            return training
+        except (TypeError, KeyError, AttributeError) as error:
             raise BrokenRun(
                 f"{path} does not say how training ended ({error}); restore it or train again elsewhere"
             ) from error
@@ -104,15 +116,27 @@ class RunFolder:
                 f"{self.path / 'config.json'} was altered after training; restore it or train again elsewhere"
             )
         if disk.sha256(self.weights) != training.weights_sha256:
-            raise BrokenRun(
-                f"{self.weights} is truncated or altered: its hash is not the recorded one; "
-                "restore it or train again elsewhere"
-            )
+            raise self._altered(self.weights)
+        if disk.sha256(self.log) != training.log_sha256:
+            raise self._altered(self.log)
         return config
 
-    def finish(self, weights: bytes, training: Training) -> None:
+    @staticmethod
+    def _altered(path: Path) -> BrokenRun:
+        return BrokenRun(
+            f"{path} is truncated or altered: its hash is not the recorded one; restore it or train elsewhere"
+        )
+
+    def finish(
+        self, weights: bytes, *, steps: int, seconds: float, parameters: int, final_loss: float, config: RunConfig
+    ) -> Training:
+        """Writes the weights, then the record that makes the run complete."""
         disk.write_bytes(self.weights, weights)
-        disk.write_json(self.path / "training.json", asdict(training))
+        training = Training(
+            steps, seconds, parameters, final_loss, config.digest, disk.sha256(self.weights), disk.sha256(self.log)
+        )
+        disk.write_json(self.path / "training.json", {**asdict(training), "sha256": training.digest})
+        return training
 
     def record(self, study: str, content: Any) -> Path:
         """Keeps the result of a study beside the weights."""

@@ -7,7 +7,6 @@ checkpoint.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import time
@@ -24,7 +23,7 @@ from headway.machine import environment
 from headway.models import build_model
 from headway.runs import disk
 from headway.runs.config import RunConfig
-from headway.runs.folder import RunFolder, Training
+from headway.runs.folder import RunFolder
 from headway.tasks import Problems, Task, create_task
 from headway.tasks.data import Stored
 from headway.tasks.random import TRAINING, Dice
@@ -183,15 +182,14 @@ class _Session:
     def _finish(self) -> Report:
         model, entries = self.learner.model, self.folder.log_lines()
         weights = save({name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()})
-        training = Training(
+        self.folder.finish(
+            weights,
             steps=self.learner.steps,
             seconds=self.clock.seconds,
             parameters=sum(parameter.numel() for parameter in model.parameters()),
             final_loss=entries[-1]["loss"],
-            config_sha256=self.config.digest,
-            weights_sha256=hashlib.sha256(weights).hexdigest(),
+            config=self.config,
         )
-        self.folder.finish(weights, training)
         remove_checkpoints(self.checkpoints)
         return _report(self.folder, self.config)
 

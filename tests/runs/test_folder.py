@@ -1,0 +1,138 @@
+"""A run folder is never half-written, and what was truncated or altered is refused by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from headway.errors import BrokenRun, HeadwayError
+from headway.runs import disk
+from headway.runs.config import RunConfig
+from headway.runs.folder import RunFolder, runs_in
+from headway.runs.index import list_runs
+from headway.subjects.own import find_runs, open_run
+from headway.training.defaults import Wishes, plan
+from headway.training.loop import train_run
+
+CONFIG = plan("addition", Wishes(d_model=16, heads=2, d_ff=32, layers=1, decoder_layers=1, batch=4, steps=3), seed=0)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    train_run(CONFIG, tmp_path / "run", device=torch.device("cpu"))
+    return RunFolder(tmp_path / "run")
+
+
+def test_a_config_survives_the_disk(run: RunFolder) -> None:
+    assert run.config() == CONFIG
+    assert RunConfig.from_json(json.loads(json.dumps(CONFIG.to_json()))).digest == CONFIG.digest
+
+
+def test_every_setting_changes_the_identity() -> None:
+    others = [
+        plan("addition", Wishes(steps=3), seed=0),
+        plan("addition", Wishes(steps=3), seed=1),
+        plan("addition", Wishes(steps=3), seed=0, options={"digits": 2}),
+        plan("addition", Wishes(steps=3, positions="none"), seed=0),
+        plan("addition", Wishes(steps=3), seed=0, data="abc"),
+    ]
+    assert len({config.digest for config in others}) == len(others)
+
+
+@pytest.mark.parametrize("file", ["config.json", "training.json", "model.safetensors", "log.jsonl"])
+@pytest.mark.parametrize("damage", ["truncated", "emptied", "flipped", "removed"])
+def test_a_damaged_file_is_refused_by_name_and_left_alone(run: RunFolder, file: str, damage: str) -> None:
+    path = run.path / file
+    content = bytearray(path.read_bytes())
+    if damage == "flipped":
+        at = len(content) - 5 if file == "model.safetensors" else content.index(b"1", len(content) // 4)
+        content[at] ^= 1  # a 1 becomes a 0
+    path.write_bytes({"truncated": content[: len(content) // 2], "emptied": b"", "flipped": content}.get(damage, b""))
+    if damage == "removed":
+        path.unlink()
+    before = {p.name: p.read_bytes() for p in run.path.iterdir() if p.is_file()}
+    with pytest.raises(HeadwayError) as error:
+        open_run(run)
+    expected = "unfinished run" if (file, damage) == ("training.json", "removed") else file
+    assert expected in str(error.value)
+    assert {p.name: p.read_bytes() for p in run.path.iterdir() if p.is_file()} == before
+
+
+def test_a_config_with_an_unknown_entry_is_refused(run: RunFolder) -> None:
+    raw = json.loads((run.path / "config.json").read_text())
+    raw["model"]["wings"] = 2
+    disk.write_json(run.path / "config.json", raw)
+    with pytest.raises(BrokenRun, match="wings"):
+        open_run(run)
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.data())
+def test_no_mutated_config_crashes_the_reader(run: RunFolder, data: st.DataObject) -> None:
+    content = bytearray(json.dumps(CONFIG.to_json()).encode())
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(content) - 1))
+        content[at] = data.draw(st.integers(0, 255))
+    path = run.path / "config.json"
+    path.write_bytes(content)
+    try:
+        read = run.config()
+    except HeadwayError:
+        return
+    assert isinstance(read, RunConfig)
+
+
+def test_writing_replaces_a_file_as_a_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "kept.json"
+    disk.write_json(path, {"old": True})
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(HeadwayError, match="no space is left"):
+        disk.write_json(path, {"new": True})
+    assert json.loads(path.read_text()) == {"old": True}
+    assert [p.name for p in tmp_path.iterdir()] == ["kept.json"]
+
+
+def test_seed_2_comes_before_seed_10(tmp_path: Path) -> None:
+    for seed in (10, 2, 0):
+        disk.write_json(tmp_path / f"seed-{seed}" / "config.json", {})
+    assert [folder.path.name for folder in runs_in(tmp_path)] == ["seed-0", "seed-2", "seed-10"]
+
+
+def test_what_is_no_run_is_refused_with_a_way_out(tmp_path: Path) -> None:
+    with pytest.raises(HeadwayError, match="no run folder and holds none"):
+        runs_in(tmp_path)
+    with pytest.raises(HeadwayError, match="there is no folder"):
+        find_runs(tmp_path / "nowhere")
+    with pytest.raises(HeadwayError, match="unknown pretrained model 'adde'"):
+        find_runs("pretrained:adde")
+
+
+def test_the_index_is_only_a_cache(run: RunFolder) -> None:
+    root = run.path.parent
+    first = list_runs(root)
+    assert [(row["run"], row["state"], row["steps"]) for row in first] == [("run", "complete", 3)]
+    assert list_runs(root) == first
+    (root / "runs.sqlite").write_bytes(b"not a database at all, by any means" * 100)
+    assert list_runs(root) == first
+    (root / "runs.sqlite").unlink()
+    assert list_runs(root) == first
+
+
+def test_the_index_follows_the_folders(run: RunFolder, tmp_path: Path) -> None:
+    root = run.path.parent
+    list_runs(root)
+    run.record("evaluation", {"exact_match": 0.25})
+    assert list_runs(root)[0]["exact_match"] == 0.25
+    (run.path / "config.json").write_text("{")
+    assert list_runs(root)[0]["state"] == "broken"
+    (run.path / "config.json").unlink()
+    assert list_runs(root) == []

@@ -1,0 +1,118 @@
+"""Problems in files: what is written is read back, and what is wrong is named by file, item and reason."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from headway.errors import HeadwayError
+from headway.tasks import Addition, Sortedness, Task, create_task
+from headway.tasks.data import data_digest, read_split, write_data
+from headway.tasks.random import TRAINING, Dice
+from headway.training.defaults import Wishes, plan
+from headway.training.loop import train_run
+
+COUNTS = {"train": 300, "val": 50, "test": 80}
+TASKS = [Addition(), Addition(operators="+-", first="least", natural=True), Sortedness()]
+
+
+@pytest.mark.parametrize("task", TASKS, ids=str)
+def test_what_is_written_is_read_back(task: Task, tmp_path: Path) -> None:
+    write_data(task, tmp_path, COUNTS, seed=0)
+    for split, count in COUNTS.items():
+        assert read_split(task, tmp_path, split).count == count
+
+
+@pytest.mark.parametrize("task", TASKS, ids=str)
+def test_no_problem_is_in_two_files_and_the_test_file_is_all_held_out(task: Task, tmp_path: Path) -> None:
+    write_data(task, tmp_path, COUNTS, seed=0)
+    seen: set[tuple[int, ...]] = set()
+    for split, count in COUNTS.items():
+        stored = read_split(task, tmp_path, split)
+        rows = {tuple(row) for problems in stored.by_length.values() for row in problems.source.tolist()}
+        assert len(rows) == count
+        assert not rows & seen
+        seen |= rows
+        for problems in stored.by_length.values():
+            assert bool(task.held_out(problems).all()) == (split == "test")
+            assert bool(task.held_out(problems).any()) == (split == "test")
+
+
+def test_the_form_is_the_one_people_have(tmp_path: Path) -> None:
+    write_data(Addition(), tmp_path / "a", {"train": 1}, seed=0)
+    item = json.loads((tmp_path / "a" / "train.json").read_text())[0]
+    assert set(item) == {"input", "target"}
+    assert len(item["input"]) == 7
+    assert item["input"][3] == 10
+    assert len(item["target"]) == 4
+    write_data(Sortedness(), tmp_path / "s", {"train": 1}, seed=0)
+    item = json.loads((tmp_path / "s" / "train.json").read_text())[0]
+    assert set(item) == {"sequence", "is_sorted", "length"}
+    assert item["length"] == len(item["sequence"])
+
+
+SUM = {"input": [1, 2, 3, 10, 4, 5, 6], "target": [0, 5, 7, 9]}
+SEQUENCE = {"sequence": [1, 5, 5], "is_sorted": 1, "length": 3}
+BROKEN: list[tuple[str, Any, str]] = [
+    ("addition", {**SUM, "target": [0, 5, 8, 0]}, r"item 1: the answer \[0, 5, 8, 0\] is wrong; 123 \+ 456 = 0579"),
+    ("addition", {**SUM, "target": [5, 7, 9]}, "item 1: target has 3 tokens instead of 4"),
+    ("addition", {**SUM, "input": [1, 2, 3, 4, 5, 6]}, "item 1: input has 6 tokens"),
+    ("addition", {**SUM, "input": [1, 2, 3, 11, 4, 5, 6]}, "item 1: input has 11 where the sign belongs; plus is 10"),
+    ("addition", {**SUM, "input": [1, 2, 12, 10, 4, 5, 6]}, "item 1: input has the digit 12"),
+    ("addition", {**SUM, "input": "123+456"}, "item 1: input is '123.456'; it must be a list of whole numbers"),
+    ("addition", {**SUM, "input": [1.0, 2, 3, 10, 4, 5, 6]}, "item 1: input is .* whole numbers"),
+    ("addition", {"target": [0, 5, 7, 9]}, "item 1: has no 'input'"),
+    ("addition", 7, "item 1: has no 'input'"),
+    ("sortedness", {**SEQUENCE, "is_sorted": 0}, r"item 1: the answer \[0\] is wrong; 1 5 5: sorted"),
+    ("sortedness", {**SEQUENCE, "is_sorted": 2}, "item 1: is_sorted is 2"),
+    ("sortedness", {**SEQUENCE, "length": 4}, "item 1: length says 4, the sequence has 3"),
+    ("sortedness", {**SEQUENCE, "sequence": [1, 5, 100]}, "item 1: sequence has 100; values run from 0 to 99"),
+    ("sortedness", {**SEQUENCE, "sequence": [1], "length": 1}, "item 1: sequence has 1 elements"),
+]
+
+
+@pytest.mark.parametrize(("name", "item", "reason"), BROKEN, ids=lambda v: v if isinstance(v, str) else "")
+def test_a_wrong_item_is_refused_with_file_item_and_reason(name: str, item: Any, reason: str, tmp_path: Path) -> None:
+    good = SUM if name == "addition" else SEQUENCE
+    (tmp_path / "train.json").write_text(json.dumps([good, item]))
+    with pytest.raises(HeadwayError, match=r"train\.json, " + reason):
+        read_split(create_task(name), tmp_path, "train")
+
+
+@pytest.mark.parametrize(("content", "reason"), [("{", "no JSON"), ("{}", "must be a list"), ("[]", "at least one")])
+def test_a_wrong_file_is_refused(content: str, reason: str, tmp_path: Path) -> None:
+    (tmp_path / "train.json").write_text(content)
+    with pytest.raises(HeadwayError, match=f"train.json .*{reason}"):
+        read_split(Addition(), tmp_path, "train")
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(HeadwayError, match=r"there is no .*val\.json"):
+        read_split(Addition(), tmp_path, "val")
+
+
+def test_training_takes_only_what_the_file_holds(tmp_path: Path) -> None:
+    task = Sortedness()
+    write_data(task, tmp_path, {"train": 40}, seed=0)
+    stored = read_split(task, tmp_path, "train")
+    held = {tuple(row) for problems in stored.by_length.values() for row in problems.source.tolist()}
+    taken: set[tuple[int, ...]] = set()
+    for step in range(60):
+        length = stored.length_at(step)
+        taken |= {tuple(row) for row in stored.training(Dice.of(TRAINING, 0, step, 32, "cpu"), length).source.tolist()}
+    assert taken == held
+
+
+def test_runs_on_other_data_are_other_runs(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        write_data(Addition(), tmp_path / str(seed), COUNTS, seed)
+    digests = [data_digest(tmp_path / str(seed)) for seed in (0, 1)]
+    assert digests[0] != digests[1]
+    config = plan("addition", Wishes(d_model=16, heads=2, d_ff=32, batch=4, steps=3), 0, data=digests[0])
+    stored = read_split(Addition(), tmp_path / "0", "train")
+    report = train_run(config, tmp_path / "run", device=torch.device("cpu"), stored=stored)
+    assert report.steps == 3

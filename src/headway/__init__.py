@@ -8,7 +8,12 @@ headway.evaluate(run, all=True).errors
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
+
+# Idle OpenMP threads soon go to sleep. By default they spin for milliseconds, and on a machine with other work
+# small training steps then take many times as long. GNU's OpenMP reads this once, when torch is first imported.
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 if TYPE_CHECKING:
     from headway.api import evaluate, open, pretrained, train

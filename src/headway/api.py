@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from headway.errors import HeadwayError
-from headway.evaluation.exact import Evaluation, evaluate_all, evaluate_batches, evaluate_sample
+from headway.evaluation.exact import Evaluation, evaluate_all, evaluate_chunks, evaluate_sample
 from headway.evaluation.greedy import Greedy, check_greedy
 from headway.machine import choose_device
 from headway.positions import Positions
@@ -155,7 +155,7 @@ def evaluate(
         elif data is not None:
             stored = read_split(task, Path(data), "test")
             problems = [part.to(chosen) for part in stored.by_length.values()]
-            found = evaluate_batches(run.model, task, iter(problems), stored.count, sampled=True, watch=watch)
+            found = evaluate_chunks(run.model, task, iter(problems), stored.count, sampled=True, watch=watch)
         else:
             found = evaluate_sample(
                 run.model, task, examples or EXAMPLES, seed=seed, length=length, probe=probe, watch=watch

@@ -52,7 +52,7 @@ class TaskOptions:
     def chosen(self) -> dict[str, Any]:
         names = [entry.name for entry in fields(TaskOptions) if entry.name != "option"]
         chosen = {name: getattr(self, name) for name in names}
-        chosen = {name: value for name, value in chosen.items() if value not in (None, False)}
+        chosen = {name: value for name, value in chosen.items() if value is not None and value is not False}
         for pair in self.option:
             name, equals, value = pair.partition("=")
             if not equals:

@@ -35,6 +35,8 @@ def prepare(device: torch.device) -> None:
     if device.type == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True, warn_only=True)
+        # deterministic mode would also fill every fresh tensor, which we never read before writing
+        torch.utils.deterministic.fill_uninitialized_memory = False  # pyright: ignore[reportAttributeAccessIssue]
         torch.set_float32_matmul_precision("high")
 
 

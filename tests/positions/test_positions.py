@@ -48,7 +48,7 @@ def test_learned_knows_the_rows_that_were_never_trained() -> None:
 def test_learned_refuses_what_its_table_has_no_row_for() -> None:
     learned = find_positions("learned")(SHAPE)
     index = find_index("sequential")(1, 600, torch.device("cpu"))
-    with pytest.raises(HeadwayError, match="512 rows.*512 to 599"):
+    with pytest.raises(HeadwayError, match=r"512 rows.*512 to 599"):
         learned.embed(torch.zeros(1, 600, 16), index)
 
 

@@ -43,7 +43,7 @@ def spoken(task: Addition, problems: Problems, row: int) -> tuple[int, int, int,
 def test_answers_equal_pythons(task: Addition, seed: int, probe: str) -> None:
     problems = task.testing(seed, 8, probe=probe)
     for row in range(8):
-        a, b, result, digits = spoken(task, problems, row)
+        _, _, result, digits = spoken(task, problems, row)
         assert result >= 0
         assert number(digits, task.base) == result, task.show(
             *[t[row].tolist() for t in (problems.source, problems.answer)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from headway.tasks.random import TESTING, TRAINING, Dice, below, digest, one_in_ten, philox
 
 
-def words(*values: int) -> tuple[torch.Tensor, ...]:
+def words(*values: int) -> Any:
     return tuple(torch.tensor([value]) for value in values)
 
 
@@ -37,7 +39,7 @@ def test_a_row_does_not_depend_on_its_neighbours(seed: int, step: int, rows: int
 
 def test_seed_step_row_stream_and_attempt_each_change_the_numbers() -> None:
     def drawn(stream: int = TRAINING, seed: int = 1, step: int = 2, row: int = 3, attempt: int = 0) -> tuple[int, ...]:
-        dice = Dice(stream, *(torch.tensor([value]) for value in (seed, step, row)), attempt)
+        dice = Dice(stream, torch.tensor([seed]), torch.tensor([step]), torch.tensor([row]), attempt)
         return tuple(dice.words(4)[0].tolist())
 
     changed = [drawn(), drawn(stream=TESTING), drawn(seed=2), drawn(step=3), drawn(row=4), drawn(attempt=1)]

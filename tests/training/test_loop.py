@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,13 +13,13 @@ from headway.api import train, train_seeds
 from headway.errors import BrokenRun, HeadwayError, TrainingFailed
 from headway.models import build_model
 from headway.runs.folder import RunFolder
-from headway.tasks import Addition
+from headway.tasks import Addition, Problems
 from headway.training.defaults import Wishes, plan
-from headway.training.learner import Learner, hidden_matrices, rate
+from headway.training.learner import Learner, Step, hidden_matrices, rate
 from headway.training.loop import feed, train_run
 
 CPU = torch.device("cpu")
-SMALL = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "decoder_layers": 1, "batch": 8}
+SMALL: dict[str, Any] = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "decoder_layers": 1, "batch": 8}
 
 
 def weights(path: Path) -> bytes:
@@ -119,17 +120,29 @@ def test_until_perfect_is_refused_where_nothing_can_be_listed(tmp_path: Path) ->
     assert not (tmp_path / "run").exists()
 
 
-def test_a_loss_that_is_no_number_stops_with_the_last_good_checkpoint(tmp_path: Path) -> None:
-    config = small(learning_rate=1e38, optimizer="adamw", steps=200, warmup=60)
-    with pytest.raises(TrainingFailed, match="checkpoint of step \\d+ is kept|there was no checkpoint yet"):
-        train_run(config, tmp_path / "run", device=CPU, checkpoint_every=1)
-    folder = tmp_path / "run" / "checkpoint"
-    from headway.training.checkpoint import load_checkpoint
+@pytest.mark.parametrize(
+    ("every", "said"), [(5, "a weight is no number after step 15"), (50, "the loss is nan at step 20")]
+)
+def test_what_is_no_number_stops_training_and_keeps_the_last_good_checkpoint(
+    every: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = Learner.step
 
-    found = load_checkpoint(folder)
-    if found is not None:
-        assert all(t.isfinite().all() for name, t in found[0].items() if name.startswith("model/"))
+    def poisoned(learner: Learner, problems: Problems) -> Step:
+        if learner.steps == 12:
+            with torch.no_grad():
+                next(learner.model.parameters()).fill_(float("nan"))
+        return honest(learner, problems)
+
+    monkeypatch.setattr(Learner, "step", poisoned)
+    kept = "the checkpoint of step 10 is kept" if every == 5 else "there was no checkpoint yet"
+    with pytest.raises(TrainingFailed, match=f"{said}; {kept}"):
+        train_run(small(), tmp_path / "run", device=CPU, checkpoint_every=every)
     assert not (tmp_path / "run" / "model.safetensors").exists()
+    monkeypatch.undo()
+    train_run(small(), tmp_path / "run", device=CPU, resume=True)
+    train_run(small(), tmp_path / "whole", device=CPU)
+    assert weights(tmp_path / "run") == weights(tmp_path / "whole")
 
 
 def test_another_config_in_the_folder_is_refused_and_left_alone(tmp_path: Path) -> None:

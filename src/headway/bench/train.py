@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from headway.bench.reference import decode_textbook, train_textbook
 from headway.bench.row import Row
-from headway.evaluation.exact import batch_rows, batches, evaluate_all, evaluate_batches, right
+from headway.evaluation.exact import batch_rows, batches, evaluate_all, evaluate_chunks, right
 from headway.progress import Progress
 from headway.runs.folder import RunFolder
 from headway.subjects.own import open_one, open_run
@@ -35,7 +35,7 @@ def time_to_perfect(seed: int, device: torch.device, quiet: bool) -> Row:
     stored = stored_sums(task, seed)
     textbook = train_textbook(task, stored, seed, EPOCHS)
     checked = task.testing(seed, 100_000)
-    theirs = evaluate_batches(textbook.model, task, batches(checked, 512), len(checked), sampled=True)  # pyright: ignore[reportArgumentType]
+    theirs = evaluate_chunks(textbook.model, task, iter([checked]), len(checked), sampled=True)  # pyright: ignore[reportArgumentType]
     return Row(
         "time-to-perfect",
         report.seconds,
@@ -67,7 +67,7 @@ def sums_per_second(seed: int, device: torch.device, quiet: bool) -> Row:
     rows = batch_rows(device)
 
     def ours(problems: Problems) -> int:
-        return evaluate_batches(model, task, batches(problems, rows), len(problems), sampled=True).errors
+        return evaluate_chunks(model, task, iter([problems]), len(problems), sampled=True).errors
 
     def theirs(problems: Problems) -> int:
         wrong = 0

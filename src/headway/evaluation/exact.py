@@ -23,6 +23,7 @@ from headway.tasks import Problems, Task
 
 CPU_ROWS = 512  # what stays in the caches of a core
 GPU_ROWS = 16384
+CHUNK = 1 << 16  # problems made and tallied at a time
 MOST_LISTED = 10**9
 
 Watch = Callable[[int, int], None]
@@ -90,7 +91,7 @@ def batch_rows(device: torch.device) -> int:
 
 
 @torch.inference_mode()
-def evaluate_batches(
+def evaluate_chunks(
     model: Model,
     task: Task,
     problems: Iterator[Problems],
@@ -100,27 +101,30 @@ def evaluate_batches(
     gates: Gates | None = None,
     watch: Watch | None = None,
 ) -> Evaluation:
-    """Exact match over batches of problems; `sampled` says that they stand for more than themselves."""
+    """Exact match over chunks of problems; `sampled` says that they stand for more than themselves."""
     was_training = model.training
     model.eval()
+    rows = batch_rows(next(model.parameters()).device)
     tally, wrong = Counter[str](), Counter[str]()
     examples = errors = positives = 0
-    for batch in problems:
-        logits = model(batch.source, batch.answer, gates)
-        missed = ~right(logits, batch)
-        if task.classes is not None:
-            positives += int((logits.argmax(-1) == 1).sum())
-        marks = {"held out": task.held_out(batch).long(), **task.strata(batch)}
-        for name, values in marks.items():
-            kinds, counts = torch.stack((values, missed.long())).unique(dim=1, return_counts=True)
-            for value, was_wrong, count in torch.cat((kinds, counts[None])).T.tolist():
-                tally[f"{name}={value}"] += count
-                wrong[f"{name}={value}"] += count * was_wrong
-        examples, errors = examples + len(batch), errors + int(missed.sum())
-        if watch is not None:
-            watch(examples, total)
+    for chunk in problems:
+        missed = []
+        for batch in batches(chunk, rows):
+            logits = model(batch.source, batch.answer, gates)
+            missed.append(~right(logits, batch))
+            if task.classes is not None:
+                positives += int((logits.argmax(-1) == 1).sum())
+            if watch is not None:
+                watch(examples + sum(map(len, missed)), total)
+        misses = torch.cat(missed).long()
+        for name, values in {"held out": task.held_out(chunk).long(), **task.strata(chunk)}.items():
+            counts = (2 * values + misses).bincount().tolist()  # value by value: right, wrong
+            for at, count in enumerate(counts):
+                tally[f"{name}={at // 2}"] += count
+                wrong[f"{name}={at // 2}"] += count * (at % 2)
+        examples, errors = examples + len(chunk), errors + int(misses.sum())
     model.train(was_training)
-    strata = [Stratum(name, tally[name], wrong[name]) for name in sorted(tally)]
+    strata = [Stratum(name, tally[name], wrong[name]) for name in sorted(tally) if tally[name]]
     held_out = next((s for s in strata if s.stratum == "held out=1"), Stratum("held out=1", 0, 0))
     return Evaluation(
         examples,
@@ -135,8 +139,8 @@ def evaluate_batches(
 def evaluate_all(model: Model, task: Task, watch: Watch | None = None) -> Evaluation:
     """Every problem there is."""
     device = next(model.parameters()).device
-    problems = listed(task, batch_rows(device), device)
-    return evaluate_batches(model, task, problems, task.count or 0, sampled=False, watch=watch)
+    problems = listed(task, CHUNK, device)
+    return evaluate_chunks(model, task, problems, task.count or 0, sampled=False, watch=watch)
 
 
 def evaluate_sample(
@@ -160,12 +164,12 @@ def evaluate_sample(
         left = examples
         for each in lengths:
             problems = task.testing(seed, min(share, left), probe=probe, length=each, device=device)
-            yield from batches(problems, batch_rows(device))
+            yield from batches(problems, CHUNK)
             left -= len(problems)
             if not left:
                 return
 
-    return evaluate_batches(model, task, drawn(), examples, sampled=True, gates=gates, watch=watch)
+    return evaluate_chunks(model, task, drawn(), examples, sampled=True, gates=gates, watch=watch)
 
 
 @torch.inference_mode()

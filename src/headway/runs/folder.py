@@ -80,6 +80,8 @@ class RunFolder:
             )
         if not self.complete and not resume:
             raise HeadwayError(f"{self.path} holds this run unfinished; add --resume to go on, or choose another --out")
+        for left_over in self.path.rglob(".*.part"):  # of a write that a kill cut short
+            left_over.unlink(missing_ok=True)
 
     def config(self) -> RunConfig:
         path = self.path / "config.json"

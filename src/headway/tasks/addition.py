@@ -7,7 +7,7 @@ every one of its digits is predicted. Tokens: the digits, then plus, minus, star
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from jaxtyping import Int
@@ -32,7 +32,7 @@ class Addition(Task):
     """the number base"""
     operators: str = "+"
     """which operators occur: +, - or +- (differences have a >= b)"""
-    first: Literal["most", "least"] = "most"
+    first: str = "most"
     """which digit of the answer comes first: the most or the least significant"""
     natural: bool = False
     """answers of natural length, closed by an end token, instead of padded to n + 1 digits"""

@@ -3,6 +3,7 @@ at any moment leaves one that is whole; its hash is checked before it is used.""
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -50,7 +51,4 @@ def load_checkpoint(folder: Path) -> tuple[dict[str, Tensor], Pointer] | None:
 
 
 def remove_checkpoints(folder: Path) -> None:
-    for file in (*folder.glob("step-*.safetensors"), folder / "latest.json"):
-        file.unlink(missing_ok=True)
-    if folder.is_dir() and not any(folder.iterdir()):
-        folder.rmdir()
+    shutil.rmtree(folder, ignore_errors=True)

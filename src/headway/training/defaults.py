@@ -14,7 +14,7 @@ ADDER = TrainingConfig(
     steps=600, batch=128, optimizer="muon", learning_rate=1e-3, muon_rate=0.02, momentum=0.8, warmup=100, hard=0.5
 )
 CLASSIFIER = TrainingConfig(
-    steps=1500, batch=256, optimizer="muon", learning_rate=1e-3, muon_rate=0.02, momentum=0.8, warmup=100
+    steps=1000, batch=128, optimizer="muon", learning_rate=1e-3, muon_rate=0.02, momentum=0.8, warmup=100
 )
 
 
@@ -42,7 +42,7 @@ class Wishes:
     until: Literal["perfect"] | None = None
 
 
-QUICK_CLASSIFIER = Wishes(steps=500, batch=128, warmup=100)
+QUICK_CLASSIFIER = Wishes(steps=500)
 
 
 def plan(

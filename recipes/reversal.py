@@ -1,0 +1,52 @@
+"""A task of your own: write a sequence backwards.
+
+    cd recipes
+    headway train reversal:Reversal --option longest=6 --steps 400 --out ../runs/reversal
+    headway evaluate ../runs/reversal
+
+The command finds `module:Class` in the current folder. Fields are the options; everything else a task does
+(training batches, the held-out tenth, exact match, decoding) comes from `headway.Task`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from headway.tasks import Dice, Problems, Task
+from headway.tasks.random import below, digest
+
+
+@dataclass(frozen=True)
+class Reversal(Task):
+    symbols: int = 10
+    longest: int = 8
+
+    name: ClassVar[str] = "reversal"
+
+    @property
+    def vocabulary(self) -> int:
+        return self.symbols + 1
+
+    @property
+    def start(self) -> int:
+        return self.symbols  # a token of its own, never a symbol
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        return 2, self.longest
+
+    def source_tokens(self, length: int) -> int:
+        return length
+
+    def answer_tokens(self, length: int) -> int:
+        return length
+
+    def draw(self, dice: Dice, probe: str, length: int) -> Problems:
+        source = below(dice.words(length), self.symbols)  # row token
+        return Problems(source, source.flip(1))
+
+    def identity(self, problems: Problems) -> Tensor:
+        return digest(problems.source)

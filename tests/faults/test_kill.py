@@ -1,0 +1,64 @@
+"""SIGKILL at random moments of a real training process, and Ctrl-C: nothing is lost."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+WORDS = [
+    sys.executable, "-m", "headway.cli", "train", "addition", "--steps", "120", "--batch", "32", "--d-model", "32",
+    "--d-ff", "64", "--checkpoint-every", "3", "--quiet",
+]  # fmt: skip
+
+
+def start(out: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen([*WORDS, "--out", str(out), "--resume"], stderr=subprocess.PIPE, text=True)
+
+
+def wait_for_new_checkpoint(process: subprocess.Popen[str], out: Path) -> bool:
+    """Whether one was written while the process ran."""
+    pointer = out / "checkpoint" / "latest.json"
+    before = pointer.read_bytes() if pointer.exists() else b""
+    while process.poll() is None:
+        if pointer.exists() and pointer.read_bytes() != before:
+            return True
+        time.sleep(0.005)
+    return False
+
+
+def test_a_run_killed_again_and_again_ends_with_the_bytes_of_one_never_killed(tmp_path: Path) -> None:
+    subprocess.run([*WORDS, "--out", str(tmp_path / "whole")], check=True, capture_output=True)
+    whole = (tmp_path / "whole" / "model.safetensors").read_bytes()
+    chance, out, killed = random.Random(), tmp_path / "killed", 0
+    while killed < 4:
+        process = start(out)
+        if wait_for_new_checkpoint(process, out):
+            time.sleep(chance.uniform(0, 0.15))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        if process.returncode == 0:
+            break
+        killed += 1
+    assert killed >= 2
+    process = start(out)
+    _, shown = process.communicate()
+    assert process.returncode == 0, shown
+    assert (out / "model.safetensors").read_bytes() == whole
+    assert not (out / "checkpoint").exists()
+    assert not list(out.glob(".*.part"))
+
+
+def test_ctrl_c_ends_in_one_line_that_says_how_to_go_on(tmp_path: Path) -> None:
+    process = start(tmp_path / "run")
+    assert wait_for_new_checkpoint(process, tmp_path / "run")
+    process.send_signal(signal.SIGINT)
+    _, shown = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert shown.count("\n") == 1
+    assert "the last checkpoint is kept; go on with: headway train addition" in shown
+    assert shown.rstrip().endswith("--resume")
+    assert (tmp_path / "run" / "checkpoint" / "latest.json").exists()

@@ -1,0 +1,166 @@
+"""The commands as people and programs call them: one JSON object, or one sentence that says what is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from headway.cli import main, parse_seeds
+from headway.errors import HeadwayError
+
+HEADWAY = [sys.executable, "-m", "headway.cli"]
+SMALL = ["--d-model", "16", "--heads", "2", "--d-ff", "32", "--batch", "4", "--steps", "3", "--quiet"]
+
+
+def test_help_answers_in_half_a_second() -> None:
+    taken, shown = [], ""
+    for _ in range(3):
+        began = time.perf_counter()
+        shown = subprocess.run([*HEADWAY, "--help"], capture_output=True, text=True, check=True).stdout
+        taken.append(time.perf_counter() - began)
+    assert min(taken) < 0.5
+    for command in ("train", "evaluate", "data", "list", "lab", "bench"):
+        assert command in shown
+
+
+def test_train_and_evaluate_print_one_json_object_with_the_promised_keys(tmp_path: Path) -> None:
+    out = str(tmp_path / "runs")
+    trained = subprocess.run(
+        [*HEADWAY, "train", "addition", "--seeds", "2", "--out", out, "--json", *SMALL[:-1]],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    runs = json.loads(trained.stdout)["runs"]
+    assert [run["seed"] for run in runs] == [0, 1]
+    assert set(runs[0]) >= {"run", "seed", "steps", "seconds", "parameters", "final_loss"}
+    evaluated = subprocess.run(
+        [*HEADWAY, "evaluate", out, "--examples", "50", "--check-greedy", "20", "--json"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    members = json.loads(evaluated.stdout)["members"]
+    assert len(members) == 2
+    for member in members:
+        assert set(member) >= {"examples", "errors", "exact_match", "interval", "greedy", "held_out", "strata"}
+        assert member["exact_match"] == 1 - member["errors"] / member["examples"]
+        assert set(member["strata"][0]) == {"stratum", "examples", "errors"}
+    kept = json.loads((tmp_path / "runs" / "seed-1" / "evaluation.json").read_text())
+    assert kept == members[1]
+
+
+def test_everything_is_enumerated_where_all_is_asked(tmp_path: Path, capsys) -> None:
+    assert main(["train", "addition", "--digits", "1", "--out", str(tmp_path / "r"), *SMALL]) == 0
+    capsys.readouterr()
+    assert main(["evaluate", str(tmp_path / "r"), "--all", "--json", "--quiet"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["examples"] == 100
+    assert found["interval"] is None
+
+
+def test_untrained_positions_are_named(tmp_path: Path, capsys) -> None:
+    words = ["train", "sortedness", "--positions", "learned", "--layers", "1", "--out", str(tmp_path / "r"), *SMALL]
+    assert main(words) == 0
+    capsys.readouterr()
+    evaluate = ["evaluate", str(tmp_path / "r"), "--json", "--quiet", "--examples", "20"]
+    assert main([*evaluate, "--length", "18"]) == 0
+    assert json.loads(capsys.readouterr().out)["untrained_positions"] == [16, 17]
+    assert main([*evaluate, "--length", "600"]) == 2
+    assert "learned positions have 512 rows" in capsys.readouterr().err
+
+
+def test_a_data_folder_can_be_written_trained_on_and_tested_on(tmp_path: Path, capsys) -> None:
+    data, run = str(tmp_path / "data"), str(tmp_path / "run")
+    sizes = ["--train", "50", "--val", "5", "--test", "20"]
+    assert main(["data", "sortedness", "--out", data, *sizes, "--json"]) == 0
+    assert [Path(file).name for file in json.loads(capsys.readouterr().out)["files"]] == [
+        "train.json",
+        "val.json",
+        "test.json",
+    ]
+    assert main(["train", "sortedness", "--data", data, "--out", run, "--layers", "1", *SMALL]) == 0
+    capsys.readouterr()
+    assert main(["evaluate", run, "--data", data, "--json", "--quiet"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["examples"], found["held_out"]["examples"]) == (20, 20)
+
+
+@pytest.mark.parametrize("what", ["tasks", "positions", "checks"])
+def test_lists_are_json_too(what: str, capsys) -> None:
+    assert main(["list", what, "--json"]) == 0
+    items = json.loads(capsys.readouterr().out)["items"]
+    names = {"tasks": {"addition", "sortedness"}, "positions": {"sinusoidal", "learned", "none"}, "checks": set()}
+    assert names[what] <= {item["name"] for item in items}
+
+
+WRONG = {
+    "trin": "unknown command 'trin'; did you mean 'train'?",
+    "train": "TASK",
+    "train adition": "unknown task 'adition'; did you mean 'addition'?",
+    "train addition --positions sinusodal": "unknown positions 'sinusodal'; did you mean 'sinusoidal'?",
+    "train addition --index sequentiel": "unknown index 'sequentiel'; did you mean 'sequential'?",
+    "train addition --sed 3": "did you mean '--seed'?",
+    "train addition --device gpu": "unknown device 'gpu'; there are: auto, cpu, cuda",
+    "train addition --heads 3": "3 heads do not divide d_model 128; heads can be 1, 2, 4, 8",
+    "train addition --steps 0": "steps is 0; it must be at least 1",
+    "train addition --steps many": "steps",
+    "train addition --batch -1": "batch is -1",
+    "train addition --hard 2": "hard is 2.0; it is a share between 0 and 1",
+    "train addition --digits 0": "digits is 0",
+    "train addition --first last": "first is 'last'; it must be 'most' or 'least'",
+    "train addition --longest 5": "task 'addition' has no option 'longest'",
+    "train addition --seeds 0": "--seeds 0 trains nothing",
+    "train addition --seeds 1,x": "write a number of seeds such as 5, or a list such as 0,3,7",
+    "train addition --seeds 1,1": "names a seed twice",
+    "train addition --model classifier": "addition answers with a sequence; a classifier cannot",
+    "train addition --tracker wandb": "unknown tracker 'wandb'",
+    "train addition --learning-rate 0": "learning_rate is 0.0; it must be above 0",
+    "train sortedness --shortest 20": "lengths are 20 to 16",
+    "train sortedness --until perfect": "--until perfect needs every problem listed",
+    "evaluate nowhere": "there is no folder nowhere",
+    "evaluate pretrained:addr": "did you mean 'adder'?",
+    "evaluate pretrained:adder --all --examples 5": "--all takes every problem",
+    "evaluate pretrained:adder --examples 0": "examples is 0",
+    "evaluate pretrained:adder --probe ties": "unknown probe 'ties'",
+    "bench speed": "unknown bench 'speed'",
+    "data addition": "out",
+    "list runs --root nowhere": "there is no folder nowhere",
+}
+
+
+@pytest.mark.parametrize("words", WRONG, ids=str)
+def test_a_wrong_request_gets_one_line_and_leaves_nothing(words: str, tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(words.split()) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("error: ")
+    assert shown.err.count("\n") == 1
+    assert WRONG[words] in shown.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif("__import__('torch').cuda.is_available()", reason="this machine has a CUDA device")
+def test_cuda_without_a_cuda_device_is_refused(capsys) -> None:
+    assert main(["train", "addition", "--device", "cuda"]) == 2
+    assert "no CUDA device; use --device cpu or auto" in capsys.readouterr().err
+
+
+def test_an_out_that_may_not_be_written_is_refused(tmp_path: Path, capsys) -> None:
+    (tmp_path / "file").write_text("here first")
+    assert main(["train", "addition", "--out", str(tmp_path / "file" / "run"), *SMALL]) == 2
+    assert "a file stands where a folder should" in capsys.readouterr().err
+    if os.geteuid() != 0:  # nobody can forbid root
+        (tmp_path / "locked").mkdir(mode=0o500)
+        assert main(["train", "addition", "--out", str(tmp_path / "locked" / "run"), *SMALL]) == 2
+        assert "no permission" in capsys.readouterr().err
+
+
+def test_seeds_are_a_number_or_a_list() -> None:
+    assert parse_seeds("3") == [0, 1, 2]
+    assert parse_seeds("0,3,7") == [0, 3, 7]
+    with pytest.raises(HeadwayError):
+        parse_seeds("-1")

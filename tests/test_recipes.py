@@ -1,0 +1,38 @@
+"""Every shipped recipe runs as its first lines say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from headway.cli import main
+
+RECIPES = Path(__file__).parents[1] / "recipes"
+
+
+def test_a_task_of_ones_own_is_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.chdir(RECIPES)
+    out = str(tmp_path / "run")
+    size = ["--steps", "250", "--batch", "64", "--d-model", "64", "--d-ff", "128"]
+    assert main(["train", "reversal:Reversal", "--option", "longest=4", *size, "--out", out, "--quiet"]) == 0
+    capsys.readouterr()
+    assert main(["evaluate", out, "--examples", "900", "--check-greedy", "200", "--json", "--quiet"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["exact_match"] > 0.9
+    assert found["greedy"] == {"checked": 200, "mismatches": 0}
+    assert found["held_out"]["examples"] > 50
+
+
+def test_a_wrong_name_of_ones_own_gets_a_sentence(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.chdir(RECIPES)
+    for name, words in {
+        "reversal:Reversl": "did you mean 'Reversal'?",
+        "reversals:Reversal": "cannot import 'reversals'",
+        "reversal:Problems": "is no Task",
+    }.items():
+        assert main(["train", name]) == 2
+        assert words in capsys.readouterr().err
+    assert main(["train", "reversal:Reversal", "--option", "shortest=4"]) == 2
+    assert "has no option 'shortest'; it has: symbols, longest" in capsys.readouterr().err

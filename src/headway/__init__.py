@@ -8,12 +8,11 @@ headway.evaluate(run, all=True).errors
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
-# Idle OpenMP threads soon go to sleep. By default they spin for milliseconds, and on a machine with other work
-# small training steps then take many times as long. GNU's OpenMP reads this once, when torch is first imported.
-os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+from headway.threads import sleep_soon
+
+sleep_soon()
 
 if TYPE_CHECKING:
     from headway.api import evaluate, open, pretrained, train

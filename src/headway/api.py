@@ -19,7 +19,7 @@ from headway.tasks import create_task
 from headway.tasks.data import data_digest, read_split
 from headway.training.defaults import Wishes, plan
 from headway.training.loop import CHECKPOINT_EVERY, Report, train_run
-from headway.training.tracking import tracker
+from headway.training.tracking import find_tracker
 
 EXAMPLES = 10_000
 
@@ -33,6 +33,8 @@ class Evaluated:
     greedy: Greedy | None
     untrained: range
     """positions whose signal training never touched"""
+    trained_on_files: bool
+    """then some of the held-out tenth may have been in the files"""
 
     @property
     def errors(self) -> int:
@@ -45,6 +47,18 @@ class Evaluated:
     @property
     def exact_match(self) -> float:
         return self.evaluation.exact_match
+
+    def cautions(self) -> list[str]:
+        """What a reader of the numbers should know before drawing a conclusion."""
+        said = []
+        if self.untrained:
+            first, last = self.untrained[0], self.untrained[-1]
+            said.append(f"Positions {first} to {last} were never trained: their signal is what it was at the start.")
+        if self.evaluation.positive_rate in (0.0, 1.0):
+            said.append("Every problem got the same answer: this is a constant, not a classifier.")
+        if self.trained_on_files:
+            said.append("Trained on files: some of the held-out tenth may have been among them.")
+        return said
 
     def to_json(self) -> dict[str, Any]:
         found = self.evaluation
@@ -59,6 +73,8 @@ class Evaluated:
             "strata": [asdict(stratum) for stratum in found.strata],
             "positive_rate": found.positive_rate,
             "untrained_positions": list(self.untrained),
+            "trained_on_files": self.trained_on_files,
+            "cautions": self.cautions(),
         }
 
 
@@ -93,10 +109,10 @@ def train_seeds(
     quiet: bool = False,
     options: dict[str, Any] | None = None,
     data: str | Path | None = None,
-    track: str | None = None,
+    tracker: str | None = None,
 ) -> list[Report]:
     """One run per seed; several go to `out`/seed-N. The config of every seed is checked before any is trained."""
-    chosen = choose_device(device)
+    chosen, found = choose_device(device), find_tracker(tracker)
     stored, digest = None, None
     if data is not None:
         stored, digest = read_split(create_task(task, options), Path(data), "train"), data_digest(Path(data))
@@ -106,7 +122,6 @@ def train_seeds(
         folder = Path(out) if out is not None else Path("runs") / (config.name if len(seeds) == 1 else _stem(config))
         if len(seeds) > 1:
             folder = folder / f"seed-{config.seed}"
-        follow = tracker(track, folder, config.name) if track else None
         with Progress(f"{config.task} {config.model.positions} seed {config.seed}", quiet) as watch:
             report = train_run(
                 config,
@@ -116,7 +131,7 @@ def train_seeds(
                 checkpoint_every=checkpoint_every,
                 stored=stored,
                 watch=watch,
-                track=follow,
+                tracker=found,
             )
         reports.append(report)
     return reports
@@ -136,11 +151,12 @@ def evaluate(
     probe: str = "default",
     greedy: int = 0,
     data: str | Path | None = None,
+    split: str = "test",
     seed: int = 0,
     device: str = "auto",
     quiet: bool = True,
 ) -> Evaluated:
-    """Exact match of one run: on every problem, on fresh ones, or on the test file of a data folder."""
+    """Exact match of one run: on every problem, on fresh ones, or on a file of a data folder."""
     if all and (examples is not None or length is not None or data is not None):
         raise HeadwayError("--all takes every problem; leave out --examples, --length and --data")
     if examples is not None and examples < 1:
@@ -153,7 +169,7 @@ def evaluate(
         if all:
             found = evaluate_all(run.model, task, watch)
         elif data is not None:
-            stored = read_split(task, Path(data), "test")
+            stored = read_split(task, Path(data), split)
             problems = [part.to(chosen) for part in stored.by_length.values()]
             found = evaluate_chunks(run.model, task, iter(problems), stored.count, sampled=True, watch=watch)
         else:
@@ -163,7 +179,8 @@ def evaluate(
     checked = check_greedy(run.model, task, greedy, seed, length) if greedy else None
     longest = task.source_tokens(length or task.lengths[1])
     positions = next(module for module in run.model.modules() if isinstance(module, Positions))
-    result = Evaluated(str(run.path), found, checked, positions.untrained(longest))
+    on_files = run.config.data is not None
+    result = Evaluated(str(run.path), found, checked, positions.untrained(longest), on_files)
     if run.writable:
         run.folder.record("evaluation", result.to_json())
     return result

@@ -131,7 +131,7 @@ class Train(ModelOptions, TaskOptions, Common):
         reports = train_seeds(
             self.task, seeds, wishes, out=self.out, device=self.device, resume=self.resume,
             checkpoint_every=self.checkpoint_every, quiet=self.quiet,
-            options=self.chosen(), data=self.data, track=self.tracker,
+            options=self.chosen(), data=self.data, tracker=self.tracker,
         )  # fmt: skip
         rows = [asdict(report) for report in reports]
         return Output({"runs": rows}, "Trained", rows)
@@ -154,7 +154,9 @@ class Evaluate(Common):
     check_greedy: int = 0
     """decode that many problems token by token and compare the verdicts"""
     data: str | None = None
-    """the test file of a data folder"""
+    """problems of a data folder instead of fresh ones"""
+    split: str = "test"
+    """which file of the data folder: train, val or test"""
     seed: int = 0
     """seed of the fresh problems"""
 
@@ -165,15 +167,17 @@ class Evaluate(Common):
         results = [
             evaluate(
                 folder.path, all=self.all, examples=self.examples, length=self.length, probe=self.probe,
-                greedy=self.check_greedy, data=self.data, seed=self.seed, device=self.device, quiet=self.quiet,
+                greedy=self.check_greedy, data=self.data, split=self.split, seed=self.seed,
+                device=self.device, quiet=self.quiet,
             ).to_json()
             for folder in find_runs(self.subject)
         ]  # fmt: skip
         shown = ("run", "examples", "errors", "exact_match", "interval", "held_out", "greedy")
         rows = [{key: result[key] for key in shown} for result in results]
+        words = list(dict.fromkeys(caution for result in results for caution in result["cautions"]))
         if len(results) > 1:
-            return Output({"members": results}, "Exact match", rows)
-        return Output(results[0], "Exact match", rows, [("By stratum", results[0]["strata"])])
+            return Output({"members": results}, "Exact match", rows, words=words)
+        return Output(results[0], "Exact match", rows, [("By stratum", results[0]["strata"])], words)
 
 
 @dataclass(frozen=True)
@@ -250,6 +254,9 @@ class Bench(Common):
     """seed of both sides"""
 
     def run(self) -> Output:
+        from headway.threads import spin
+
+        spin()  # before torch is imported
         from headway.bench import run_bench
 
         return run_bench(self.names, self.out, self.seed, self.device, self.quiet)

@@ -7,6 +7,7 @@ other.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -71,12 +72,18 @@ def loss(logits: Float[Tensor, "row answer token"], problems: Problems) -> Float
     return F.cross_entropy(logits[problems.scored], problems.answer[problems.scored])
 
 
-def listed(task: Task, rows: int, device: torch.device) -> Iterator[Problems]:
-    """Every problem there is, in batches."""
+def number_of_problems(task: Task, wanted_by: str) -> int:
+    """How many problems there are; refuses where they are too many to go through."""
     count = task.count
     if count is None or count > MOST_LISTED:
         how_many = "too many" if count is None else f"about 10^{len(str(count)) - 1}"
-        raise HeadwayError(f"{task.name} has {how_many} problems, more than --all can take; use --examples N")
+        raise HeadwayError(f"{task.name} has {how_many} problems, more than {wanted_by} can go through; leave it out")
+    return count
+
+
+def listed(task: Task, rows: int, device: torch.device) -> Iterator[Problems]:
+    """Every problem there is, in chunks."""
+    count = number_of_problems(task, "--all")
     for start in range(0, count, rows):
         yield task.listing(start, min(start + rows, count), device)
 
@@ -139,8 +146,8 @@ def evaluate_chunks(
 def evaluate_all(model: Model, task: Task, watch: Watch | None = None) -> Evaluation:
     """Every problem there is."""
     device = next(model.parameters()).device
-    problems = listed(task, CHUNK, device)
-    return evaluate_chunks(model, task, problems, task.count or 0, sampled=False, watch=watch)
+    total = number_of_problems(task, "--all")
+    return evaluate_chunks(model, task, listed(task, CHUNK, device), total, sampled=False, watch=watch)
 
 
 def evaluate_sample(
@@ -181,10 +188,8 @@ def all_trainable_right(model: Model, task: Task) -> bool:
     device = next(model.parameters()).device
     rows = batch_rows(device)
     screen = task.testing(seed=0, rows=4096, probe=task.hard_probe, device=device)
-    problems = [batches(screen, rows), *([listed(task, rows, device)] if task.count else [])]
-    for source in problems:
-        for batch in source:
-            wrong = ~right(model(batch.source, batch.answer), batch)
-            if (wrong & ~task.held_out(batch)).any():
-                return False
+    for batch in itertools.chain(batches(screen, rows), listed(task, rows, device)):
+        wrong = ~right(model(batch.source, batch.answer), batch)
+        if (wrong & ~task.held_out(batch)).any():
+            return False
     return True

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from headway.errors import HeadwayError
+from headway.errors import HeadwayError, unknown
 from headway.runs import disk
 from headway.tasks import random
 from headway.tasks.addition import Addition
@@ -61,6 +61,8 @@ class Stored:
 
 def read_split(task: Task, folder: Path, split: str) -> Stored:
     """One file of a data folder, every item checked."""
+    if split not in SPLITS:
+        raise unknown("split", split, SPLITS)
     path = folder / f"{split}.json"
     if not path.is_file():
         raise HeadwayError(f"there is no {path}; a data folder holds train.json, val.json and test.json")
@@ -103,7 +105,7 @@ def write_data(task: Task, folder: Path, counts: dict[str, int], seed: int) -> l
     seen: set[tuple[int, ...]] = set()
     for split, count in counts.items():
         if split not in SPLITS:
-            raise HeadwayError(f"unknown split {split!r}; there are train, val and test")
+            raise unknown("split", split, SPLITS)
         items: list[dict[str, Any]] = []
         while len(items) < count:
             step, drawn = drawn, drawn + 1

@@ -118,7 +118,7 @@ class Task(ABC):
 
     def listing(self, start: int, stop: int, device: torch.device | str = "cpu") -> Problems:
         """Problems `start` to `stop` of all there are."""
-        raise HeadwayError(f"{self.name} has too many problems to list; use --examples N")
+        raise HeadwayError(f"{self.name} has too many problems to list")
 
     def show(self, source: list[int], answer: list[int]) -> str:
         """A problem as a person writes it."""
@@ -171,4 +171,6 @@ class Task(ABC):
         if probe not in self.probes:
             raise unknown("probe", probe, self.probes)
         length = self.lengths[1] if length is None else length
+        if length < 1:
+            raise HeadwayError(f"length is {length}; it must be at least 1")
         return self.draw(Dice.of(random.TESTING, seed, length, rows, device), probe, length)

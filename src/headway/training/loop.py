@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import save
 
 from headway.errors import HeadwayError, TrainingFailed
-from headway.evaluation.exact import all_trainable_right
+from headway.evaluation.exact import all_trainable_right, number_of_problems
 from headway.machine import environment
 from headway.models import build_model
 from headway.runs import disk
@@ -29,7 +29,7 @@ from headway.tasks.data import Stored
 from headway.tasks.random import TRAINING, Dice
 from headway.training.checkpoint import load_checkpoint, remove_checkpoints, save_checkpoint
 from headway.training.learner import Learner, Step
-from headway.training.tracking import Track
+from headway.training.tracking import Track, Tracker, find_tracker
 
 LOG_EVERY = 20
 CHECKPOINT_EVERY = 100
@@ -79,21 +79,21 @@ def train_run(
     checkpoint_every: int = CHECKPOINT_EVERY,
     stored: Stored | None = None,
     watch: Watch | None = None,
-    track: Track | None = None,
+    tracker: Tracker | None = None,
 ) -> Report:
     """Trains the run of `config` in the folder `out`; one that is there already is not trained again."""
     if checkpoint_every < 1:
         raise HeadwayError(f"checkpoint_every is {checkpoint_every}; it must be at least 1")
     task = create_task(config.task, config.options)
-    if config.training.until == "perfect" and not task.count:
-        raise HeadwayError(f"--until perfect needs every problem listed, and {task.name} has too many; use --steps")
+    if config.training.until == "perfect":
+        number_of_problems(task, "--until perfect")
     folder = RunFolder(out)
     folder.begin(config, environment(device), resume)
     if folder.complete:
         folder.verified()
         return _report(folder, config)
-    session = _Session(task, config, folder, device, checkpoint_every, watch, track)
-    return session.run(stored)
+    with (tracker or find_tracker(None))(out, config.name) as track:
+        return _Session(task, config, folder, device, checkpoint_every, watch, track).run(stored)
 
 
 class _Session:

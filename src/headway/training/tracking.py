@@ -2,35 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from headway.errors import HeadwayError, unknown
 
 Track = Callable[[int, dict[str, float]], None]
+"""Takes a step and its numbers."""
+Tracker = Callable[[Path, str], AbstractContextManager[Track | None]]
+"""Opened with the run folder and the run's name, while the run trains."""
 
 
-def tracker(name: str, run: Path, title: str) -> Track:
-    """A function that takes a step and its numbers."""
+def find_tracker(name: str | None) -> Tracker:
+    """The tracker of this name; refuses, before anything is trained, one whose packages are missing."""
+    if name is None:
+        return _none
+    known = {"tensorboard": _tensorboard, "trackio": _trackio}
+    if name not in known:
+        raise unknown("tracker", name, known)
     try:
-        if name == "tensorboard":
-            from torch.utils.tensorboard import SummaryWriter
-
-            writer = SummaryWriter(str(run / "tensorboard"))
-
-            def to_tensorboard(step: int, numbers: dict[str, float]) -> None:
-                for key, value in numbers.items():
-                    writer.add_scalar(key, value, step)
-                writer.flush()
-
-            return to_tensorboard
-        if name == "trackio":
-            import trackio  # pyright: ignore[reportMissingImports]
-
-            trackio.init(project="headway", name=title)
-            return lambda step, numbers: trackio.log(numbers, step=step)
+        return known[name]()
     except ImportError as error:
         raise HeadwayError(
-            f"--tracker {name} needs a package that is not here ({error}); pip install 'headway[tracking]'"
+            f"--tracker {name} needs more packages ({error}): pip install 'headway[tracking]'"
         ) from error
-    raise unknown("tracker", name, ("tensorboard", "trackio"))
+
+
+@contextmanager
+def _none(run: Path, title: str) -> Iterator[None]:
+    yield None
+
+
+def _tensorboard() -> Tracker:
+    from torch.utils.tensorboard import SummaryWriter
+
+    @contextmanager
+    def opened(run: Path, title: str) -> Iterator[Track]:
+        with SummaryWriter(str(run / "tensorboard")) as writer:
+
+            def track(step: int, numbers: dict[str, float]) -> None:
+                for key, value in numbers.items():
+                    writer.add_scalar(key, value, step)
+
+            yield track
+
+    return opened
+
+
+def _trackio() -> Tracker:
+    import trackio  # pyright: ignore[reportMissingImports]
+
+    @contextmanager
+    def opened(run: Path, title: str) -> Iterator[Track]:
+        trackio.init(project="headway", name=title)
+        try:
+            yield lambda step, numbers: trackio.log(numbers, step=step)
+        finally:
+            trackio.finish()
+
+    return opened

@@ -1,0 +1,52 @@
+"""Curves go to a tracker where asked; a tracker that is not installed is refused before anything is trained."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from headway.api import train_seeds
+from headway.errors import HeadwayError
+from headway.training.defaults import Wishes
+
+SMALL = Wishes(d_model=16, heads=2, d_ff=32, layers=1, decoder_layers=1, batch=4, steps=45)
+
+
+@pytest.mark.parametrize(("name", "module"), [("tensorboard", "torch.utils.tensorboard"), ("trackio", "trackio")])
+def test_a_tracker_that_is_not_there_is_refused_at_once(
+    name: str, module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(HeadwayError, match=r"pip install 'headway\[tracking\]'"):
+        train_seeds("addition", [0], SMALL, out=tmp_path / "run", tracker=name, quiet=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_trackio_is_told_every_logged_step_and_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+    fake = SimpleNamespace(
+        init=lambda project, name: told.append((project, name)),
+        log=lambda numbers, step: told.append((step, sorted(numbers))),
+        finish=lambda: told.append("finished"),
+    )
+    monkeypatch.setitem(sys.modules, "trackio", fake)
+    train_seeds("addition", [0], SMALL, out=tmp_path / "run", tracker="trackio", quiet=True)
+    assert told[0][0] == "headway"
+    assert told[1:] == [*((step, ["exact_match", "loss"]) for step in (20, 40, 45)), "finished"]
+
+
+def test_tensorboard_is_told_in_the_run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+
+    @contextmanager
+    def writer(folder: str):
+        yield SimpleNamespace(add_scalar=lambda key, value, step: told.append((Path(folder).name, key, step)))
+
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", SimpleNamespace(SummaryWriter=writer))
+    train_seeds("addition", [0], SMALL, out=tmp_path / "run", tracker="tensorboard", quiet=True)
+    assert told[:2] == [("tensorboard", "loss", 20), ("tensorboard", "exact_match", 20)]

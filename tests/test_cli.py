@@ -20,7 +20,7 @@ SMALL = ["--d-model", "16", "--heads", "2", "--d-ff", "32", "--batch", "4", "--s
 
 def test_help_answers_in_half_a_second() -> None:
     taken, shown = [], ""
-    for _ in range(3):
+    for _ in range(5):
         began = time.perf_counter()
         shown = subprocess.run([*HEADWAY, "--help"], capture_output=True, text=True, check=True).stdout
         taken.append(time.perf_counter() - began)
@@ -48,7 +48,7 @@ def test_train_and_evaluate_print_one_json_object_with_the_promised_keys(tmp_pat
         assert set(member) >= {"examples", "errors", "exact_match", "interval", "greedy", "held_out", "strata"}
         assert member["exact_match"] == 1 - member["errors"] / member["examples"]
         assert set(member["strata"][0]) == {"stratum", "examples", "errors"}
-    kept = json.loads((tmp_path / "runs" / "seed-1" / "evaluation.json").read_text())
+    kept = json.loads((tmp_path / "runs" / "seed-1" / "evaluation-sample.json").read_text())
     assert kept == members[1]
 
 
@@ -72,6 +72,25 @@ def test_untrained_positions_are_named(tmp_path: Path, capsys) -> None:
     assert "learned positions have 512 rows" in capsys.readouterr().err
 
 
+def test_a_folder_of_one_run_is_a_folder_of_runs(tmp_path: Path, capsys) -> None:
+    out = str(tmp_path / "runs")
+    assert main(["train", "addition", "--seeds", "7,", "--out", out, *SMALL]) == 0
+    capsys.readouterr()
+    assert main(["evaluate", out, "--examples", "10", "--json", "--quiet"]) == 0
+    assert [Path(m["run"]).name for m in json.loads(capsys.readouterr().out)["members"]] == ["seed-7"]
+
+
+def test_a_sample_never_takes_the_place_of_an_enumeration(tmp_path: Path, capsys) -> None:
+    run = tmp_path / "r"
+    assert main(["train", "addition", "--digits", "1", "--out", str(run), *SMALL]) == 0
+    for asked in (["--all"], ["--examples", "10"], ["--length", "2", "--examples", "11"], ["--probe", "carry-heavy"]):
+        assert main(["evaluate", str(run), "--quiet", *asked]) == 0
+    capsys.readouterr()
+    kept = {path.name: json.loads(path.read_text())["examples"] for path in run.glob("evaluation*.json")}
+    others = {"evaluation-sample.json": 10, "evaluation-length-2.json": 11, "evaluation-carry-heavy.json": 10_000}
+    assert kept == {"evaluation.json": 100, **others}
+
+
 def test_a_data_folder_can_be_written_trained_on_and_tested_on(tmp_path: Path, capsys) -> None:
     data, run = str(tmp_path / "data"), str(tmp_path / "run")
     sizes = ["--train", "50", "--val", "5", "--test", "20"]
@@ -88,11 +107,11 @@ def test_a_data_folder_can_be_written_trained_on_and_tested_on(tmp_path: Path, c
     assert (found["examples"], found["held_out"]["examples"]) == (20, 20)
 
 
-@pytest.mark.parametrize("what", ["tasks", "positions", "checks"])
+@pytest.mark.parametrize("what", ["tasks", "positions"])
 def test_lists_are_json_too(what: str, capsys) -> None:
     assert main(["list", what, "--json"]) == 0
     items = json.loads(capsys.readouterr().out)["items"]
-    names = {"tasks": {"addition", "sortedness"}, "positions": {"sinusoidal", "learned", "none"}, "checks": set()}
+    names = {"tasks": {"addition", "sortedness"}, "positions": {"sinusoidal", "learned", "none"}}
     assert names[what] <= {item["name"] for item in items}
 
 
@@ -112,7 +131,23 @@ WRONG = {
     "train addition --digits 0": "digits is 0",
     "train addition --first last": "first is 'last'; it must be 'most' or 'least'",
     "train addition --longest 5": "task 'addition' has no option 'longest'",
-    "train addition --seeds 0": "--seeds 0 trains nothing",
+    "train addition --seeds 0": "--seeds 0: ask for 1 to 100,000 seeds",
+    "train addition --seed 1 --seeds 2": "--seed and --seeds are both given",
+    "train addition --seed -1": "seed is -1; it must be a whole number from 0",
+    "train addition --seed 99999999999999999999": "seed is 99999999999999999999",
+    "train addition --weight-decay -1": "weight_decay is -1.0; it must be at least 0",
+    "train addition --momentum 1": "momentum is 1.0; it must be at least 0 and below 1",
+    "train addition --digits 300": "learned positions have 512 rows, too few to train on 601 tokens",
+    "train addition --pooling max": "--pooling has no effect here: only a classifier pools",
+    "train addition --optimizer adamw --momentum 0.5": "--momentum has no effect here: it is Muon's",
+    "train sortedness --decoder-layers 3": "--decoder-layers has no effect here",
+    "train addition --option digits=x": "option 'digits' of task 'addition' is 'x'; it must be like 3",
+    "train addition --option digits": "--option 'digits' is no NAME=VALUE",
+    "train addition --checkpoint-every 0": "checkpoint_every is 0",
+    "train :X": "':X' is no module:Class",
+    "train .m:X": "is no module:Class",
+    "train json:Nothing": "unknown class in json 'Nothing'",
+    "train addition --data nowhere": "there is no nowhere/train.json",
     "train addition --seeds 1,x": "write a number of seeds such as 5, or a list such as 0,3,7",
     "train addition --seeds 1,1": "names a seed twice",
     "train addition --model classifier": "addition answers with a sequence; a classifier cannot",
@@ -124,6 +159,12 @@ WRONG = {
     "evaluate pretrained:adder --length 0": "length is 0; it must be at least 1",
     "evaluate nowhere": "there is no folder nowhere",
     "evaluate pretrained:addr": "did you mean 'adder'?",
+    "evaluate pretrained:adder --all --probe carry-heavy": "--all takes every problem",
+    "evaluate pretrained:adder --data nowhere --length 4": "--data takes the problems of a file",
+    "evaluate pretrained:adder --split val": "name the folder with --data",
+    "evaluate pretrained:adder --check-greedy -1": "check_greedy is -1",
+    "data addition --out d --train -5": "train is -5; it must be at least 0",
+    "data addition --out d --digits 1": "addition has hardly more than",
     "evaluate pretrained:adder --all --examples 5": "--all takes every problem",
     "evaluate pretrained:adder --examples 0": "examples is 0",
     "evaluate pretrained:adder --probe ties": "unknown probe 'ties'",

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+import sys
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from headway.errors import HeadwayError
-from headway.evaluation.exact import Evaluation, evaluate_all, evaluate_chunks, evaluate_sample
+from headway.evaluation.exact import Evaluation, device_of, evaluate_all, evaluate_chunks, evaluate_sample
+from headway.evaluation.examples import sampled
 from headway.evaluation.greedy import Greedy, check_greedy
 from headway.machine import choose_device
-from headway.positions import Positions
 from headway.progress import Progress
-from headway.subjects.own import Run, find_runs, open_run
-from headway.tasks import create_task
-from headway.tasks.data import data_digest, read_split
-from headway.training.defaults import Wishes, plan
+from headway.runs import disk
+from headway.runs.config import Wishes, check_seed
+from headway.runs.folder import RunFolder
+from headway.subjects.own import Run, open_one, open_run
+from headway.tasks import Task, create_task
+from headway.tasks.data import read_split, trainable
+from headway.training.defaults import plan
 from headway.training.loop import CHECKPOINT_EVERY, Report, train_run
 from headway.training.tracking import find_tracker
 
@@ -25,16 +29,53 @@ EXAMPLES = 10_000
 
 
 @dataclass(frozen=True)
+class Request:
+    """What an evaluation was asked to look at."""
+
+    all: bool = False
+    examples: int | None = None
+    length: int | None = None
+    probe: str = "default"
+    data: str | None = None
+    split: str | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        fresh = self.examples is not None or self.length is not None or self.probe != "default"
+        if self.all and (fresh or self.data is not None):
+            raise HeadwayError("--all takes every problem; leave out --examples, --length, --probe and --data")
+        if self.data is not None and fresh:
+            raise HeadwayError("--data takes the problems of a file; leave out --examples, --length and --probe")
+        if self.split is not None and self.data is None:
+            raise HeadwayError(f"--split {self.split} names a file of a data folder; name the folder with --data")
+        if self.examples is not None and self.examples < 1:
+            raise HeadwayError(f"examples is {self.examples}; it must be at least 1")
+        check_seed(self.seed)
+
+    def study(self, task: Task) -> str:
+        """The file that keeps the result: one of another kind, or a sample, does not take a whole one's place."""
+        parts = []
+        if self.length is not None:
+            parts.append(f"length-{self.length}")
+        if self.probe != "default":
+            parts.append(self.probe)
+        if self.data is not None:
+            parts.append(f"data-{self.split or 'test'}")
+        if not parts and not self.all and task.count is not None:
+            parts.append("sample")
+        return "-".join(["evaluation", *parts])
+
+
+@dataclass(frozen=True)
 class Evaluated:
-    """An evaluation with what it was made of."""
+    """An evaluation with what was asked and what to be careful about."""
 
     run: str
+    request: Request
     evaluation: Evaluation
     greedy: Greedy | None
-    untrained: range
+    untrained: list[int]
     """positions whose signal training never touched"""
-    trained_on_files: bool
-    """then some of the held-out tenth may have been in the files"""
 
     @property
     def errors(self) -> int:
@@ -56,14 +97,13 @@ class Evaluated:
             said.append(f"Positions {first} to {last} were never trained: their signal is what it was at the start.")
         if self.evaluation.positive_rate in (0.0, 1.0):
             said.append("Every problem got the same answer: this is a constant, not a classifier.")
-        if self.trained_on_files:
-            said.append("Trained on files: some of the held-out tenth may have been among them.")
         return said
 
     def to_json(self) -> dict[str, Any]:
         found = self.evaluation
         return {
             "run": self.run,
+            "request": asdict(self.request),
             "examples": found.examples,
             "errors": found.errors,
             "exact_match": found.exact_match,
@@ -72,8 +112,7 @@ class Evaluated:
             "held_out": {"examples": found.held_out.examples, "errors": found.held_out.errors},
             "strata": [asdict(stratum) for stratum in found.strata],
             "positive_rate": found.positive_rate,
-            "untrained_positions": list(self.untrained),
-            "trained_on_files": self.trained_on_files,
+            "untrained_positions": self.untrained,
             "cautions": self.cautions(),
         }
 
@@ -91,15 +130,15 @@ def train(
     **wishes: Any,
 ) -> Run:
     """Trains one run, or opens it if it was trained before: `headway.train("addition", seed=0).model`."""
-    folder = train_seeds(
-        task, [seed], Wishes(**wishes), out=out, device=device, resume=resume, quiet=quiet, options=options, data=data
-    )[0]
-    return open_run(find_runs(folder.run)[0], choose_device(device))
+    reports = train_seeds(
+        task, seed, Wishes(**wishes), out=out, device=device, resume=resume, quiet=quiet, options=options, data=data
+    )
+    return open_run(RunFolder(Path(reports[0].run)), choose_device(device))
 
 
 def train_seeds(
     task: str,
-    seeds: list[int],
+    seeds: int | list[int],
     wishes: Wishes,
     *,
     out: str | Path | None = None,
@@ -111,18 +150,30 @@ def train_seeds(
     data: str | Path | None = None,
     tracker: str | None = None,
 ) -> list[Report]:
-    """One run per seed; several go to `out`/seed-N. The config of every seed is checked before any is trained."""
+    """One run in `out`; of a list of seeds, one per seed in `out`/seed-N.
+
+    Every config and every folder is looked at before anything is trained.
+    """
     chosen, found = choose_device(device), find_tracker(tracker)
-    stored, digest = None, None
+    stored, digest, lengths = None, None, None
     if data is not None:
-        stored, digest = read_split(create_task(task, options), Path(data), "train"), data_digest(Path(data))
-    configs = [plan(task, wishes, seed, options, digest) for seed in seeds]
+        own = create_task(task, options)
+        stored, left_out = trainable(own, read_split(own, Path(data), "train"))
+        digest, lengths = disk.sha256(Path(data) / "train.json"), stored.lengths()
+        if left_out and not quiet:
+            print(f"{left_out:,} problems of train.json are of the held-out tenth: left out", file=sys.stderr)
+    if isinstance(seeds, int):
+        config = plan(task, wishes, seeds, options, digest, lengths)
+        planned = [(config, Path(out or Path("runs") / config.name))]
+    else:
+        configs = [plan(task, wishes, seed, options, digest, lengths) for seed in seeds]
+        family = Path(out or Path("runs") / configs[0].family)
+        planned = [(config, family / f"seed-{config.seed}") for config in configs]
+    for config, folder in planned:
+        RunFolder(folder).check(config, resume)
     reports = []
-    for config in configs:
-        folder = Path(out) if out is not None else Path("runs") / (config.name if len(seeds) == 1 else _stem(config))
-        if len(seeds) > 1:
-            folder = folder / f"seed-{config.seed}"
-        with Progress(f"{config.task} {config.model.positions} seed {config.seed}", quiet) as watch:
+    for config, folder in planned:
+        with Progress(f"{config.stem} seed {config.seed}", quiet) as watch:
             report = train_run(
                 config,
                 folder,
@@ -137,11 +188,6 @@ def train_seeds(
     return reports
 
 
-def _stem(config: Any) -> str:
-    """A name for the seeds of one config together."""
-    return replace(config, seed=0).name.replace("-seed0-", "-seeds-")
-
-
 def evaluate(
     subject: str | Path | Run,
     *,
@@ -151,46 +197,52 @@ def evaluate(
     probe: str = "default",
     greedy: int = 0,
     data: str | Path | None = None,
-    split: str = "test",
+    split: str | None = None,
     seed: int = 0,
     device: str = "auto",
     quiet: bool = True,
 ) -> Evaluated:
-    """Exact match of one run: on every problem, on fresh ones, or on a file of a data folder."""
-    if all and (examples is not None or length is not None or data is not None):
-        raise HeadwayError("--all takes every problem; leave out --examples, --length and --data")
-    if examples is not None and examples < 1:
-        raise HeadwayError(f"examples is {examples}; it must be at least 1")
-    chosen = choose_device(device)
-    run = subject if isinstance(subject, Run) else open_run(find_runs(subject)[0], chosen)
-    run.model.to(chosen)
-    task = run.task
+    """Exact match of one run: on every problem, on fresh ones, or on a file of a data folder.
+
+    An opened run is evaluated on the device where its model is.
+    """
+    request = Request(all, examples, length, probe, None if data is None else str(data), split, seed)
+    if greedy < 0:
+        raise HeadwayError(f"check_greedy is {greedy}; it must be at least 0")
+    run = subject if isinstance(subject, Run) else open_one(subject, choose_device(device))
+    model, task, where = run.model, run.task, device_of(run.model)
+    stored = None if data is None else read_split(task, Path(data), split or "test")
+    checked = _decoded(run, request, greedy, quiet) if greedy else None
     with Progress(f"evaluating {run.path.name}", quiet) as watch:
         if all:
-            found = evaluate_all(run.model, task, watch)
-        elif data is not None:
-            stored = read_split(task, Path(data), split)
-            problems = [part.to(chosen) for part in stored.by_length.values()]
-            found = evaluate_chunks(run.model, task, iter(problems), stored.count, sampled=True, watch=watch)
+            found = evaluate_all(model, task, watch)
+        elif stored is not None:
+            chunks = (problems.to(where) for problems in stored.by_length.values())
+            found = evaluate_chunks(model, task, chunks, stored.count, stands_for_more=True, watch=watch)
         else:
-            found = evaluate_sample(
-                run.model, task, examples or EXAMPLES, seed=seed, length=length, probe=probe, watch=watch
-            )
-    checked = check_greedy(run.model, task, greedy, seed, length) if greedy else None
-    longest = task.source_tokens(length or task.lengths[1])
-    positions = next(module for module in run.model.modules() if isinstance(module, Positions))
-    on_files = run.config.data is not None
-    result = Evaluated(str(run.path), found, checked, positions.untrained(longest), on_files)
+            wanted = examples or EXAMPLES
+            found = evaluate_sample(model, task, wanted, seed=seed, length=length, probe=probe, watch=watch)
+    longest = length or (task.lengths if stored is None else stored.lengths())[1]
+    untrained = model.untrained(task.source_tokens(longest), task.answer_tokens(longest))
+    result = Evaluated(str(run.path), request, found, checked, untrained)
     if run.writable:
-        run.folder.record("evaluation", result.to_json())
+        run.folder.record(request.study(task), result.to_json())
     return result
+
+
+def _decoded(run: Run, request: Request, examples: int, quiet: bool) -> Greedy:
+    """Fresh problems of the kind that was asked for, decoded token by token."""
+    where = device_of(run.model)
+    problems = sampled(run.task, examples, seed=request.seed, length=request.length, probe=request.probe, device=where)
+    with Progress(f"decoding with {run.path.name}", quiet) as watch:
+        return check_greedy(run.model, problems, examples, watch=watch)
 
 
 def pretrained(name: str) -> Run:
     """A trained model that ships with the package: `headway.pretrained("adder")`."""
-    return open_run(find_runs(f"pretrained:{name}")[0])
+    return open_one(f"pretrained:{name}")
 
 
 def open(path: str | Path) -> Run:
     """A finished run, from its folder."""
-    return open_run(find_runs(path)[0], torch.device("cpu"))
+    return open_one(path, torch.device("cpu"))

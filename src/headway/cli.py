@@ -5,6 +5,8 @@ Torch is imported inside the commands, so that `--help` answers at once.
 
 from __future__ import annotations
 
+import contextlib
+import shlex
 import sys
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -14,6 +16,7 @@ import tyro
 
 from headway.errors import HeadwayError
 from headway.output import Output
+from headway.runs.config import Wishes
 
 Subject = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SUBJECT")]
 
@@ -57,58 +60,18 @@ class TaskOptions:
             name, equals, value = pair.partition("=")
             if not equals:
                 raise HeadwayError(f"--option {pair!r} is no NAME=VALUE")
-            chosen[name] = int(value) if value.lstrip("-").isdecimal() else value
+            chosen[name] = plain_value(value)
         return chosen
 
 
 @dataclass(frozen=True)
-class ModelOptions:
-    model: str | None = None
-    """encoder-decoder, decoder or classifier"""
-    positions: str | None = None
-    """position encoding; 'headway list positions' names them, module:Class is one of your own"""
-    index: str | None = None
-    """position index"""
-    pooling: Literal["mean", "max", "violation"] | None = None
-    """how a classifier pools its positions"""
-    d_model: int | None = None
-    """width of the model"""
-    heads: int | None = None
-    """heads at each site"""
-    d_ff: int | None = None
-    """width of the feed-forward blocks"""
-    layers: int | None = None
-    """layers of the encoder (or of the decoder-only model)"""
-    decoder_layers: int | None = None
-    """layers of the decoder"""
-    steps: int | None = None
-    """training steps"""
-    batch: int | None = None
-    """problems a step"""
-    optimizer: Literal["muon", "adamw"] | None = None
-    """muon for the hidden matrices, or adamw for everything"""
-    learning_rate: float | None = None
-    """peak rate of AdamW"""
-    muon_rate: float | None = None
-    """peak rate of Muon"""
-    weight_decay: float | None = None
-    """weight decay"""
-    warmup: int | None = None
-    """steps over which the rate rises"""
-    hard: float | None = None
-    """share of each batch from the task's hard problems (addition: carry-heavy)"""
-    until: Literal["perfect"] | None = None
-    """stop once every problem that may be trained on is right"""
-
-
-@dataclass(frozen=True)
-class Train(ModelOptions, TaskOptions, Common):
+class Train(Wishes, TaskOptions, Common):
     """Train one run, or one per seed."""
 
     task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = tyro.MISSING
     """addition, sortedness, or your own as module:Class"""
-    seed: int = 0
-    """seed of the run"""
+    seed: int | None = None
+    """seed of the run (default 0)"""
     seeds: str | None = None
     """several runs: 5 means seeds 0 to 4, 0,3,7 a list; they go to OUT/seed-N"""
     resume: bool = False
@@ -124,12 +87,12 @@ class Train(ModelOptions, TaskOptions, Common):
 
     def run(self) -> Output:
         from headway.api import train_seeds
-        from headway.training.defaults import Wishes
 
-        wishes = Wishes(**{entry.name: getattr(self, entry.name) for entry in fields(ModelOptions)})  # pyright: ignore[reportArgumentType]
-        seeds = [self.seed] if self.seeds is None else parse_seeds(self.seeds)
+        if self.seed is not None and self.seeds is not None:
+            raise HeadwayError("--seed and --seeds are both given; leave one out")
+        seeds = self.seed or 0 if self.seeds is None else parse_seeds(self.seeds)
         reports = train_seeds(
-            self.task, seeds, wishes, out=self.out, device=self.device, resume=self.resume,
+            self.task, seeds, Wishes(**self.asked()), out=self.out, device=self.device, resume=self.resume,
             checkpoint_every=self.checkpoint_every, quiet=self.quiet,
             options=self.chosen(), data=self.data, tracker=self.tracker,
         )  # fmt: skip
@@ -155,14 +118,14 @@ class Evaluate(Common):
     """decode that many problems token by token and compare the verdicts"""
     data: str | None = None
     """problems of a data folder instead of fresh ones"""
-    split: str = "test"
-    """which file of the data folder: train, val or test"""
+    split: str | None = None
+    """which file of the data folder: train, val or test (the default)"""
     seed: int = 0
     """seed of the fresh problems"""
 
     def run(self) -> Output:
         from headway.api import evaluate
-        from headway.subjects.own import find_runs
+        from headway.subjects.own import find_runs, is_one_run
 
         results = [
             evaluate(
@@ -175,7 +138,7 @@ class Evaluate(Common):
         shown = ("run", "examples", "errors", "exact_match", "interval", "held_out", "greedy")
         rows = [{key: result[key] for key in shown} for result in results]
         words = list(dict.fromkeys(caution for result in results for caution in result["cautions"]))
-        if len(results) > 1:
+        if not is_one_run(self.subject):
             return Output({"members": results}, "Exact match", rows, words=words)
         return Output(results[0], "Exact match", rows, [("By stratum", results[0]["strata"])], words)
 
@@ -215,13 +178,13 @@ class List(Common):
         tyro.conf.Positional[Literal["tasks", "positions", "runs", "checks"]], tyro.conf.arg(metavar="WHAT")
     ] = "tasks"
     """tasks, positions, runs or checks"""
-    root: str = "runs"
-    """folder whose runs are listed"""
+    root: str | None = None
+    """folder whose runs are listed (default: runs)"""
 
     def run(self) -> Output:
         from headway.listing import listing
 
-        items = listing(self.what, Path(self.root))
+        items = listing(self.what, None if self.root is None else Path(self.root))
         return Output({"items": items}, self.what.capitalize(), items)
 
 
@@ -231,15 +194,16 @@ class Lab(Common):
 
     preset: Literal["quick", "full"] = "quick"
     """quick: one adder and three classifiers; full: five seeds of each"""
-    out: str = "lab"
-    """folder of everything it makes"""
+    out: str | None = None
+    """folder of everything it makes (default: lab, or lab-full)"""
     seed: int = 0
     """first seed"""
 
     def run(self) -> Output:
         from headway.lab import run_lab
 
-        return run_lab(self.preset, Path(self.out), self.seed, self.device, self.quiet)
+        out = Path(self.out or ("lab" if self.preset == "quick" else "lab-full"))
+        return run_lab(self.preset, out, self.seed, self.device, self.quiet)
 
 
 @dataclass(frozen=True)
@@ -265,18 +229,28 @@ class Bench(Common):
 COMMANDS = {"train": Train, "evaluate": Evaluate, "data": Data, "list": List, "lab": Lab, "bench": Bench}
 
 
+def plain_value(text: str) -> int | float | bool | str:
+    """A number, true or false, or else the text itself."""
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return text
+
+
 def parse_seeds(text: str) -> list[int]:
     """5 is seeds 0 to 4; 0,3,7 is a list."""
-    parts = [part.strip() for part in text.split(",")]
+    parts = [part.strip() for part in text.removesuffix(",").split(",")]
     if not all(part.isdecimal() for part in parts):
         raise HeadwayError(f"--seeds {text!r}; write a number of seeds such as 5, or a list such as 0,3,7")
     numbers = [int(part) for part in parts]
-    if len(numbers) > 1 or "," in text:
+    if "," in text:
         if len(set(numbers)) < len(numbers):
             raise HeadwayError(f"--seeds {text!r} names a seed twice")
         return numbers
-    if numbers[0] < 1:
-        raise HeadwayError("--seeds 0 trains nothing; ask for at least 1")
+    if not 1 <= numbers[0] <= 100_000:
+        raise HeadwayError(f"--seeds {text}: ask for 1 to 100,000 seeds")
     return list(range(numbers[0]))
 
 
@@ -295,14 +269,27 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of a pipe has left
         sys.stderr.close()
         return 0
+    except OSError as error:  # a file that may not be read, a name that is too long
+        print_error(f"{error.filename or 'the system'}: {error.strerror or error}")
+        return 2
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "out of memory" not in str(error) and "can't allocate" not in str(error):
+            raise
+        print_error("out of memory; use a smaller --batch, --length or model")
+        return 2
     except KeyboardInterrupt:
-        how = (
-            f"; go on with: headway {' '.join(w for w in words if w != '--resume')} --resume"
-            if words[:1] == ["train"]
-            else ""
-        )
-        print_error(f"stopped; the last checkpoint is kept{how}")
+        print_error(f"stopped{how_to_go_on(words)}")
         return 130
+
+
+def how_to_go_on(words: list[str]) -> str:
+    again = shlex.join(["headway", *(word for word in words if word != "--resume")])
+    match words[:1]:
+        case ["train"]:
+            return f"; the last checkpoint is kept, go on with: {again} --resume"
+        case ["lab"]:
+            return f"; what is done is kept, go on with: {again}"
+    return ""
 
 
 if __name__ == "__main__":

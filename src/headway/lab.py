@@ -7,25 +7,31 @@ on where it stopped.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
-from headway.api import evaluate, train_seeds
+from headway.api import evaluate
+from headway.evaluation.exact import device_of
 from headway.machine import choose_device
 from headway.output import Output
+from headway.positions import find_positions
+from headway.progress import Progress
 from headway.report.figures import lab_figure
 from headway.runs import disk
+from headway.runs.config import Wishes
 from headway.runs.folder import RunFolder
 from headway.subjects.own import Run, open_run
-from headway.training.defaults import QUICK_CLASSIFIER, Wishes
+from headway.training.defaults import QUICK_CLASSIFIER, plan
+from headway.training.loop import train_run
 
 TRIO = ("sinusoidal", "learned", "none")
 GREEDY_CHECKED = 20_000
 CLASSIFIED = 9_000
 CHANCE = 0.5
+PAIRS = 1_000
 
 
 @dataclass(frozen=True)
@@ -38,31 +44,30 @@ PRESETS = {"quick": Preset(seeds=1, classifier=QUICK_CLASSIFIER), "full": Preset
 
 
 def run_lab(preset: Literal["quick", "full"], out: Path, seed: int, device: str, quiet: bool) -> Output:
+    """Trains and checks everything of a preset in `out`; what is there already is not made again."""
     began = time.monotonic()
-    chosen, settings = choose_device(device), PRESETS[preset]
-    seeds = list(range(seed, seed + settings.seeds))
+    settings = PRESETS[preset]
+    jobs = [("addition", "addition", Wishes())]
+    jobs += [(f"sortedness-{p}", "sortedness", replace(settings.classifier, positions=p)) for p in TRIO]
+    planned = [
+        (out / name / f"seed-{each}", plan(task, wishes, each))
+        for name, task, wishes in jobs
+        for each in range(seed, seed + settings.seeds)
+    ]
+    for folder, config in planned:
+        RunFolder(folder).check(config, resume=True)
+    chosen = choose_device(device)
     rows: list[dict[str, Any]] = []
-
-    def trained(name: str, task: str, wishes: Wishes) -> list[Run]:
-        reports = [
-            train_seeds(task, [each], wishes, out=out / name / f"seed-{each}", device=device, resume=True, quiet=quiet)[
-                0
-            ]
-            for each in seeds
-        ]
-        return [open_run(RunFolder(Path(report.run)), chosen) for report in reports]
-
-    for run in trained("addition", "addition", Wishes()):
-        rows.append(_adder_row(run, device, quiet))
-    for positions in TRIO:
-        wishes = Wishes(**{**vars(settings.classifier), "positions": positions})
-        for run in trained(f"sortedness-{positions}", "sortedness", wishes):
-            rows.append(_classifier_row(run, device, quiet))
+    for folder, config in planned:
+        with Progress(f"{config.stem} seed {config.seed}", quiet) as watch:
+            train_run(config, folder, device=chosen, resume=True, watch=watch)
+        run = open_run(RunFolder(folder), chosen)
+        rows.append(_adder_row(run, quiet) if config.task == "addition" else _classifier_row(run, quiet))
     content = {
         "report": None,
         "runs": rows,
         "seconds": time.monotonic() - began,
-        "findings": [sentence for row in rows if (sentence := row["finding"])],
+        "findings": [row["finding"] for row in rows],
         "figure": str(out / "lab.svg"),
     }
     disk.write_json(out / "lab.json", content)
@@ -88,8 +93,8 @@ def _row(run: Run, found: dict[str, Any], finding: str, pairs_told_apart: float 
     }
 
 
-def _adder_row(run: Run, device: str, quiet: bool) -> dict[str, Any]:
-    found = evaluate(run, all=True, greedy=GREEDY_CHECKED, device=device, quiet=quiet).to_json()
+def _adder_row(run: Run, quiet: bool) -> dict[str, Any]:
+    found = evaluate(run, all=True, greedy=GREEDY_CHECKED, quiet=quiet).to_json()
     held_out, greedy = found["held_out"], found["greedy"]
     finding = (
         f"Adder, seed {run.config.seed}: {found['errors']:,} wrong of all {found['examples']:,} sums, "
@@ -99,18 +104,19 @@ def _adder_row(run: Run, device: str, quiet: bool) -> dict[str, Any]:
     return _row(run, found, finding, None)
 
 
-def _classifier_row(run: Run, device: str, quiet: bool) -> dict[str, Any]:
-    found = evaluate(run, examples=CLASSIFIED, device=device, quiet=quiet).to_json()
+def _classifier_row(run: Run, quiet: bool) -> dict[str, Any]:
+    found = evaluate(run, examples=CLASSIFIED, quiet=quiet).to_json()
     apart = pairs_told_apart(run)
     positions, (low, high) = run.config.model.positions, found["interval"]
     finding = (
         f"Sortedness, {positions}, seed {run.config.seed}: {found['exact_match']:.4f} right in range "
         f"(n = {found['examples']:,}, 95% interval {low:.4f} to {high:.4f})"
     )
-    if apart == 0:
+    if find_positions(positions).blind:
         finding += (
-            ", which is chance: it gave both sequences of every pair the same answer. The two differ in "
-            "order alone, and without positions or a mask attention cannot see order."
+            f", which is chance, as it must be: of {PAIRS:,} pairs it gave {round((1 - apart) * PAIRS):,} the same "
+            "answer twice. The two of a pair differ in order alone, and without positions or a mask attention "
+            "cannot see order."
         )
     elif low <= CHANCE <= high:
         finding += ", which cannot be told from chance: no conclusion about length may be drawn from it."
@@ -120,9 +126,8 @@ def _classifier_row(run: Run, device: str, quiet: bool) -> dict[str, Any]:
 
 
 @torch.inference_mode()
-def pairs_told_apart(run: Run, pairs: int = 1000) -> float:
+def pairs_told_apart(run: Run) -> float:
     """The share of pairs (a sequence and a permutation of it) that get different answers."""
-    device = next(run.model.parameters()).device
-    problems = run.task.testing(seed=0, rows=2 * pairs, device=device)
+    problems = run.task.testing(seed=0, rows=2 * PAIRS, device=device_of(run.model))
     answers = run.model(problems.source, problems.answer).argmax(-1)[:, 0].view(-1, 2)  # pair member
     return float((answers[:, 0] != answers[:, 1]).float().mean())

@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 
-def listing(what: str, root: Path) -> list[dict[str, Any]]:
+def listing(what: str, root: Path | None = None) -> list[dict[str, Any]]:
+    """Runs are those under `root`; where none is named, under runs/, if there is one."""
     if what == "runs":
         from headway.runs.index import list_runs
 
-        return list_runs(root)
+        if root is None and not Path("runs").is_dir():
+            return []
+        return list_runs(root or Path("runs"))
     if what == "tasks":
         from dataclasses import fields
 

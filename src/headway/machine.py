@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import platform
+import shlex
 import sys
 import time
 from importlib.metadata import PackageNotFoundError, version
@@ -78,6 +79,6 @@ def environment(device: torch.device) -> dict[str, Any]:
         "system": platform.platform(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "threads": torch.get_num_threads(),
-        "command": " ".join(["headway", *sys.argv[1:]]),
+        "command": shlex.join(["headway", *sys.argv[1:]]),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }

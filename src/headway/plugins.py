@@ -15,13 +15,16 @@ Kind = TypeVar("Kind")
 def load_class(name: str, kind: type[Kind]) -> type[Kind]:
     """The class `module:Class`, which must be a `kind`; modules in the current folder are found."""
     module_name, _, class_name = name.partition(":")
+    if not all(part.isidentifier() for part in module_name.split(".")):
+        raise HeadwayError(f"{name!r} is no module:Class; write it like reversal:Reversal")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
         module = importlib.import_module(module_name)
-    except ImportError as error:
+    except Exception as error:  # whatever a user's file may raise
+        what = f"{type(error).__name__}: {error}"
         raise HeadwayError(
-            f"cannot import {module_name!r} of {name!r}: {error}; run from the folder that holds it"
+            f"cannot import {module_name!r} of {name!r} ({what}); run from the folder that holds it"
         ) from error
     found = getattr(module, class_name, None)
     if found is None:
@@ -29,5 +32,5 @@ def load_class(name: str, kind: type[Kind]) -> type[Kind]:
             f"class in {module_name}", class_name, [n for n, v in vars(module).items() if isinstance(v, type)]
         )
     if not (isinstance(found, type) and issubclass(found, kind)):
-        raise HeadwayError(f"{name!r} is no {kind.__name__}; derive it from headway's {kind.__name__}")
+        raise HeadwayError(f"{name!r} is no {kind.__name__}; derive it from headway.{kind.__name__}")
     return found

@@ -16,6 +16,7 @@ class Progress:
     def __init__(self, title: str, quiet: bool = False) -> None:
         self.title, self.quiet = title, quiet
         self.began = self.spoke = time.monotonic()
+        self.first: int | None = None
         self._bar = None
         self._task = None
 
@@ -29,13 +30,14 @@ class Progress:
     def __call__(self, done: int, total: int, words: str = "") -> None:
         """Says how far the work is; `words` are shown beside it."""
         now = time.monotonic()
+        self.first = done if self.first is None else self.first
         if self.quiet or now - self.began < 2:
             return
         if sys.stderr.isatty():
             self._draw(done, total, words)
         elif now - self.spoke > 15 or done >= total:
             self.spoke = now
-            left = (now - self.began) / max(done, 1) * (total - done)
+            left = (now - self.began) / max(done - self.first, 1) * (total - done)
             print(f"{self.title}: {done:,} of {total:,}  {words}  {left:.0f} s left", file=sys.stderr, flush=True)
 
     def _draw(self, done: int, total: int, words: str) -> None:

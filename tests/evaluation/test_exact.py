@@ -10,12 +10,15 @@ from scipy.stats import binom
 
 from headway.api import evaluate
 from headway.errors import HeadwayError
-from headway.evaluation.exact import all_trainable_right, evaluate_all, evaluate_sample, right
-from headway.evaluation.greedy import check_greedy, same_answer
+from headway.evaluation import examples as examples_module
+from headway.evaluation.exact import all_trainable_right, evaluate_all, evaluate_sample, right, same_answer
+from headway.evaluation.examples import sampled
+from headway.evaluation.greedy import check_greedy
 from headway.evaluation.intervals import wilson
 from headway.models import build_model
+from headway.runs.config import Wishes
 from headway.tasks import Addition, Sortedness
-from headway.training.defaults import Wishes, plan
+from headway.training.defaults import plan
 from headway.training.learner import Learner
 from headway.training.loop import feed
 
@@ -81,13 +84,19 @@ def test_what_lies_behind_the_end_token_does_not_count() -> None:
     assert right(logits, problems).tolist() == [True, False, True]
 
 
-def test_a_sample_is_spread_evenly_over_the_training_lengths() -> None:
+@pytest.mark.parametrize(("examples", "expected"), [(900, [100] * 9), (11, [2, 2, 1, 1, 1, 1, 1, 1, 1])])
+def test_a_sample_is_spread_evenly_over_the_training_lengths(examples: int, expected: list[int]) -> None:
+    drawn = sampled(Sortedness(), examples, seed=0, length=None, probe="default", device=CPU)
+    assert [(chunk.source.shape[1], len(chunk)) for chunk in drawn] == list(zip(range(8, 17), expected, strict=True))
+
+
+def test_chunks_hold_the_problems_of_one_draw(monkeypatch: pytest.MonkeyPatch) -> None:
     task = Sortedness()
-    model = build_model(plan("sortedness", Wishes(layers=1), 0).model)
-    found = evaluate_sample(model, task, 900)
-    assert found.examples == 900
-    assert found.interval is not None
-    assert found.interval.low <= found.exact_match <= found.interval.high
+    whole = task.testing(0, 500, length=12)
+    monkeypatch.setattr(examples_module, "CHUNK_TOKENS", 1000)
+    chunks = list(sampled(task, 500, seed=0, length=12, probe="default", device=CPU))
+    assert len(chunks) > 5
+    assert torch.equal(torch.cat([chunk.source for chunk in chunks]), whole.source)
 
 
 def test_without_positions_the_answer_is_right_exactly_half_the_time() -> None:
@@ -156,6 +165,6 @@ def test_requests_that_contradict_themselves_are_refused(adder) -> None:
         evaluate(adder, examples=5, probe="carry-hevy")
     classifier = build_model(plan("sortedness", Wishes(), 0).model)
     with pytest.raises(HeadwayError, match="nothing to decode"):
-        check_greedy(classifier, Sortedness(), 5)
+        check_greedy(classifier, [Sortedness().testing(0, 5)], 5)
     with pytest.raises(HeadwayError, match="10\\^18 problems"):
         evaluate_all(adder.model, Addition(digits=9))

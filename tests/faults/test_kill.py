@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 WORDS = [
-    sys.executable, "-m", "headway.cli", "train", "addition", "--steps", "120", "--batch", "32", "--d-model", "32",
+    sys.executable, "-m", "headway.cli", "train", "addition", "--steps", "300", "--batch", "32", "--d-model", "32",
     "--d-ff", "64", "--checkpoint-every", "3", "--quiet",
 ]  # fmt: skip
 
@@ -59,6 +59,6 @@ def test_ctrl_c_ends_in_one_line_that_says_how_to_go_on(tmp_path: Path) -> None:
     _, shown = process.communicate(timeout=30)
     assert process.returncode == 130
     assert shown.count("\n") == 1
-    assert "the last checkpoint is kept; go on with: headway train addition" in shown
+    assert "the last checkpoint is kept, go on with: headway train addition" in shown
     assert shown.rstrip().endswith("--resume")
     assert (tmp_path / "run" / "checkpoint" / "latest.json").exists()

@@ -3,6 +3,8 @@ only where it is let in, and decoding with a cache is decoding."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -10,9 +12,9 @@ from torch import Tensor
 from headway.errors import HeadwayError
 from headway.models import Attention, Classifier, EncoderDecoder, Gate, Head, Model, Site, Trace, build_model, heads_of
 from headway.models import attention as attention_module
-from headway.runs.config import ModelConfig
+from headway.runs.config import ModelConfig, Wishes
 from headway.tasks import Addition, Problems, Sortedness, Task
-from headway.training.defaults import Wishes, plan
+from headway.training.defaults import plan
 
 ADDITION, SORTEDNESS = Addition(), Sortedness()
 KINDS = {
@@ -62,12 +64,28 @@ def test_fused_and_plain_attention_agree(kind: tuple[Task, Model, Problems], mon
     assert (plain - traced).abs().max() < 1e-6
 
 
-def test_fused_and_plain_attention_agree_in_single_precision(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = build_model(plan("addition", Wishes(), seed=0).model)
-    problems = ADDITION.testing(0, 50)
-    plain = logits(model, problems)
+@pytest.mark.parametrize("causal", [False, True])
+def test_fused_and_plain_attention_agree_in_single_precision(causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    query, key, value = torch.randn(3, 50, 4, 12, 32).unbind(0)
+    index = torch.arange(12)[None]
+    order = attention_module.Order(None, index, index, causal)
+    plain, _ = attention_module.attend(query, key, value, order, wants_map=False)
+    mapped, _ = attention_module.attend(query, key, value, order, wants_map=True)
     monkeypatch.setattr(attention_module, "FEW_KEYS", 0)
-    assert (plain - logits(model, problems)).abs().max() < 1e-5
+    fused, _ = attention_module.attend(query, key, value, order, wants_map=False)
+    assert torch.equal(plain, mapped)
+    assert (plain - fused).abs().max() < 1e-6
+
+
+def test_gates_work_alike_on_the_fused_path(
+    kind: tuple[Task, Model, Problems], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, model, problems = kind
+    gates = {head.site: Gate(torch.rand(6, 4, dtype=torch.float64)) for head in heads_of(model)}
+    plain = logits(model, problems, gates=gates)
+    monkeypatch.setattr(attention_module, "FEW_KEYS", 0)
+    assert (plain - logits(model, problems, gates=gates)).abs().max() < 1e-9
 
 
 def test_open_gates_change_no_bit(kind: tuple[Task, Model, Problems]) -> None:
@@ -194,9 +212,25 @@ def test_models_go_through_save_and_from_pretrained(name: str, tmp_path) -> None
     assert again.config == model.config
 
 
+@pytest.mark.parametrize(
+    ("kind", "source", "answer", "expected"),
+    [
+        ("encoder-decoder", 7, 4, []),
+        ("encoder-decoder", 9, 5, [4, 7, 8]),  # row 4 of the answer's table, rows 7 and 8 of the source's
+        ("decoder", 7, 4, []),
+        ("decoder", 9, 5, [11, 12, 13]),
+    ],
+)
+def test_positions_that_training_never_reached_are_known(
+    kind: Any, source: int, answer: int, expected: list[int]
+) -> None:
+    model = build_model(plan("addition", Wishes(model=kind, positions="learned"), seed=0).model)
+    assert model.untrained(source, answer) == expected
+
+
 def test_heads_that_do_not_divide_the_width_are_refused_with_those_that_do() -> None:
     with pytest.raises(HeadwayError, match="5 heads do not divide d_model 128; heads can be 1, 2, 4, 8, 16"):
-        ModelConfig("classifier", vocabulary=10, trained=8, heads=5, classes=2)
+        ModelConfig("classifier", vocabulary=10, trained=8, trained_answer=1, heads=5, classes=2)
 
 
 def test_kinds_that_do_not_fit_the_task_are_refused() -> None:

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from headway.errors import BrokenRun, HeadwayError
 from headway.runs import disk
-from headway.runs.config import RunConfig
+from headway.runs.config import RunConfig, Wishes
 from headway.runs.folder import RunFolder, runs_in
 from headway.runs.index import list_runs
 from headway.subjects.own import find_runs, open_run
-from headway.training.defaults import Wishes, plan
+from headway.training.defaults import plan
 from headway.training.loop import train_run
 
 CONFIG = plan("addition", Wishes(d_model=16, heads=2, d_ff=32, layers=1, decoder_layers=1, batch=4, steps=3), seed=0)
@@ -87,6 +87,34 @@ def test_no_mutated_config_crashes_the_reader(run: RunFolder, data: st.DataObjec
     assert isinstance(read, RunConfig)
 
 
+def test_a_kill_before_the_first_file_leaves_a_folder_that_can_be_used(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    out.mkdir()
+    (out / ".config.json.123.part").write_bytes(b"{")
+    train_run(CONFIG, out, device=torch.device("cpu"))
+    assert not list(out.glob(".*.part"))
+
+
+def test_a_kill_between_the_first_two_files_resumes(tmp_path: Path) -> None:
+    disk.write_json(tmp_path / "run" / "config.json", CONFIG.to_json())
+    train_run(CONFIG, tmp_path / "run", device=torch.device("cpu"), resume=True)
+    assert (tmp_path / "run" / "environment.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("entry", "value"), [("heads", "4"), ("heads", True), ("positions", 5), ("kind", "oracle"), ("start", 1.5)]
+)
+def test_an_ill_typed_entry_is_named(entry: str, value: object) -> None:
+    raw = CONFIG.to_json()
+    raw["model"][entry] = value
+    with pytest.raises(HeadwayError, match=f"{entry} of ModelConfig is {value!r}"):
+        RunConfig.from_json(raw)
+
+
+def test_naming_a_default_gives_the_same_run() -> None:
+    assert plan("addition", Wishes(), 0) == plan("addition", Wishes(heads=4), 0, {"digits": 3, "base": 10})
+
+
 def test_writing_replaces_a_file_as_a_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "kept.json"
     disk.write_json(path, {"old": True})
@@ -130,7 +158,7 @@ def test_the_index_is_only_a_cache(run: RunFolder) -> None:
 def test_the_index_follows_the_folders(run: RunFolder, tmp_path: Path) -> None:
     root = run.path.parent
     list_runs(root)
-    run.record("evaluation", {"exact_match": 0.25})
+    run.record("evaluation", {"examples": 4, "exact_match": 0.25})
     assert list_runs(root)[0]["exact_match"] == 0.25
     (run.path / "config.json").write_text("{")
     assert list_runs(root)[0]["state"] == "broken"

@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
+from headway.api import train_seeds
 from headway.errors import HeadwayError
+from headway.runs.config import Wishes
+from headway.runs.folder import RunFolder
 from headway.tasks import Addition, Sortedness, Task, create_task
-from headway.tasks.data import data_digest, read_split, write_data
+from headway.tasks.data import read_split, trainable, write_data
 from headway.tasks.random import TRAINING, Dice
-from headway.training.defaults import Wishes, plan
-from headway.training.loop import train_run
+from headway.training.defaults import plan
 
 COUNTS = {"train": 300, "val": 50, "test": 80}
 TASKS = [Addition(), Addition(operators="+-", first="least", natural=True), Sortedness()]
@@ -107,12 +108,61 @@ def test_training_takes_only_what_the_file_holds(tmp_path: Path) -> None:
     assert taken == held
 
 
+def test_mirrored_sums_and_pairs_stay_in_one_file(tmp_path: Path) -> None:
+    for task in (Addition(digits=2), Sortedness()):
+        folder = tmp_path / task.name
+        write_data(task, folder, {"train": 2000, "val": 300}, seed=0)
+        known = [
+            {
+                i
+                for problems in read_split(task, folder, split).by_length.values()
+                for i in task.identity(problems).tolist()
+            }
+            for split in ("train", "val")
+        ]
+        assert not known[0] & known[1]
+
+
+def test_held_out_problems_in_a_file_are_not_trained_on(tmp_path: Path) -> None:
+    task = Addition()
+    items = [
+        {"input": p.source[0].tolist(), "target": p.answer[0].tolist()}
+        for p in (task.testing(s, 1) for s in range(200))
+    ]
+    (tmp_path / "train.json").write_text(json.dumps(items))
+    stored = read_split(task, tmp_path, "train")
+    kept, left_out = trainable(task, stored)
+    assert kept.count + left_out == 200
+    assert 5 < left_out < 45
+    assert not task.held_out(kept.by_length[3]).any()
+
+
+def test_lengths_of_the_file_are_what_was_trained(tmp_path: Path) -> None:
+    items = [{"sequence": list(range(n)), "is_sorted": 1, "length": n} for n in range(30, 41)]
+    (tmp_path / "train.json").write_text(json.dumps(items))
+    stored = read_split(Sortedness(), tmp_path, "train")
+    config = plan("sortedness", Wishes(), 0, data="abc", lengths=stored.lengths())
+    assert config.model.trained == 40
+
+
+def test_files_are_not_overwritten_nor_half_written(tmp_path: Path) -> None:
+    write_data(Addition(), tmp_path / "a", {"train": 5}, seed=0)
+    before = (tmp_path / "a" / "train.json").read_bytes()
+    with pytest.raises(HeadwayError, match=r"train\.json is there already"):
+        write_data(Addition(), tmp_path / "a", {"train": 6}, seed=1)
+    assert (tmp_path / "a" / "train.json").read_bytes() == before
+    with pytest.raises(HeadwayError, match="hardly more than"):
+        write_data(Addition(digits=1), tmp_path / "b", {"train": 50, "val": 500}, seed=0)
+    assert not (tmp_path / "b").exists()
+
+
 def test_runs_on_other_data_are_other_runs(tmp_path: Path) -> None:
+    configs = []
     for seed in (0, 1):
         write_data(Addition(), tmp_path / str(seed), COUNTS, seed)
-    digests = [data_digest(tmp_path / str(seed)) for seed in (0, 1)]
-    assert digests[0] != digests[1]
-    config = plan("addition", Wishes(d_model=16, heads=2, d_ff=32, batch=4, steps=3), 0, data=digests[0])
-    stored = read_split(Addition(), tmp_path / "0", "train")
-    report = train_run(config, tmp_path / "run", device=torch.device("cpu"), stored=stored)
-    assert report.steps == 3
+        wishes = Wishes(d_model=16, heads=2, d_ff=32, batch=4, steps=3)
+        out = tmp_path / f"run-{seed}"
+        train_seeds("addition", 0, wishes, out=out, data=tmp_path / str(seed), quiet=True)
+        configs.append(RunFolder(out).config())
+    assert configs[0].digest != configs[1].digest
+    assert configs[0].training.hard == 0

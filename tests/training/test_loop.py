@@ -12,14 +12,15 @@ import torch
 from headway.api import train, train_seeds
 from headway.errors import BrokenRun, HeadwayError, TrainingFailed
 from headway.models import build_model
+from headway.runs.config import Wishes
 from headway.runs.folder import RunFolder
 from headway.tasks import Addition, Problems
-from headway.training.defaults import Wishes, plan
+from headway.training.defaults import plan
 from headway.training.learner import Learner, Step, hidden_matrices, rate
 from headway.training.loop import feed, train_run
 
 CPU = torch.device("cpu")
-SMALL: dict[str, Any] = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "decoder_layers": 1, "batch": 8}
+SMALL: dict[str, Any] = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "batch": 8}
 
 
 def weights(path: Path) -> bytes:
@@ -102,16 +103,20 @@ def test_muon_takes_the_hidden_matrices_and_nothing_else() -> None:
 
 
 def test_until_perfect_stops_when_every_trainable_problem_is_right(tmp_path: Path) -> None:
-    config = plan(
-        "addition", Wishes(until="perfect", steps=2000, batch=64, d_model=64, d_ff=128, warmup=20), 0, {"digits": 1}
-    )
-    report = train_run(config, tmp_path / "run", device=CPU)
-    assert report.steps < 2000
-    run = train("addition", seed=0, out=tmp_path / "run", options={"digits": 1}, until="perfect", steps=2000, batch=64,
-                d_model=64, d_ff=128, warmup=20)  # fmt: skip
+    wishes: dict[str, Any] = {"until": "perfect", "steps": 2000, "batch": 64, "d_model": 64, "d_ff": 128, "warmup": 20}
+    run = train("addition", seed=0, out=tmp_path / "run", options={"digits": 1}, device="cpu", **wishes)
+    ended = run.folder.training()
+    assert ended.perfect
+    assert ended.steps < 2000
     problems = run.task.listing(0, 100)
     wrong = (run.model(problems.source, problems.answer).argmax(-1) != problems.answer).any(1)
     assert not (wrong & ~run.task.held_out(problems)).any()
+
+
+def test_until_perfect_says_so_when_it_did_not_get_there(tmp_path: Path) -> None:
+    report = train_run(small(until="perfect"), tmp_path / "run", device=CPU)
+    assert report.perfect is False
+    assert train_run(small(), tmp_path / "other", device=CPU).perfect is None
 
 
 def test_until_perfect_is_refused_where_nothing_can_be_listed(tmp_path: Path) -> None:
@@ -170,6 +175,18 @@ def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["thesis.tex"]
 
 
+def test_an_altered_pointer_is_not_followed(tmp_path: Path) -> None:
+    def interrupt(done: int, total: int, words: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_run(small(), tmp_path / "run", device=CPU, checkpoint_every=5, watch=interrupt)
+    pointer = tmp_path / "run" / "checkpoint" / "latest.json"
+    pointer.write_text(pointer.read_text().replace('"steps": 20', '"steps": 10').replace('"steps": 15', '"steps": 10'))
+    with pytest.raises(BrokenRun, match=r"latest\.json was altered"):
+        train_run(small(), tmp_path / "run", device=CPU, resume=True)
+
+
 @pytest.mark.parametrize("damage", ["truncate", "flip", "empty"])
 def test_a_damaged_checkpoint_is_named_and_not_used(damage: str, tmp_path: Path) -> None:
     def interrupt(done: int, total: int, words: str) -> None:
@@ -184,6 +201,13 @@ def test_a_damaged_checkpoint_is_named_and_not_used(damage: str, tmp_path: Path)
     file.write_bytes({"truncate": content[:-9], "flip": content, "empty": b""}[damage])
     with pytest.raises(BrokenRun, match=file.name):
         train_run(small(), tmp_path / "run", device=CPU, resume=True)
+
+
+def test_every_folder_is_looked_at_before_anything_is_trained(tmp_path: Path) -> None:
+    train_run(small(seed=2, steps=5), tmp_path / "out" / "seed-2", device=CPU)
+    with pytest.raises(HeadwayError, match="seed-2 holds another run"):
+        train_seeds("addition", [0, 1, 2], Wishes(**SMALL, steps=3), out=tmp_path / "out", quiet=True)
+    assert [folder.name for folder in (tmp_path / "out").iterdir()] == ["seed-2"]
 
 
 def test_seeds_go_to_folders_of_their_own(tmp_path: Path) -> None:

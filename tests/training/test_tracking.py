@@ -12,7 +12,7 @@ import pytest
 
 from headway.api import train_seeds
 from headway.errors import HeadwayError
-from headway.training.defaults import Wishes
+from headway.runs.config import Wishes
 
 SMALL = Wishes(d_model=16, heads=2, d_ff=32, layers=1, decoder_layers=1, batch=4, steps=45)
 

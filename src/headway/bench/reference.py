@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from headway.evaluation.exact import Watch
 from headway.positions.sinusoidal import sinusoids
 from headway.tasks import Addition, Problems
 
@@ -46,22 +47,26 @@ class Textbook:
     threads: int
 
 
-def train_textbook(task: Addition, sums: Problems, seed: int, epochs: int, threads: int | None = None) -> Textbook:
-    """Trains the textbook adder; without `threads`, with as many as make it fastest."""
+def train_textbook(
+    task: Addition, sums: Problems, seed: int, epochs: int, threads: int | None = None, watch: Watch | None = None
+) -> Textbook:
+    """Trains the textbook adder where its sums are; without `threads`, with as many as make it fastest."""
     threads = threads or _fastest_threads(task, sums)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     torch.manual_seed(seed)
-    model = TextbookAdder(task)
+    model = TextbookAdder(task).to(sums.source.device)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     loader = DataLoader(TensorDataset(sums.source, sums.answer), batch_size=64, shuffle=True)
     began = time.perf_counter()
-    for _ in range(epochs):
+    for epoch in range(epochs):
         for source, answer in loader:
             optimizer.zero_grad()
             logits = model(source, answer)
             nn.functional.cross_entropy(logits.flatten(0, 1), answer.flatten()).backward()
             optimizer.step()
+        if watch is not None:
+            watch(epoch + 1, epochs)
     seconds = time.perf_counter() - began
     torch.set_num_threads(before)
     return Textbook(model.eval(), seconds, threads)

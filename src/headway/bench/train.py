@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from headway.bench.reference import decode_textbook, train_textbook
 from headway.bench.row import Row
-from headway.evaluation.exact import batch_rows, batches, evaluate_all, evaluate_chunks, right
+from headway.evaluation.exact import evaluate_all, evaluate_chunks, same_answer
+from headway.evaluation.examples import batches, listed
 from headway.progress import Progress
 from headway.runs.folder import RunFolder
 from headway.subjects.own import open_one, open_run
 from headway.tasks import Addition, Problems
 from headway.training.defaults import Wishes, plan
 from headway.training.loop import train_run
+
+Result = TypeVar("Result")
 
 STORED = 10_000
 EPOCHS = 50
@@ -32,10 +38,10 @@ def time_to_perfect(seed: int, device: torch.device, quiet: bool) -> Row:
         model = open_run(RunFolder(Path(folder) / "run"), device).model
     with Progress("ours, checking all", quiet) as watch:
         ours = evaluate_all(model, task, watch)
-    stored = stored_sums(task, seed)
-    textbook = train_textbook(task, stored, seed, EPOCHS)
-    checked = task.testing(seed, 100_000)
-    theirs = evaluate_chunks(textbook.model, task, iter([checked]), len(checked), sampled=True)  # pyright: ignore[reportArgumentType]
+    with Progress("the textbook loop", quiet) as watch:
+        textbook = train_textbook(task, stored_sums(task, seed).to(device), seed, EPOCHS, watch=watch)
+    checked = task.testing(seed, 100_000, device=device)
+    theirs = evaluate_chunks(textbook.model, task, [checked], len(checked), stands_for_more=True)  # pyright: ignore[reportArgumentType]
     return Row(
         "time-to-perfect",
         report.seconds,
@@ -60,28 +66,29 @@ def stored_sums(task: Addition, seed: int) -> Problems:
 
 
 def sums_per_second(seed: int, device: torch.device, quiet: bool) -> Row:
-    """Checking sums in one pass each, beside decoding them token by token without a cache."""
+    """What `evaluate --all` does, on its first chunk, beside decoding the same sums token by token."""
     run = open_one("pretrained:adder", device)
-    model, task, length = run.model, run.task, run.task.lengths[1]
-    sums = task.testing(seed, 40_000, device=device)
-    rows = batch_rows(device)
+    model, task = run.model, run.task
+    sums = next(listed(task, device))
 
-    def ours(problems: Problems) -> int:
-        return evaluate_chunks(model, task, iter([problems]), len(problems), sampled=True).errors
+    def ours() -> int:
+        chunk = itertools.islice(listed(task, device), 1)  # making the problems is part of the work
+        return evaluate_chunks(model, task, chunk, len(sums), stands_for_more=True).errors
 
-    def theirs(problems: Problems) -> int:
+    def theirs() -> int:
         wrong = 0
-        for batch in batches(problems, rows):
-            written = decode_textbook(model, task.start, batch.source, task.answer_tokens(length))
-            wrong += int((written != batch.answer).any(1).sum())
+        for batch in batches(sums):
+            written = decode_textbook(model, task.start, batch.source, batch.answer.shape[1])
+            wrong += int((~same_answer(written, batch)).sum())
         return wrong
 
     with torch.inference_mode():
-        _ = ours(sums[:2048]), theirs(sums[:2048])
-        ours_errors, ours_seconds = _timed(ours, sums)
-        reference_errors, reference_seconds = _timed(theirs, sums)
-    rate, product_rate = len(sums) / ours_seconds, product_flops(device)
-    flops = _flops_a_sum(model, sums[:64])
+        warm = next(batches(sums))
+        model(warm.source, warm.answer)
+        ours_errors, ours_seconds = timed(ours, device)
+        reference_errors, reference_seconds = timed(theirs, device)
+        rate, product_rate = len(sums) / ours_seconds, product_flops(device)
+        flops = flops_a_sum(model, warm)
     return Row(
         "sums-per-second",
         ours_seconds,
@@ -103,20 +110,21 @@ def product_flops(device: torch.device, size: int = 4096) -> float:
     """Operations a second in a large float32 matrix product: what the machine can do."""
     a, b = torch.randn(2, size, size, device=device).unbind(0)
     torch.mm(a, b)
-    began = time.perf_counter()
-    torch.mm(a, b)
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    return 2 * size**3 / (time.perf_counter() - began)
+    _, seconds = timed(lambda: torch.mm(a, b), device)
+    return 2 * size**3 / seconds
 
 
-def _flops_a_sum(model: torch.nn.Module, sums: Problems) -> float:
+def flops_a_sum(model: torch.nn.Module, sums: Problems) -> float:
     with FlopCounterMode(display=False) as counter:
-        right(model(sums.source, sums.answer), sums)
+        model(sums.source, sums.answer)
     return counter.get_total_flops() / len(sums)
 
 
-def _timed(work: object, problems: Problems) -> tuple[int, float]:
+def timed(work: Callable[[], Result], device: torch.device) -> tuple[Result, float]:
+    """The result of the work and the seconds it took, waiting for a GPU before and after."""
+    wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    wait()
     began = time.perf_counter()
-    errors = work(problems)  # pyright: ignore[reportCallIssue]
-    return errors, time.perf_counter() - began
+    result = work()
+    wait()
+    return result, time.perf_counter() - began

@@ -9,23 +9,18 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from headway.errors import HeadwayError
+from headway.evaluation.examples import batches, listed, number_of_problems, sampled
 from headway.evaluation.intervals import Interval, wilson
 from headway.models import Gates, Model
 from headway.tasks import Problems, Task
-
-CPU_ROWS = 512  # what stays in the caches of a core
-GPU_ROWS = 16384
-CHUNK = 1 << 16  # problems made and tallied at a time
-MOST_LISTED = 10**9
 
 Watch = Callable[[int, int], None]
 """Told the number of problems done and their number in all."""
@@ -57,12 +52,17 @@ class Evaluation:
         return 1 - self.errors / self.examples
 
 
-def right(logits: Float[Tensor, "row answer token"], problems: Problems) -> Bool[Tensor, " row"]:
-    """Which problems have every scored answer token right."""
-    same = logits.argmax(-1) == problems.answer
+def same_answer(written: Int[Tensor, "row answer"], problems: Problems) -> Bool[Tensor, " row"]:
+    """Which written answers are the right ones, up to the end token where there is one."""
+    same = written == problems.answer
     if problems.scored is not None:
         same = same | ~problems.scored
-    return same.all(-1)
+    return same.all(1)
+
+
+def right(logits: Float[Tensor, "row answer token"], problems: Problems) -> Bool[Tensor, " row"]:
+    """Which problems have every scored answer token right."""
+    return same_answer(logits.argmax(-1), problems)
 
 
 def loss(logits: Float[Tensor, "row answer token"], problems: Problems) -> Float[Tensor, ""]:
@@ -72,51 +72,25 @@ def loss(logits: Float[Tensor, "row answer token"], problems: Problems) -> Float
     return F.cross_entropy(logits[problems.scored], problems.answer[problems.scored])
 
 
-def number_of_problems(task: Task, wanted_by: str) -> int:
-    """How many problems there are; refuses where they are too many to go through."""
-    count = task.count
-    if count is None or count > MOST_LISTED:
-        how_many = "too many" if count is None else f"about 10^{len(str(count)) - 1}"
-        raise HeadwayError(f"{task.name} has {how_many} problems, more than {wanted_by} can go through; leave it out")
-    return count
-
-
-def listed(task: Task, rows: int, device: torch.device) -> Iterator[Problems]:
-    """Every problem there is, in chunks."""
-    count = number_of_problems(task, "--all")
-    for start in range(0, count, rows):
-        yield task.listing(start, min(start + rows, count), device)
-
-
-def batches(problems: Problems, rows: int) -> Iterator[Problems]:
-    for start in range(0, len(problems), rows):
-        yield problems[start : start + rows]
-
-
-def batch_rows(device: torch.device) -> int:
-    return CPU_ROWS if device.type == "cpu" else GPU_ROWS
-
-
 @torch.inference_mode()
 def evaluate_chunks(
     model: Model,
     task: Task,
-    problems: Iterator[Problems],
+    problems: Iterable[Problems],
     total: int,
     *,
-    sampled: bool,
+    stands_for_more: bool,
     gates: Gates | None = None,
     watch: Watch | None = None,
 ) -> Evaluation:
-    """Exact match over chunks of problems; `sampled` says that they stand for more than themselves."""
+    """Exact match over chunks of problems; `stands_for_more` says that they are a sample."""
     was_training = model.training
     model.eval()
-    rows = batch_rows(next(model.parameters()).device)
     tally, wrong = Counter[str](), Counter[str]()
     examples = errors = positives = 0
     for chunk in problems:
         missed = []
-        for batch in batches(chunk, rows):
+        for batch in batches(chunk):
             logits = model(batch.source, batch.answer, gates)
             missed.append(~right(logits, batch))
             if task.classes is not None:
@@ -136,7 +110,7 @@ def evaluate_chunks(
     return Evaluation(
         examples,
         errors,
-        wilson(examples - errors, examples) if sampled else None,
+        wilson(examples - errors, examples) if stands_for_more else None,
         held_out,
         tuple(s for s in strata if not s.stratum.startswith("held out")),
         positives / examples if task.classes is not None else None,
@@ -145,9 +119,8 @@ def evaluate_chunks(
 
 def evaluate_all(model: Model, task: Task, watch: Watch | None = None) -> Evaluation:
     """Every problem there is."""
-    device = next(model.parameters()).device
     total = number_of_problems(task, "--all")
-    return evaluate_chunks(model, task, listed(task, CHUNK, device), total, sampled=False, watch=watch)
+    return evaluate_chunks(model, task, listed(task, device_of(model)), total, stands_for_more=False, watch=watch)
 
 
 def evaluate_sample(
@@ -162,21 +135,8 @@ def evaluate_sample(
     watch: Watch | None = None,
 ) -> Evaluation:
     """Fresh problems of a probe: of one length, or evenly over the lengths that training shows."""
-    device = next(model.parameters()).device
-    shortest, longest = (length, length) if length is not None else task.lengths
-    lengths = range(shortest, longest + 1)
-    share = -(-examples // len(lengths))
-
-    def drawn() -> Iterator[Problems]:
-        left = examples
-        for each in lengths:
-            problems = task.testing(seed, min(share, left), probe=probe, length=each, device=device)
-            yield from batches(problems, CHUNK)
-            left -= len(problems)
-            if not left:
-                return
-
-    return evaluate_chunks(model, task, drawn(), examples, sampled=True, gates=gates, watch=watch)
+    problems = sampled(task, examples, seed=seed, length=length, probe=probe, device=device_of(model))
+    return evaluate_chunks(model, task, problems, examples, stands_for_more=True, gates=gates, watch=watch)
 
 
 @torch.inference_mode()
@@ -185,11 +145,14 @@ def all_trainable_right(model: Model, task: Task) -> bool:
 
     The held-out tenth is not looked at: it never steers training, not even when to stop.
     """
-    device = next(model.parameters()).device
-    rows = batch_rows(device)
-    screen = task.testing(seed=0, rows=4096, probe=task.hard_probe, device=device)
-    for batch in itertools.chain(batches(screen, rows), listed(task, rows, device)):
-        wrong = ~right(model(batch.source, batch.answer), batch)
-        if (wrong & ~task.held_out(batch)).any():
-            return False
+    hard = task.testing(seed=0, rows=4096, probe=task.hard_probe, device=device_of(model))
+    for chunk in itertools.chain([hard], listed(task, device_of(model))):
+        for batch in batches(chunk):
+            wrong = ~right(model(batch.source, batch.answer), batch)
+            if (wrong & ~task.held_out(batch)).any():
+                return False
     return True
+
+
+def device_of(model: torch.nn.Module) -> torch.device:
+    return next(model.parameters()).device

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Int
-from torch import Tensor
 
 from headway.errors import HeadwayError
-from headway.evaluation.exact import batch_rows, batches, right
+from headway.evaluation.exact import Watch, right, same_answer
+from headway.evaluation.examples import batches
 from headway.models import Classifier, Gates, Model
-from headway.tasks import Problems, Task
+from headway.tasks import Problems
 
 
 @dataclass(frozen=True)
@@ -21,27 +21,21 @@ class Greedy:
     """problems right by one way and wrong by the other"""
 
 
-def same_answer(written: Int[Tensor, "row answer"], problems: Problems) -> Bool[Tensor, " row"]:
-    """Which written answers are the right ones, up to the end token where there is one."""
-    same = written == problems.answer
-    if problems.scored is not None:
-        same = same | ~problems.scored
-    return same.all(1)
-
-
 @torch.inference_mode()
 def check_greedy(
-    model: Model, task: Task, examples: int, seed: int = 0, length: int | None = None, gates: Gates | None = None
+    model: Model, problems: Iterable[Problems], total: int, gates: Gates | None = None, watch: Watch | None = None
 ) -> Greedy:
-    """Decodes fresh problems token by token with a key-value cache and compares the verdicts."""
+    """Decodes problems token by token with a key-value cache and compares the verdicts."""
     if isinstance(model, Classifier):
-        raise HeadwayError(f"{task.name} answers with a class; there is nothing to decode: leave out --check-greedy")
+        raise HeadwayError("a classifier answers with a class; there is nothing to decode: leave out --check-greedy")
     model.eval()
-    device = next(model.parameters()).device
-    mismatches = 0
-    problems = task.testing(seed, examples, length=length, device=device)
-    for batch in batches(problems, batch_rows(device)):
-        written = model.generate(batch.source, batch.answer.shape[1], gates)
-        in_one_pass = right(model(batch.source, batch.answer, gates), batch)
-        mismatches += int((same_answer(written, batch) != in_one_pass).sum())
-    return Greedy(examples, mismatches)
+    checked = mismatches = 0
+    for chunk in problems:
+        for batch in batches(chunk):
+            written = model.generate(batch.source, batch.answer.shape[1], gates)
+            in_one_pass = right(model(batch.source, batch.answer, gates), batch)
+            mismatches += int((same_answer(written, batch) != in_one_pass).sum())
+            checked += len(batch)
+            if watch is not None:
+                watch(checked, total)
+    return Greedy(checked, mismatches)

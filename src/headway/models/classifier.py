@@ -25,6 +25,10 @@ class Classifier(nn.Module, PyTorchModelHubMixin, library_name="headway"):
         self.norm = nn.LayerNorm(config.d_model)
         self.head = nn.Linear(config.d_model, 1 if config.pooling == "violation" else config.classes)
 
+    def untrained(self, source: int, answer: int) -> list[int]:
+        """Positions whose signal no training step has touched."""
+        return list(self.positions.untrained(source))
+
     def forward(
         self,
         source: Int[Tensor, "batch source"],

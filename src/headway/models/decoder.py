@@ -25,6 +25,10 @@ class Decoder(nn.Module, PyTorchModelHubMixin, library_name="headway"):
         self.norm = nn.LayerNorm(config.d_model)
         self.unembed = nn.Linear(config.d_model, config.vocabulary)
 
+    def untrained(self, source: int, answer: int) -> list[int]:
+        """Positions whose signal no training step has touched."""
+        return list(self.positions.untrained(source + answer))
+
     def forward(
         self,
         source: Int[Tensor, "batch source"],

@@ -19,15 +19,20 @@ class EncoderDecoder(nn.Module, PyTorchModelHubMixin, library_name="headway"):
         assert config.start is not None
         self.config, self.start, self.end = config, config.start, config.end
         self.index = find_index(config.index)
-        shape = Shape(config.d_model, config.heads, config.trained)
+        kind = find_positions(config.positions)
         self.tokens = nn.Embedding(config.vocabulary, config.d_model)
-        self.source_positions = find_positions(config.positions)(shape)
-        self.answer_positions = find_positions(config.positions)(shape)
+        self.source_positions = kind(Shape(config.d_model, config.heads, config.trained))
+        self.answer_positions = kind(Shape(config.d_model, config.heads, config.trained_answer))
         self.encoder = nn.ModuleList(Block(config, "encoder", n, cross=False) for n in range(config.layers))
         self.decoder = nn.ModuleList(Block(config, "decoder", n, cross=True) for n in range(config.decoder_layers))
         self.encoder_norm = nn.LayerNorm(config.d_model)
         self.decoder_norm = nn.LayerNorm(config.d_model)
         self.unembed = nn.Linear(config.d_model, config.vocabulary)
+
+    def untrained(self, source: int, answer: int) -> list[int]:
+        """Positions, of the source or the answer, whose signal no training step has touched."""
+        found = {*self.source_positions.untrained(source), *self.answer_positions.untrained(answer)}
+        return sorted(found)
 
     def forward(
         self,

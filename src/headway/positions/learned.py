@@ -22,6 +22,8 @@ class Learned(Positions):
 
     def __init__(self, shape: Shape) -> None:
         super().__init__(shape)
+        if shape.trained > ROWS:
+            raise HeadwayError(f"{self.name} positions have {ROWS} rows, too few to train on {shape.trained} tokens")
         self.table = Parameter(torch.randn(ROWS, shape.d_model) * 0.5)  # index d_model
 
     def embed(self, x: Tensor, index: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from headway.positions.positions import Positions
 
 class NoPositions(Positions):
     name = "none"
+    blind = True
 
 
 class NoPositionsCausal(Positions):

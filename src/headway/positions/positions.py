@@ -31,6 +31,9 @@ class Positions(nn.Module):
     causal: ClassVar[bool] = False
     """whether an encoder with this encoding sees only what lies before"""
 
+    blind: ClassVar[bool] = False
+    """whether an encoder with this encoding cannot see order at all"""
+
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.shape = shape

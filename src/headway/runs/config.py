@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal
+import math
+from dataclasses import asdict, dataclass, field, fields, replace
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from headway.errors import HeadwayError
 
@@ -16,7 +18,9 @@ class ModelConfig:
     kind: Literal["encoder-decoder", "decoder", "classifier"]
     vocabulary: int
     trained: int
-    """tokens of the longest sequence that training shows"""
+    """tokens of the longest source that training shows; of source and answer together for a decoder"""
+    trained_answer: int
+    """tokens of the longest answer that training shows"""
     positions: str = "sinusoidal"
     d_model: int = 128
     heads: int = 4
@@ -32,12 +36,12 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         for name in ("d_model", "heads", "d_ff", "layers", "decoder_layers", "vocabulary", "trained"):
-            if getattr(self, name) < 1:
-                raise HeadwayError(f"{name} is {getattr(self, name)}; it must be at least 1")
+            _at_least(self, name, 1)
         if self.d_model % self.heads:
-            near = [n for n in range(1, self.d_model + 1) if self.d_model % n == 0]
-            fitting = ", ".join(str(n) for n in near if n <= 4 * self.heads)
-            raise HeadwayError(f"{self.heads} heads do not divide d_model {self.d_model}; heads can be {fitting}")
+            fitting = [n for n in range(1, self.d_model + 1) if self.d_model % n == 0 and n <= 4 * self.heads]
+            raise HeadwayError(
+                f"{self.heads} heads do not divide d_model {self.d_model}; heads can be {', '.join(map(str, fitting))}"
+            )
 
     @property
     def dim(self) -> int:
@@ -64,13 +68,16 @@ class TrainingConfig:
     """stop as soon as every trainable problem is right"""
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch"):
-            if getattr(self, name) < 1:
-                raise HeadwayError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        for name, least in (("steps", 1), ("batch", 1), ("warmup", 0)):
+            _at_least(self, name, least)
         if not 0 <= self.hard <= 1:
             raise HeadwayError(f"hard is {self.hard}; it is a share between 0 and 1")
+        if not 0 <= self.momentum < 1:
+            raise HeadwayError(f"momentum is {self.momentum}; it must be at least 0 and below 1")
+        if not (0 <= self.weight_decay < math.inf):
+            raise HeadwayError(f"weight_decay is {self.weight_decay}; it must be at least 0")
         for name in ("learning_rate", "muon_rate"):
-            if not 0 < getattr(self, name) < float("inf"):
+            if not 0 < getattr(self, name) < math.inf:
                 raise HeadwayError(f"{name} is {getattr(self, name)}; it must be above 0")
 
 
@@ -81,9 +88,12 @@ class RunConfig:
     training: TrainingConfig
     seed: int
     options: dict[str, Any] = field(default_factory=dict)
-    """the task's own options"""
+    """all the task's own options, defaults included"""
     data: str | None = None
-    """hash of the data files, where training read some"""
+    """hash of the training file, where training read one"""
+
+    def __post_init__(self) -> None:
+        check_seed(self.seed)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -96,22 +106,105 @@ class RunConfig:
     @property
     def name(self) -> str:
         """What a person calls it: task, positions, seed."""
-        task = self.task.replace(":", ".")
-        return f"{task}-{self.model.positions.replace(':', '.')}-seed{self.seed}-{self.digest[:8]}"
+        return f"{self.stem}-seed{self.seed}-{self.digest[:8]}"
+
+    @property
+    def family(self) -> str:
+        """A name for the seeds of one config together."""
+        return f"{self.stem}-{replace(self, seed=0).digest[:8]}"
+
+    @property
+    def stem(self) -> str:
+        return f"{self.task}-{self.model.positions}".replace(":", ".")
 
     @staticmethod
-    def from_json(raw: dict[str, Any]) -> RunConfig:
+    def from_json(raw: Any) -> RunConfig:
         """The config in `raw`; a missing, unknown or ill-typed entry is named."""
         try:
-            model = _fill(ModelConfig, raw["model"])
-            training = _fill(TrainingConfig, raw["training"])
+            model, training = _fill(ModelConfig, raw["model"]), _fill(TrainingConfig, raw["training"])
             return _fill(RunConfig, {**raw, "model": model, "training": training})
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError) as error:
             raise HeadwayError(f"no config of a run: {error}") from error
 
 
+@dataclass(frozen=True)
+class Wishes:
+    """What a person asks of a run; None leaves the default of the task. The texts are those of `--help`."""
+
+    model: Literal["encoder-decoder", "decoder", "classifier"] | None = None
+    """which kind of model"""
+    positions: str | None = None
+    """position encoding; 'headway list positions' names them, module:Class is one of your own"""
+    index: str | None = None
+    """position index"""
+    pooling: Literal["mean", "max", "violation"] | None = None
+    """how a classifier pools its positions"""
+    d_model: int | None = None
+    """width of the model"""
+    heads: int | None = None
+    """heads at each site"""
+    d_ff: int | None = None
+    """width of the feed-forward blocks"""
+    layers: int | None = None
+    """layers of the encoder (or of the decoder-only model)"""
+    decoder_layers: int | None = None
+    """layers of the decoder of an encoder-decoder"""
+    steps: int | None = None
+    """training steps"""
+    batch: int | None = None
+    """problems a step"""
+    optimizer: Literal["muon", "adamw"] | None = None
+    """muon for the hidden matrices, or adamw for everything"""
+    learning_rate: float | None = None
+    """peak rate of AdamW"""
+    muon_rate: float | None = None
+    """peak rate of Muon"""
+    momentum: float | None = None
+    """momentum of Muon"""
+    weight_decay: float | None = None
+    """weight decay"""
+    warmup: int | None = None
+    """steps over which the rate rises"""
+    hard: float | None = None
+    """share of each batch from the task's hard problems (addition: carry-heavy)"""
+    until: Literal["perfect"] | None = None
+    """stop once every problem that may be trained on is right"""
+
+    def asked(self) -> dict[str, Any]:
+        """What was asked for, by name."""
+        values = {entry.name: getattr(self, entry.name) for entry in fields(Wishes)}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+def check_seed(seed: int) -> None:
+    if not 0 <= seed < 2**63:
+        raise HeadwayError(f"seed is {seed}; it must be a whole number from 0 to 2^63 - 1")
+
+
+def _at_least(config: Any, name: str, least: int) -> None:
+    if getattr(config, name) < least:
+        raise HeadwayError(f"{name} is {getattr(config, name)}; it must be at least {least}")
+
+
 def _fill(kind: type, raw: dict[str, Any]) -> Any:
-    known = {entry.name for entry in fields(kind)}
-    if extra := set(raw) - known:
-        raise TypeError(f"unknown entry {sorted(extra)[0]!r} in {kind.__name__}")
+    """A dataclass from plain values, each held against its annotation."""
+    hints = get_type_hints(kind)
+    for name, value in raw.items():
+        if name not in hints:
+            raise TypeError(f"unknown entry {name!r} in {kind.__name__}")
+        if not _fits(value, hints[name]):
+            raise TypeError(f"{name} of {kind.__name__} is {value!r}")
     return kind(**raw)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin = get_origin(hint)
+    if origin is Literal:
+        return value in get_args(hint)
+    if origin in (Union, UnionType):
+        return any(_fits(value, option) for option in get_args(hint))
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, origin or hint)

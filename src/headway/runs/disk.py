@@ -42,13 +42,6 @@ def append_line(path: Path, line: str) -> None:
         raise _explained(error, path) from error
 
 
-def make_folder(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _explained(error, path) from error
-
-
 def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))

@@ -34,7 +34,8 @@ class Training:
     parameters: int
     final_loss: float
     """of the last logged step"""
-    """of the last logged step"""
+    perfect: bool | None
+    """whether every trainable problem was right; None where nobody asked"""
     config_sha256: str
     weights_sha256: str
     log_sha256: str
@@ -58,6 +59,10 @@ class RunFolder:
         return self.path / "log.jsonl"
 
     @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoint"
+
+    @property
     def complete(self) -> bool:
         return (self.path / "training.json").exists()
 
@@ -67,21 +72,27 @@ class RunFolder:
 
     def begin(self, config: RunConfig, environment: dict[str, Any], resume: bool) -> None:
         """Makes the folder this config's own; refuses one that holds anything else."""
+        self.check(config, resume)
         if not self.is_run(self.path):
-            if self.path.is_dir() and any(self.path.iterdir()):
-                raise HeadwayError(f"{self.path} holds other files and no run; choose another --out")
-            disk.write_json(self.path / "environment.json", environment)
             disk.write_json(self.path / "config.json", config.to_json())
+        if not (self.path / "environment.json").exists():
+            disk.write_json(self.path / "environment.json", environment)
+        for left_over in self.path.rglob(".*.part"):  # of a write that a kill cut short
+            left_over.unlink(missing_ok=True)
+
+    def check(self, config: RunConfig, resume: bool) -> None:
+        """Refuses where this config may not be trained in this folder; changes nothing."""
+        if not self.is_run(self.path):
+            if self.path.is_dir() and any(not p.name.endswith(".part") for p in self.path.iterdir()):
+                raise HeadwayError(f"{self.path} holds other files and no run; choose another --out")
             return
         there = self.config()
-        if there.digest != config.digest:
+        if there != config:
             raise HeadwayError(
                 f"{self.path} holds another run, {there.name} ({difference(there, config)}); choose another --out"
             )
         if not self.complete and not resume:
             raise HeadwayError(f"{self.path} holds this run unfinished; add --resume to go on, or choose another --out")
-        for left_over in self.path.rglob(".*.part"):  # of a write that a kill cut short
-            left_over.unlink(missing_ok=True)
 
     def config(self) -> RunConfig:
         path = self.path / "config.json"
@@ -112,30 +123,27 @@ class RunFolder:
 
     def verified(self) -> RunConfig:
         """The config, after every file of the finished run was held against its hash."""
-        config, training = self.config(), self.training()
-        if config.digest != training.config_sha256:
-            raise BrokenRun(
-                f"{self.path / 'config.json'} was altered after training; restore it or train again elsewhere"
-            )
-        if disk.sha256(self.weights) != training.weights_sha256:
-            raise self._altered(self.weights)
-        if disk.sha256(self.log) != training.log_sha256:
-            raise self._altered(self.log)
-        return config
+        training = self.training()
+        hashes = {
+            self.path / "config.json": training.config_sha256,
+            self.weights: training.weights_sha256,
+            self.log: training.log_sha256,
+        }
+        for path, expected in hashes.items():
+            if disk.sha256(path) != expected:
+                raise BrokenRun(
+                    f"{path} is truncated or altered: its hash is not the recorded one; restore it or train elsewhere"
+                )
+        return self.config()
 
-    @staticmethod
-    def _altered(path: Path) -> BrokenRun:
-        return BrokenRun(
-            f"{path} is truncated or altered: its hash is not the recorded one; restore it or train elsewhere"
-        )
-
-    def finish(
-        self, weights: bytes, *, steps: int, seconds: float, parameters: int, final_loss: float, config: RunConfig
-    ) -> Training:
+    def finish(self, weights: bytes, **ended: Any) -> Training:
         """Writes the weights, then the record that makes the run complete."""
         disk.write_bytes(self.weights, weights)
         training = Training(
-            steps, seconds, parameters, final_loss, config.digest, disk.sha256(self.weights), disk.sha256(self.log)
+            **ended,
+            config_sha256=disk.sha256(self.path / "config.json"),
+            weights_sha256=disk.sha256(self.weights),
+            log_sha256=disk.sha256(self.log),
         )
         disk.write_json(self.path / "training.json", {**asdict(training), "sha256": training.digest})
         return training
@@ -157,16 +165,17 @@ class RunFolder:
             ) from error
 
     def rewind_log(self, step: int) -> None:
-        """Drops what was logged after `step`, a half-written last line included."""
-        kept = []
-        lines = self.log.read_text(encoding="utf-8").splitlines() if self.log.exists() else []
-        for line in lines:
-            try:
-                entry = json.loads(line)
-            except ValueError:
-                break
-            if entry["step"] <= step:
-                kept.append(line + "\n")
+        """Drops what was logged after `step`, and a last line that a kill cut short."""
+        text = self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
+        lines = text.splitlines(keepends=True)
+        if lines and not lines[-1].endswith("\n"):
+            lines.pop()
+        try:
+            kept = [line for line in lines if json.loads(line)["step"] <= step]
+        except (ValueError, KeyError, TypeError) as error:
+            raise BrokenRun(
+                f"{self.log} has a line that is no entry of a log ({error}); restore it or train elsewhere"
+            ) from error
         disk.write_bytes(self.log, "".join(kept).encode())
 
 

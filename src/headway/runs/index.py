@@ -49,7 +49,7 @@ def _refreshed(root: Path, index: Path) -> list[dict[str, Any]]:
 
 def _stamp(folder: Path) -> float:
     """Changes whenever a file of the run is replaced."""
-    return sum(file.stat().st_mtime for file in folder.glob("*.json"))
+    return sum(file.lstat().st_mtime for file in folder.glob("*.json"))
 
 
 def describe(folder: RunFolder) -> dict[str, Any]:
@@ -67,7 +67,8 @@ def describe(folder: RunFolder) -> dict[str, Any]:
             row |= {"steps": training.steps, "seconds": training.seconds, "final_loss": training.final_loss}
         evaluation = folder.path / "evaluation.json"
         if evaluation.exists():
-            row["exact_match"] = json.loads(evaluation.read_text())["exact_match"]
+            found = json.loads(evaluation.read_text())
+            row |= {"examples": found["examples"], "exact_match": found["exact_match"]}
         return row
-    except (HeadwayError, ValueError, KeyError) as error:
+    except (HeadwayError, OSError, ValueError, KeyError, TypeError) as error:
         return {"state": "broken", "error": str(error)}

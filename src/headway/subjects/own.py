@@ -33,7 +33,7 @@ class Run:
     @property
     def writable(self) -> bool:
         """Whether results may be kept in its folder; what ships with the package stays as it is."""
-        return not self.path.is_relative_to(PRETRAINED)
+        return not self.path.resolve().is_relative_to(PRETRAINED.resolve())
 
     def _repr_html_(self) -> str:
         return f"<b>{self.config.name}</b> in {self.path}"
@@ -51,6 +51,11 @@ def open_run(folder: RunFolder, device: torch.device | str = "cpu") -> Run:
     except Exception as error:
         raise BrokenRun(f"{folder.weights} does not fit {folder.path / 'config.json'}: {error}") from error
     return Run(folder, config, task, model.to(device).eval())
+
+
+def is_one_run(subject: str | Path) -> bool:
+    """Whether a SUBJECT names a run, not a folder of runs."""
+    return str(subject).startswith("pretrained:") or RunFolder.is_run(Path(subject))
 
 
 def find_runs(subject: str | Path) -> list[RunFolder]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import MISSING, fields, is_dataclass
+from inspect import isabstract
 from typing import Any
 
 from headway.errors import HeadwayError, unknown
@@ -13,26 +14,40 @@ from headway.tasks.task import Problems, Task
 
 TASKS: dict[str, type[Task]] = {task.name: task for task in (Addition, Sortedness)}
 
-__all__ = ["TASKS", "Addition", "Dice", "Problems", "Sortedness", "Task", "create_task", "find_task"]
+__all__ = ["TASKS", "Addition", "Dice", "Problems", "Sortedness", "Task", "create_task", "find_task", "options_of"]
 
 
 def find_task(name: str) -> type[Task]:
     """A task's class, by its name or as a user's own `module:Class`."""
     from headway.plugins import load_class
 
-    if ":" in name:
-        return load_class(name, Task)
-    if name not in TASKS:
-        raise unknown("task", name, TASKS)
-    return TASKS[name]
+    if ":" not in name:
+        if name not in TASKS:
+            raise unknown("task", name, TASKS)
+        return TASKS[name]
+    kind = load_class(name, Task)
+    if isabstract(kind):
+        missing = ", ".join(sorted(kind.__abstractmethods__))
+        raise HeadwayError(f"task {name!r} lacks {missing}; recipes/reversal.py shows a whole one")
+    if not is_dataclass(kind):
+        raise HeadwayError(f"task {name!r} is no dataclass; put @dataclass(frozen=True) before it")
+    return kind
 
 
 def create_task(name: str, options: dict[str, Any] | None = None) -> Task:
-    """A task with these options; an option it does not have is refused by name."""
+    """A task with these options; one that it does not have, or of the wrong type, is refused by name."""
     kind = find_task(name)
-    known = [field.name for field in fields(kind)]  # pyright: ignore[reportArgumentType]
-    for option in options or {}:
+    known = {entry.name: entry for entry in fields(kind)}  # pyright: ignore[reportArgumentType]
+    for option, value in (options or {}).items():
         if option not in known:
             what = f"it has: {', '.join(known)}" if known else "it has none"
             raise HeadwayError(f"task {name!r} has no option {option!r}; {what}")
+        default = known[option].default
+        if default is not MISSING and type(value) is not type(default):
+            raise HeadwayError(f"option {option!r} of task {name!r} is {value!r}; it must be like {default!r}")
     return kind(**(options or {}))
+
+
+def options_of(task: Task) -> dict[str, Any]:
+    """Every option of a task with its value."""
+    return {entry.name: getattr(task, entry.name) for entry in fields(task)}  # pyright: ignore[reportArgumentType]

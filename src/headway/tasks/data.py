@@ -8,7 +8,6 @@ Every item is checked against the task: a wrong answer in a file is refused, not
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import defaultdict
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from torch import Tensor
 
 from headway.errors import HeadwayError, unknown
 from headway.runs import disk
+from headway.runs.config import check_seed
 from headway.tasks import random
 from headway.tasks.addition import Addition
 from headway.tasks.random import Dice
@@ -68,7 +68,7 @@ def read_split(task: Task, folder: Path, split: str) -> Stored:
         raise HeadwayError(f"there is no {path}; a data folder holds train.json, val.json and test.json")
     try:
         items = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise HeadwayError(f"{path} is no JSON: {error}") from error
     if not isinstance(items, list) or not items:
         raise HeadwayError(f"{path} must be a list of problems with at least one in it")
@@ -92,44 +92,60 @@ def read_split(task: Task, folder: Path, split: str) -> Stored:
     return Stored(by_length)
 
 
-def data_digest(folder: Path) -> str:
-    """Identifies the contents of a data folder."""
-    hashes = [disk.sha256(folder / f"{split}.json") for split in SPLITS if (folder / f"{split}.json").is_file()]
-    return hashlib.sha256("".join(hashes).encode()).hexdigest()
+def trainable(task: Task, stored: Stored) -> tuple[Stored, int]:
+    """The problems without those of the held-out tenth, which no run is trained on, and how many those were."""
+    kept = {}
+    for length, problems in stored.by_length.items():
+        rows = (~task.held_out(problems)).nonzero()[:, 0]
+        if len(rows):
+            kept[length] = problems[rows]
+    if not kept:
+        raise HeadwayError("every problem of train.json belongs to the held-out tenth; there is nothing to train on")
+    return Stored(kept), stored.count - Stored(kept).count
 
 
 def write_data(task: Task, folder: Path, counts: dict[str, int], seed: int) -> list[Path]:
-    """Writes the three files: train and val from what training may see, test from the held-out tenth."""
-    written = []
-    drawn = 0
-    seen: set[tuple[int, ...]] = set()
+    """Writes the files: train and val from what training may see, test from the held-out tenth.
+
+    No problem, nor one that gives it away (b + a for a + b), is in two of them.
+    """
+    _reader(task)  # refuses a task that has no form in files
     for split, count in counts.items():
-        if split not in SPLITS:
-            raise unknown("split", split, SPLITS)
-        items: list[dict[str, Any]] = []
+        if count < 0:
+            raise HeadwayError(f"{split} is {count}; it must be at least 0")
+        if count and (folder / f"{split}.json").exists():
+            raise HeadwayError(f"{folder / split}.json is there already; choose another --out")
+    check_seed(seed)
+    drawn, owner = 0, {}
+    content: dict[str, list[dict[str, Any]]] = {}
+    for split, count in counts.items():
+        items: dict[tuple[int, ...], dict[str, Any]] = {}
+        fruitless = 0
         while len(items) < count:
-            step, drawn = drawn, drawn + 1
-            if step > 1000 + 100 * sum(counts.values()):
+            before = len(items)
+            for source, answer, identity in _rows(task, seed, drawn, held_out=split == "test"):
+                if len(items) < count and owner.setdefault(identity, split) == split:
+                    items[tuple(source)] = _item(task, source, answer)
+            drawn += 1
+            fruitless = 0 if len(items) > before else fruitless + 1
+            if fruitless > 100:
                 raise HeadwayError(
-                    f"{task.name} has fewer than {count} different problems for {split}.json; ask for fewer"
+                    f"{task.name} has hardly more than {len(items)} problems for {split}.json; ask for fewer"
                 )
-            for source, answer in _rows(task, seed, step, held_out=split == "test"):
-                key = tuple(source)
-                if key not in seen and len(items) < count:
-                    seen.add(key)
-                    items.append(_item(task, source, answer))
-        path = folder / f"{split}.json"
-        disk.write_bytes(path, json.dumps(items).encode())
-        written.append(path)
+        content[split] = list(items.values())
+    written = []
+    for split, problems in content.items():
+        if problems:
+            written.append(folder / f"{split}.json")
+            disk.write_bytes(written[-1], json.dumps(problems).encode())
     return written
 
 
-def _rows(task: Task, seed: int, step: int, held_out: bool) -> list[tuple[list[int], list[int]]]:
-    length = task.training_length(step)
-    dice = Dice.of(random.STORING, seed, step, 256, "cpu")
-    problems = task.draw(dice, "default", length)
+def _rows(task: Task, seed: int, step: int, held_out: bool) -> list[tuple[list[int], list[int], int]]:
+    """Some problems on one side of the held-out line: source, answer, identity."""
+    problems = task.draw(Dice.of(random.STORING, seed, step, 256, "cpu"), "default", task.training_length(step))
     kept = problems[(task.held_out(problems) == held_out).nonzero()[:, 0]]
-    return list(zip(kept.source.tolist(), kept.answer.tolist(), strict=True))
+    return list(zip(kept.source.tolist(), kept.answer.tolist(), task.identity(kept).tolist(), strict=True))
 
 
 def _item(task: Task, source: list[int], answer: list[int]) -> dict[str, Any]:

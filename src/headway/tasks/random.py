@@ -17,7 +17,7 @@ _LOW = 0xFFFFFFFF
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 
-# What a draw is for. Streams never share a number.
+# What a draw is for. (The length of a training step is read off the first word of row 0 of seed 0.)
 TRAINING, TESTING, STORING = 0, 1, 2
 
 

@@ -165,12 +165,14 @@ class Task(ABC):
         *,
         probe: str = "default",
         length: int | None = None,
+        first: int = 0,
         device: torch.device | str = "cpu",
     ) -> Problems:
-        """Fresh problems of a probe, held-out ones among them; training draws from another stream."""
+        """Fresh problems of a probe, from row `first` on, held-out ones among them; training has another stream."""
         if probe not in self.probes:
             raise unknown("probe", probe, self.probes)
         length = self.lengths[1] if length is None else length
         if length < 1:
             raise HeadwayError(f"length is {length}; it must be at least 1")
-        return self.draw(Dice.of(random.TESTING, seed, length, rows, device), probe, length)
+        dice = Dice.of(random.TESTING, seed, length, first + rows, device)
+        return self.draw(dice[slice(first, None)], probe, length)

@@ -3,6 +3,8 @@ at any moment leaves one that is whole; its hash is checked before it is used.""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,11 +25,17 @@ class Pointer:
     seconds: float
     sha256: str
 
+    @property
+    def seal(self) -> str:
+        """Holds the entries above together."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+
 
 def save_checkpoint(folder: Path, state: dict[str, Tensor], steps: int, seconds: float) -> None:
     path = folder / f"step-{steps:08d}.safetensors"
     disk.write_bytes(path, save(state))
-    disk.write_json(folder / "latest.json", asdict(Pointer(path.name, steps, seconds, disk.sha256(path))))
+    pointer = Pointer(path.name, steps, seconds, disk.sha256(path))
+    disk.write_json(folder / "latest.json", {**asdict(pointer), "seal": pointer.seal})
     for old in folder.glob("step-*.safetensors"):
         if old != path:
             old.unlink(missing_ok=True)
@@ -39,10 +47,14 @@ def load_checkpoint(folder: Path) -> tuple[dict[str, Tensor], Pointer] | None:
     if not latest.exists():
         return None
     try:
-        pointer = Pointer(**disk.read_json(latest))
-        path = folder / Path(pointer.file).name
-    except TypeError as error:
+        record = disk.read_json(latest)
+        seal = record.pop("seal")
+        pointer = Pointer(**record)
+    except (TypeError, KeyError, AttributeError) as error:
         raise BrokenRun(f"{latest} is no checkpoint's entry ({error}); delete {folder} to begin again") from error
+    if pointer.seal != seal:
+        raise BrokenRun(f"{latest} was altered; delete {folder} to begin again")
+    path = folder / Path(pointer.file).name
     if disk.sha256(path) != pointer.sha256:
         raise BrokenRun(
             f"{path} is truncated or altered: its hash is not the recorded one; delete {folder} to begin again"

@@ -1,14 +1,14 @@
-"""The settings a run gets where nothing is asked for: one recipe a task, measured (see results/)."""
+"""The settings a run gets where nothing is asked for: one recipe a task."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal
+from dataclasses import asdict, fields
+from typing import Any
 
 from headway.errors import HeadwayError
 from headway.positions import find_index, find_positions
-from headway.runs.config import ModelConfig, RunConfig, TrainingConfig
-from headway.tasks import Task, create_task
+from headway.runs.config import ModelConfig, RunConfig, TrainingConfig, Wishes
+from headway.tasks import create_task, options_of
 
 ADDER = TrainingConfig(
     steps=600, batch=128, optimizer="muon", learning_rate=1e-3, muon_rate=0.02, momentum=0.8, warmup=100, hard=0.5
@@ -16,60 +16,59 @@ ADDER = TrainingConfig(
 CLASSIFIER = TrainingConfig(
     steps=1000, batch=128, optimizer="muon", learning_rate=1e-3, muon_rate=0.02, momentum=0.8, warmup=100
 )
-
-
-@dataclass(frozen=True)
-class Wishes:
-    """What a person asked for; None leaves the default of the task."""
-
-    model: Literal["encoder-decoder", "decoder", "classifier"] | None = None
-    positions: str | None = None
-    index: str | None = None
-    pooling: Literal["mean", "max", "violation"] | None = None
-    d_model: int | None = None
-    heads: int | None = None
-    d_ff: int | None = None
-    layers: int | None = None
-    decoder_layers: int | None = None
-    steps: int | None = None
-    batch: int | None = None
-    optimizer: Literal["muon", "adamw"] | None = None
-    learning_rate: float | None = None
-    muon_rate: float | None = None
-    weight_decay: float | None = None
-    warmup: int | None = None
-    hard: float | None = None
-    until: Literal["perfect"] | None = None
-
-
 QUICK_CLASSIFIER = Wishes(steps=500)
+
+# Wishes that would change nothing, and so would make two runs of one.
+_IDLE = {
+    "pooling": lambda kind, asked, data: kind != "classifier" and "only a classifier pools",
+    "decoder_layers": lambda kind, asked, data: kind != "encoder-decoder" and f"a {kind} has only --layers",
+    "muon_rate": lambda kind, asked, data: asked.get("optimizer") == "adamw" and "AdamW has --learning-rate",
+    "momentum": lambda kind, asked, data: asked.get("optimizer") == "adamw" and "it is Muon's",
+    "hard": lambda kind, asked, data: data is not None and "the problems come from files",
+}
 
 
 def plan(
-    task_name: str, wishes: Wishes, seed: int, options: dict[str, Any] | None = None, data: str | None = None
+    task_name: str,
+    wishes: Wishes,
+    seed: int,
+    options: dict[str, Any] | None = None,
+    data: str | None = None,
+    lengths: tuple[int, int] | None = None,
 ) -> RunConfig:
-    """The whole config of a run; refuses what does not fit together."""
+    """The whole config of a run; refuses what does not fit together.
+
+    `data` and `lengths` are the hash and the lengths of the training file, where there is one.
+    """
     task = create_task(task_name, options)
-    asked = {key: value for key, value in asdict(wishes).items() if value is not None}
+    asked = wishes.asked()
     kind = asked.pop("model", "classifier" if task.classes else "encoder-decoder")
     if (kind == "classifier") != (task.classes is not None):
         raise HeadwayError(f"{task.name} answers with {'a class' if task.classes else 'a sequence'}; a {kind} cannot")
+    for name, why_idle in _IDLE.items():
+        if name in asked and (reason := why_idle(kind, asked, data)):
+            raise HeadwayError(f"--{name.replace('_', '-')} has no effect here: {reason}; leave it out")
     asked.setdefault("positions", "sinusoidal" if task.classes else "learned")
     find_positions(asked["positions"])
     find_index(asked.get("index", "sequential"))
-    for_model = {key: value for key, value in asked.items() if key in _names(ModelConfig)}
+    for_model = {name: value for name, value in asked.items() if name in _names(ModelConfig)}
     if kind == "classifier":
         for_model.setdefault("layers", 4)
-    for_training = {key: value for key, value in asked.items() if key in _names(TrainingConfig)}
     recipe = CLASSIFIER if task.classes else ADDER
-    if for_training.get("steps", recipe.steps) <= recipe.warmup:
+    for_training = {name: value for name, value in asked.items() if name in _names(TrainingConfig)}
+    if data is not None:
+        for_training["hard"] = 0.0
+    if 1 <= for_training.get("steps", recipe.steps) <= recipe.warmup:
         for_training.setdefault("warmup", max(1, for_training["steps"] // 10))
+    longest = (lengths or task.lengths)[1]
+    source, answer = task.source_tokens(longest), task.answer_tokens(longest)
     return RunConfig(
         task=task_name,
         model=ModelConfig(
             kind=kind,
             vocabulary=task.vocabulary,
-            trained=trained_tokens(task, kind),
+            trained=source + answer if kind == "decoder" else source,
+            trained_answer=answer,
             start=None if task.classes else task.start,
             end=task.end,
             classes=task.classes,
@@ -77,16 +76,9 @@ def plan(
         ),
         training=TrainingConfig(**{**asdict(recipe), **for_training}),
         seed=seed,
-        options={} if options is None else options,
+        options=options_of(task),
         data=data,
     )
-
-
-def trained_tokens(task: Task, kind: str) -> int:
-    """The longest sequence that training shows the model."""
-    longest = task.lengths[1]
-    source, answer = task.source_tokens(longest), task.answer_tokens(longest)
-    return source + answer if kind == "decoder" else max(source, answer)
 
 
 def _names(kind: type) -> set[str]:

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save
 
-from headway.errors import HeadwayError, TrainingFailed
+from headway.errors import BrokenRun, HeadwayError, TrainingFailed
 from headway.evaluation.exact import all_trainable_right, number_of_problems
 from headway.machine import environment
 from headway.models import build_model
@@ -50,6 +50,8 @@ class Report:
     seconds: float
     parameters: int
     final_loss: float
+    perfect: bool | None
+    """whether --until perfect got there; None where it was not asked for"""
 
 
 def feed(task: Task, config: RunConfig, stored: Stored | None, first: int, device: torch.device) -> Iterator[Problems]:
@@ -88,12 +90,14 @@ def train_run(
     if config.training.until == "perfect":
         number_of_problems(task, "--until perfect")
     folder = RunFolder(out)
+    learner = Learner(build_model(config.model, config.seed).to(device), config.training)
     folder.begin(config, environment(device), resume)
     if folder.complete:
         folder.verified()
+        remove_checkpoints(folder.checkpoints)
         return _report(folder, config)
     with (tracker or find_tracker(None))(out, config.name) as track:
-        return _Session(task, config, folder, device, checkpoint_every, watch, track).run(stored)
+        return _Session(task, config, folder, learner, checkpoint_every, watch, track).run(stored)
 
 
 class _Session:
@@ -104,17 +108,17 @@ class _Session:
         task: Task,
         config: RunConfig,
         folder: RunFolder,
-        device: torch.device,
+        learner: Learner,
         checkpoint_every: int,
         watch: Watch | None,
         track: Track | None,
     ) -> None:
-        self.task, self.config, self.folder, self.device = task, config, folder, device
+        self.task, self.config, self.folder, self.learner = task, config, folder, learner
+        self.device = next(learner.model.parameters()).device
         self.checkpoint_every, self.watch, self.track = checkpoint_every, watch, track
-        self.checkpoints = folder.path / "checkpoint"
-        self.learner = Learner(build_model(config.model, config.seed).to(device), config.training)
-        self.clock = _Clock(device)
-        if (found := load_checkpoint(self.checkpoints)) is not None:
+        self.perfect: bool | None = False if config.training.until == "perfect" else None
+        self.clock = _Clock(self.device)
+        if (found := load_checkpoint(folder.checkpoints)) is not None:
             state, pointer = found
             self.learner.restore(state, pointer.steps)
             self.clock.seconds = pointer.seconds
@@ -124,7 +128,7 @@ class _Session:
         learner, steps = self.learner, self.config.training.steps
         batches = feed(self.task, self.config, stored, learner.steps, self.device)
         self.clock.start()
-        while learner.steps < steps and not self._is_perfect():
+        while not self._is_perfect() and learner.steps < steps:
             last = learner.step(next(batches))
             at_end = learner.steps == steps
             if at_end or learner.steps % LOG_EVERY == 0:
@@ -137,13 +141,14 @@ class _Session:
         return self._finish()
 
     def _is_perfect(self) -> bool:
-        """Looked at between steps, so that a resumed run looks where the first one did."""
-        if self.config.training.until != "perfect" or self.learner.steps % CHECK_EVERY or not self.learner.steps:
+        """Looked at between steps, so that a resumed run looks where the first one did; and at the end."""
+        steps = self.learner.steps
+        if self.perfect is None or not (steps and (steps % CHECK_EVERY == 0 or steps == self.config.training.steps)):
             return False
         self.clock.stop()
-        perfect = all_trainable_right(self.learner.model, self.task)
+        self.perfect = all_trainable_right(self.learner.model, self.task)
         self.clock.start()
-        return perfect
+        return self.perfect
 
     def _log(self, step: Step) -> None:
         """A line in the log and on the screen; stops where the loss is no number."""
@@ -170,10 +175,10 @@ class _Session:
         """Keeps the state, unless a weight is broken: the last good checkpoint is worth more."""
         if not self.learner.finite():
             self._fail(f"a weight is no number after step {self.learner.steps}")
-        save_checkpoint(self.checkpoints, self.learner.state(), self.learner.steps, self.clock.seconds)
+        save_checkpoint(self.folder.checkpoints, self.learner.state(), self.learner.steps, self.clock.seconds)
 
     def _fail(self, what: str) -> None:
-        found = load_checkpoint(self.checkpoints)
+        found = load_checkpoint(self.folder.checkpoints)
         kept = f"the checkpoint of step {found[1].steps} is kept" if found else "there was no checkpoint yet"
         raise TrainingFailed(
             f"training stopped: {what}; {kept}. Lower --learning-rate or --muon-rate, with another --out"
@@ -181,6 +186,8 @@ class _Session:
 
     def _finish(self) -> Report:
         model, entries = self.learner.model, self.folder.log_lines()
+        if not entries:
+            raise BrokenRun(f"{self.folder.log} is missing or empty; restore it or train again elsewhere")
         weights = save({name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()})
         self.folder.finish(
             weights,
@@ -188,9 +195,9 @@ class _Session:
             seconds=self.clock.seconds,
             parameters=sum(parameter.numel() for parameter in model.parameters()),
             final_loss=entries[-1]["loss"],
-            config=self.config,
+            perfect=self.perfect,
         )
-        remove_checkpoints(self.checkpoints)
+        remove_checkpoints(self.folder.checkpoints)
         return _report(self.folder, self.config)
 
 
@@ -214,4 +221,6 @@ class _Clock:
 
 def _report(folder: RunFolder, config: RunConfig) -> Report:
     ended = folder.training()
-    return Report(str(folder.path), config.seed, ended.steps, ended.seconds, ended.parameters, ended.final_loss)
+    return Report(
+        str(folder.path), config.seed, ended.steps, ended.seconds, ended.parameters, ended.final_loss, ended.perfect
+    )

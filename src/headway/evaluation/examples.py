@@ -1,0 +1,59 @@
+"""Which problems to evaluate on: every one there is, or fresh ones, in pieces that fit the machine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+
+from headway.errors import HeadwayError
+from headway.tasks import Problems, Task
+
+CPU_TOKENS = 6_000  # of a batch: what stays in the caches of a core
+GPU_TOKENS = 250_000
+CHUNK_TOKENS = 800_000  # of a chunk: what is drawn and tallied at a time
+MOST_LISTED = 10**9
+
+
+def number_of_problems(task: Task, wanted_by: str) -> int:
+    """How many problems there are; refuses where they are too many to go through."""
+    count = task.count
+    if count is None or count > MOST_LISTED:
+        how_many = "too many" if count is None else f"about 10^{round(math.log10(count))}"
+        raise HeadwayError(f"{task.name} has {how_many} problems, more than {wanted_by} can go through; leave it out")
+    return count
+
+
+def listed(task: Task, device: torch.device) -> Iterator[Problems]:
+    """Every problem there is, in chunks."""
+    count = number_of_problems(task, "--all")
+    rows = _chunk_rows(task, task.lengths[1])
+    for start in range(0, count, rows):
+        yield task.listing(start, min(start + rows, count), device)
+
+
+def sampled(
+    task: Task, examples: int, *, seed: int, length: int | None, probe: str, device: torch.device
+) -> Iterator[Problems]:
+    """Fresh problems in chunks: of one length, or evenly over the lengths that training shows."""
+    shortest, longest = (length, length) if length is not None else task.lengths
+    lengths = range(shortest, longest + 1)
+    each, over = divmod(examples, len(lengths))
+    for number, tokens in enumerate(lengths):
+        wanted, rows = each + (number < over), _chunk_rows(task, tokens)
+        for first in range(0, wanted, rows):
+            yield task.testing(seed, min(rows, wanted - first), probe=probe, length=tokens, first=first, device=device)
+
+
+def batches(problems: Problems) -> Iterator[Problems]:
+    """A chunk in batches for one forward pass each."""
+    tokens = CPU_TOKENS if problems.source.device.type == "cpu" else GPU_TOKENS
+    rows = max(1, tokens // (problems.source.shape[1] + problems.answer.shape[1]))
+    for start in range(0, len(problems), rows):
+        yield problems[start : start + rows]
+
+
+def _chunk_rows(task: Task, length: int) -> int:
+    """An even number, so that pairs stay together."""
+    return 2 * max(1, CHUNK_TOKENS // (2 * (task.source_tokens(length) + task.answer_tokens(length))))

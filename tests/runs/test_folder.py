@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from headway.errors import BrokenRun, HeadwayError
 from headway.runs import disk
 from headway.runs.config import RunConfig, Wishes
-from headway.runs.folder import RunFolder, runs_in
+from headway.runs.folder import RunFolder, Training, runs_in
 from headway.runs.index import list_runs
 from headway.subjects.own import find_runs, open_run
 from headway.training.defaults import plan
@@ -63,12 +64,24 @@ def test_a_damaged_file_is_refused_by_name_and_left_alone(run: RunFolder, file: 
     assert {p.name: p.read_bytes() for p in run.path.iterdir() if p.is_file()} == before
 
 
-def test_a_config_with_an_unknown_entry_is_refused(run: RunFolder) -> None:
-    raw = json.loads((run.path / "config.json").read_text())
+def test_a_config_with_an_unknown_entry_is_refused() -> None:
+    raw = CONFIG.to_json()
     raw["model"]["wings"] = 2
+    with pytest.raises(HeadwayError, match="unknown entry 'wings' in ModelConfig"):
+        RunConfig.from_json(raw)
+
+
+def test_a_run_stays_whole_when_configs_learn_new_entries(run: RunFolder) -> None:
+    """An entry that was not thought of when the run was made has its default; the run is not broken by it."""
+    raw = json.loads((run.path / "config.json").read_text())
+    del raw["data"]
     disk.write_json(run.path / "config.json", raw)
-    with pytest.raises(BrokenRun, match="wings"):
+    with pytest.raises(BrokenRun, match="config.json is truncated or altered"):
         open_run(run)
+    ended = run.training()
+    record = {**asdict(ended), "config_sha256": disk.sha256(run.path / "config.json")}
+    disk.write_json(run.path / "training.json", {**record, "sha256": Training(**record).digest})
+    assert open_run(run).config == CONFIG
 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)

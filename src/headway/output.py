@@ -55,8 +55,7 @@ def print_table(title: str, rows: Rows) -> None:
         table.add_column(column.replace("_", " "), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*(spoken(row.get(column)) for column in columns))
-    console = Console(file=sys.stdout)
-    console.print(table, width=None if console.is_terminal else 140)
+    Console(file=sys.stdout, width=None if sys.stdout.isatty() else 140).print(table)
 
 
 def spoken(value: Any) -> str:

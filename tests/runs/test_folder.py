@@ -76,7 +76,7 @@ def test_a_run_stays_whole_when_configs_learn_new_entries(run: RunFolder) -> Non
     raw = json.loads((run.path / "config.json").read_text())
     del raw["data"]
     disk.write_json(run.path / "config.json", raw)
-    with pytest.raises(BrokenRun, match="config.json is truncated or altered"):
+    with pytest.raises(BrokenRun, match=r"config\.json is truncated or altered"):
         open_run(run)
     ended = run.training()
     record = {**asdict(ended), "config_sha256": disk.sha256(run.path / "config.json")}

@@ -56,9 +56,9 @@ def _sortedness(axes: Axes, rows: list[dict[str, Any]]) -> None:
                 x, value, yerr=[[value - low], [high - value]], fmt="o", capsize=4, color=COLOURS.get(name, GREY)
             )
         middle = sorted(row["exact_match"] for row in mine)[len(mine) // 2]
-        axes.annotate(f"{middle:.3f}", (place, middle), xytext=(12, -3), textcoords="offset points")
+        axes.annotate(f"{middle:.3f}", (place, middle), xytext=(0, -18), textcoords="offset points", ha="center")
     axes.axhline(0.5, color=GREY, linestyle="--", linewidth=1)
-    axes.text(len(names) - 0.55, 0.515, "chance", color=GREY, ha="right")
+    axes.text(-0.45, 0.51, "chance", color=GREY, ha="left")
     axes.set_xticks(range(len(names)), names)
     axes.set_xlim(-0.5, len(names) - 0.5)
     axes.set_ylim(0.4, 1.03)

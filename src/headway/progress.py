@@ -8,6 +8,11 @@ from __future__ import annotations
 import sys
 import time
 from types import TracebackType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
 
 
 class Progress:
@@ -17,8 +22,8 @@ class Progress:
         self.title, self.quiet = title, quiet
         self.began = self.spoke = time.monotonic()
         self.first: int | None = None
-        self._bar = None
-        self._task = None
+        self._bar: Bar | None = None
+        self._task: TaskID | None = None
 
     def __enter__(self) -> Progress:
         return self
@@ -41,16 +46,32 @@ class Progress:
             print(f"{self.title}: {done:,} of {total:,}  {words}  {left:.0f} s left", file=sys.stderr, flush=True)
 
     def _draw(self, done: int, total: int, words: str) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-        from rich.progress import Progress as Bar
-
         if self._bar is None or self._task is None:
-            self._bar = Bar(
-                TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-                TextColumn("{task.fields[words]}"), TimeRemainingColumn(),
-                console=Console(stderr=True), transient=True,
-            )  # fmt: skip
+            self._bar = _bar()
             self._task = self._bar.add_task(self.title, total=total, words=words)
             self._bar.start()
         self._bar.update(self._task, completed=done, total=total, words=words)
+
+
+def _bar() -> Bar:
+    """What was done, the time left, and the words last: on a narrow terminal it is they that are cut short."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+    from rich.table import Column
+    from rich.text import Text
+
+    class Words(ProgressColumn):
+        def get_table_column(self) -> Column:
+            return Column(no_wrap=False)
+
+        def render(self, task: Task) -> Text:
+            return Text(task.fields["words"], no_wrap=True, overflow="ellipsis")
+
+    console = Console(stderr=True)
+    whole = Column(no_wrap=True)
+    columns: list[ProgressColumn] = [TextColumn("{task.description}", table_column=whole)]
+    if console.width >= 110:
+        columns.append(BarColumn(bar_width=20))
+    columns += [MofNCompleteColumn(table_column=whole), TimeRemainingColumn(table_column=whole), Words()]
+    return Bar(*columns, console=console, transient=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import os
 import platform
 import shlex
@@ -32,23 +30,12 @@ def prepare(device: torch.device) -> None:
     """Settings under which the same command gives the same bytes, and small steps do not drown in threads."""
     torch.set_num_threads(threads())
     torch.set_flush_denormal(True)
-    _keep_freed_memory()
     if device.type == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True, warn_only=True)
         # deterministic mode would also fill every fresh tensor, which we never read before writing
         torch.utils.deterministic.fill_uninitialized_memory = False  # pyright: ignore[reportAttributeAccessIssue]
         torch.set_float32_matmul_precision("high")
-
-
-def _keep_freed_memory() -> None:
-    """Tells glibc to reuse the large blocks it frees: handing them back to the system and faulting them in
-    again is a tenth of a training step. Elsewhere than on glibc, nothing happens."""
-    trim, top_pad, mmap = -1, -2, -3
-    with contextlib.suppress(OSError, AttributeError):
-        libc = ctypes.CDLL("libc.so.6")
-        for option, size in ((mmap, 1 << 30), (trim, (1 << 31) - 1), (top_pad, 64 << 20)):
-            libc.mallopt(option, size)
 
 
 def threads() -> int:

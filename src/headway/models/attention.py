@@ -2,7 +2,7 @@
 
 A head's output z leaves through its gate, g·z + (1 − g)·r, before the output projection mixes the heads.
 Nothing is patched or hooked: gates and traces are arguments. Where the map is not asked for, PyTorch's
-fused attention is used; for a few keys the plain product is faster on every machine we measured, and it is
+fused attention is used; for a few keys the plain product was faster on the CPU we measured, and it is
 the form that `torch.func.vmap` can differentiate.
 
 Axes: batch, head, query, key, token (either), dim (of a head), d_model.

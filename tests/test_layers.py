@@ -12,13 +12,12 @@ import headway
 ROOT = Path(headway.__file__).parent
 # A layer may import those before it, and itself.
 LAYERS = [
-    {"errors", "plugins", "output", "progress", "threads"},
+    {"errors", "plugins", "output", "progress", "threads", "machine"},
     {"runs"},
     {"tasks", "positions"},
     {"models"},
     {"subjects"},
     {"evaluation"},
-    {"machine"},
     {"training"},
     {"report"},
     {"api", "listing"},

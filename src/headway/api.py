@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -10,19 +11,23 @@ from typing import Any
 import torch
 
 from headway.errors import HeadwayError
-from headway.evaluation.exact import Evaluation, device_of, evaluate_all, evaluate_chunks, evaluate_sample
-from headway.evaluation.examples import sampled
+from headway.evaluation.exact import Evaluation, device_of, evaluate_chunks, tallied
+from headway.evaluation.examples import listed, number_of_problems, sampled
 from headway.evaluation.greedy import Greedy, check_greedy
-from headway.machine import choose_device
+from headway.evaluation.stacked import StackedModels
+from headway.machine import choose_device, choose_precision
+from headway.output import spoken
 from headway.progress import Progress
 from headway.runs import disk
 from headway.runs.config import Wishes, check_seed
 from headway.runs.folder import RunFolder
-from headway.subjects.own import Run, open_one, open_run
-from headway.tasks import Task, create_task
-from headway.tasks.data import read_split, trainable
+from headway.subjects.own import Run, find_runs, one_shape, open_one, open_run, open_stack
+from headway.tasks import Problems, Task, create_task
+from headway.tasks.data import Stored, read_split, trainable
 from headway.training.defaults import plan
 from headway.training.loop import CHECKPOINT_EVERY, Report, train_run
+from headway.training.population import Member, train_population
+from headway.training.processes import train_apart
 from headway.training.tracking import find_tracker
 
 EXAMPLES = 10_000
@@ -149,8 +154,10 @@ def train_seeds(
     options: dict[str, Any] | None = None,
     data: str | Path | None = None,
     tracker: str | None = None,
+    population: bool = False,
+    precision: str = "auto",
 ) -> list[Report]:
-    """One run in `out`; of a list of seeds, one per seed in `out`/seed-N.
+    """One run in `out`; of a list of seeds, one per seed in `out`/seed-N: one after another, or as a population.
 
     Every config and every folder is looked at before anything is trained.
     """
@@ -171,6 +178,17 @@ def train_seeds(
         planned = [(config, family / f"seed-{config.seed}") for config in configs]
     for config, folder in planned:
         RunFolder(folder).check(config, resume)
+    if population:
+        if tracker is not None:
+            raise HeadwayError(f"--tracker {tracker} follows one run; leave it out of a population")
+        members = [Member(config, RunFolder(folder)) for config, folder in planned]
+        exactness = choose_precision(precision, chosen)
+        settings = {"resume": resume, "checkpoint_every": checkpoint_every, "stored": stored}
+        with Progress(f"{len(members):,} × {members[0].config.stem}", quiet) as watch:
+            if chosen.type == "cpu":
+                return train_apart(members, watch=watch, **settings)
+            home = members[0].folder.path.parent
+            return train_population(members, home, device=chosen, precision=exactness, watch=watch, **settings)
     reports = []
     for config, folder in planned:
         with Progress(f"{config.stem} seed {config.seed}", quiet) as watch:
@@ -186,6 +204,16 @@ def train_seeds(
             )
         reports.append(report)
     return reports
+
+
+def shortfalls(reports: Sequence[Report]) -> list[str]:
+    """What a reader of many trained runs must not overlook: those that did not get there."""
+    said = []
+    if diverged := [report.seed for report in reports if report.final_loss is None]:
+        said.append(f"{len(diverged)} of {len(reports)} diverged, their loss is no number: seeds {spoken(diverged)}.")
+    if short := [report.seed for report in reports if report.perfect is False]:
+        said.append(f"{len(short)} of {len(reports)} did not become perfect: seeds {spoken(short)}.")
+    return said
 
 
 def evaluate(
@@ -207,24 +235,88 @@ def evaluate(
     An opened run is evaluated on the device where its model is.
     """
     request = Request(all, examples, length, probe, None if data is None else str(data), split, seed)
+    run = subject if isinstance(subject, Run) else open_one(subject, choose_device(device))
+    stored = None if data is None else read_split(run.task, Path(data), split or "test")
+    return _evaluated(run, request, greedy, stored, quiet)
+
+
+def evaluate_runs(
+    subject: str | Path,
+    *,
+    greedy: int = 0,
+    device: str = "auto",
+    quiet: bool = True,
+    precision: str = "auto",
+    **asked: Any,
+) -> list[Evaluated]:
+    """The same for a folder of runs; on a GPU those of one shape are evaluated as one stack."""
+    request, chosen = Request(**asked), choose_device(device)
+    folders = find_runs(subject)
+    if len(folders) > 1 and chosen.type == "cuda" and one_shape(folders):
+        fast = torch.float32 if precision == "auto" else choose_precision(precision, chosen)
+        return _evaluated_together(folders, request, greedy, fast, chosen, quiet)
+    if precision != "auto":
+        raise HeadwayError(f"--precision {precision} is for a folder of runs of one shape on a GPU; leave it out")
+    results, stored = [], None
+    for folder in folders:
+        run = open_run(folder, chosen)
+        if request.data is not None and stored is None:
+            stored = read_split(run.task, Path(request.data), request.split or "test")
+        results.append(_evaluated(run, request, greedy, stored, quiet))
+    return results
+
+
+def _evaluated(run: Run, request: Request, greedy: int, stored: Stored | None, quiet: bool) -> Evaluated:
     if greedy < 0:
         raise HeadwayError(f"check_greedy is {greedy}; it must be at least 0")
-    run = subject if isinstance(subject, Run) else open_one(subject, choose_device(device))
-    model, task, where = run.model, run.task, device_of(run.model)
-    stored = None if data is None else read_split(task, Path(data), split or "test")
+    model, task = run.model, run.task
     checked = _decoded(run, request, greedy, quiet) if greedy else None
+    problems, total = _problems(task, request, stored, device_of(model))
     with Progress(f"evaluating {run.path.name}", quiet) as watch:
-        if all:
-            found = evaluate_all(model, task, watch)
-        elif stored is not None:
-            chunks = (problems.to(where) for problems in stored.by_length.values())
-            found = evaluate_chunks(model, task, chunks, stored.count, stands_for_more=True, watch=watch)
-        else:
-            wanted = examples or EXAMPLES
-            found = evaluate_sample(model, task, wanted, seed=seed, length=length, probe=probe, watch=watch)
-    longest = length or (task.lengths if stored is None else stored.lengths())[1]
-    untrained = model.untrained(task.source_tokens(longest), task.answer_tokens(longest))
-    result = Evaluated(str(run.path), request, found, checked, untrained)
+        found = evaluate_chunks(model, task, problems, total, stands_for_more=not request.all, watch=watch)
+    return _kept(run, request, found, checked, stored)
+
+
+def _evaluated_together(
+    folders: Sequence[RunFolder],
+    request: Request,
+    greedy: int,
+    precision: torch.dtype,
+    device: torch.device,
+    quiet: bool,
+) -> list[Evaluated]:
+    runs, weights = open_stack(folders, device)
+    task = runs[0].task
+    stored = None if request.data is None else read_split(task, Path(request.data), request.split or "test")
+    problems, total = _problems(task, request, stored, device)
+    models = StackedModels(runs[0].model, weights, precision, one_shape=task.lengths[0] == task.lengths[1])
+    with Progress(f"evaluating {len(runs):,} runs", quiet) as watch:
+        found = tallied(models.answers, task, problems, total, stands_for_more=not request.all, watch=watch)
+    results = []
+    for run, evaluation in zip(runs, found, strict=True):
+        checked = _decoded(open_run(run.folder, device), request, greedy, quiet) if greedy else None
+        results.append(_kept(run, request, evaluation, checked, stored))
+    return results
+
+
+def _problems(
+    task: Task, request: Request, stored: Stored | None, device: torch.device
+) -> tuple[Iterator[Problems], int]:
+    """What an evaluation was asked to look at, in chunks, and how many problems that is."""
+    if request.all:
+        return listed(task, device), number_of_problems(task, "--all")
+    if stored is not None:
+        return (problems.to(device) for problems in stored.by_length.values()), stored.count
+    wanted = request.examples or EXAMPLES
+    return sampled(task, wanted, seed=request.seed, length=request.length, probe=request.probe, device=device), wanted
+
+
+def _kept(run: Run, request: Request, found: Evaluation, greedy: Greedy | None, stored: Stored | None) -> Evaluated:
+    """The result, also kept in the run folder."""
+    task = run.task
+    longest = request.length or (task.lengths if stored is None else stored.lengths())[1]
+    untrained = run.model.untrained(task.source_tokens(longest), task.answer_tokens(longest))
+    result = Evaluated(str(run.path), request, found, greedy, untrained)
     if run.writable:
         run.folder.record(request.study(task), result.to_json())
     return result

@@ -74,6 +74,10 @@ class Train(Wishes, TaskOptions, Common):
     """seed of the run (default 0)"""
     seeds: str | None = None
     """several runs: 5 means seeds 0 to 4, 0,3,7 a list; they go to OUT/seed-N"""
+    population: int | None = None
+    """that many seeds, from --seed on, trained as one stack; they go to OUT/seed-N"""
+    precision: str = "auto"
+    """of a population's model on a GPU: float32 or bfloat16 (auto); weights are always kept in float32"""
     resume: bool = False
     """go on with an unfinished run"""
     checkpoint_every: int = 100
@@ -86,18 +90,28 @@ class Train(Wishes, TaskOptions, Common):
     """also log to tensorboard or trackio"""
 
     def run(self) -> Output:
-        from headway.api import train_seeds
+        from headway.api import shortfalls, train_seeds
 
         if self.seed is not None and self.seeds is not None:
             raise HeadwayError("--seed and --seeds are both given; leave one out")
-        seeds = self.seed or 0 if self.seeds is None else parse_seeds(self.seeds)
+        first = self.seed or 0
+        seeds = first if self.seeds is None else parse_seeds(self.seeds)
+        if self.population is not None:
+            if self.seeds is not None:
+                raise HeadwayError("--population names its seeds by --seed, the first; leave out --seeds")
+            if not 1 <= self.population <= 100_000:
+                raise HeadwayError(f"--population {self.population}: ask for 1 to 100,000 members")
+            seeds = list(range(first, first + self.population))
+        elif self.precision != "auto":
+            raise HeadwayError(f"--precision {self.precision} is for a population; leave it out, or add --population")
         reports = train_seeds(
             self.task, seeds, Wishes(**self.asked()), out=self.out, device=self.device, resume=self.resume,
             checkpoint_every=self.checkpoint_every, quiet=self.quiet,
             options=self.chosen(), data=self.data, tracker=self.tracker,
+            population=self.population is not None, precision=self.precision,
         )  # fmt: skip
         rows = [asdict(report) for report in reports]
-        return Output({"runs": rows}, "Trained", rows)
+        return Output({"runs": rows}, "Trained", rows, words=shortfalls(reports))
 
 
 @dataclass(frozen=True)
@@ -122,19 +136,19 @@ class Evaluate(Common):
     """which file of the data folder: train, val or test (the default)"""
     seed: int = 0
     """seed of the fresh problems"""
+    precision: str = "auto"
+    """of a folder of runs on a GPU: float32 (auto) or bfloat16, where narrow verdicts are checked in float32"""
 
     def run(self) -> Output:
-        from headway.api import evaluate
-        from headway.subjects.own import find_runs, is_one_run
+        from headway.api import evaluate_runs
+        from headway.subjects.own import is_one_run
 
-        results = [
-            evaluate(
-                folder.path, all=self.all, examples=self.examples, length=self.length, probe=self.probe,
-                greedy=self.check_greedy, data=self.data, split=self.split, seed=self.seed,
-                device=self.device, quiet=self.quiet,
-            ).to_json()
-            for folder in find_runs(self.subject)
-        ]  # fmt: skip
+        found = evaluate_runs(
+            self.subject, all=self.all, examples=self.examples, length=self.length, probe=self.probe,
+            greedy=self.check_greedy, data=self.data, split=self.split, seed=self.seed,
+            device=self.device, quiet=self.quiet, precision=self.precision,
+        )  # fmt: skip
+        results = [each.to_json() for each in found]
         shown = ("run", "examples", "errors", "exact_match", "interval", "held_out", "greedy")
         rows = [{key: result[key] for key in shown} for result in results]
         words = list(dict.fromkeys(caution for result in results for caution in result["cautions"]))

@@ -7,6 +7,8 @@ import platform
 import shlex
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -26,6 +28,16 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
+def choose_precision(name: str, device: torch.device) -> torch.dtype:
+    """In which a stack of models runs; `auto` takes bfloat16 on a GPU."""
+    known = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+    if name != "auto" and name not in known:
+        raise HeadwayError(f"unknown precision {name!r}; there are: auto, {', '.join(known)}")
+    if name == "bfloat16" and device.type == "cpu":
+        raise HeadwayError("--precision bfloat16 is for a GPU; on a CPU it is slower and less exact: leave it out")
+    return known["bfloat16" if name == "auto" and device.type == "cuda" else name.replace("auto", "float32")]
+
+
 def prepare(device: torch.device) -> None:
     """Settings under which the same command gives the same bytes, and small steps do not drown in threads."""
     torch.set_num_threads(threads())
@@ -36,6 +48,22 @@ def prepare(device: torch.device) -> None:
         # deterministic mode would also fill every fresh tensor, which we never read before writing
         torch.utils.deterministic.fill_uninitialized_memory = False  # pyright: ignore[reportAttributeAccessIssue]
         torch.set_float32_matmul_precision("high")
+
+
+def compiled(work: Callable[..., Any], device: torch.device) -> Callable[..., Any]:
+    """The same work compiled, where that pays: on a GPU. It did not on the two cores we measured."""
+    return torch.compile(work) if device.type == "cuda" else work
+
+
+@contextmanager
+def exact_products() -> Iterator[None]:
+    """Matrix products of float32 in float32, where otherwise a GPU may round their factors."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def threads() -> int:
@@ -49,8 +77,12 @@ def threads() -> int:
         if not chosen.isdecimal() or int(chosen) < 1:
             raise HeadwayError(f"HEADWAY_THREADS is {chosen!r}; it must be a whole number of at least 1")
         return int(chosen)
-    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(available, 4)
+    return min(cores(), 4)
+
+
+def cores() -> int:
+    """The cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def environment(device: torch.device) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from headway.errors import HeadwayError, unknown
 
 ABOUT = "Which attention heads does a transformer need, and how far past its training length does it work?"
 
+MOST_ROWS = 40  # of a table on a screen
+
 Rows = Sequence[dict[str, Any]]
 
 
@@ -53,8 +55,10 @@ def print_table(title: str, rows: Rows) -> None:
     for column in columns:
         numeric = all(isinstance(row.get(column), int | float | None) for row in rows)
         table.add_column(column.replace("_", " "), justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
+    for row in rows[:MOST_ROWS]:
         table.add_row(*(spoken(row.get(column)) for column in columns))
+    if len(rows) > MOST_ROWS:
+        table.caption = f"and {len(rows) - MOST_ROWS:,} more rows; --json has them all"
     Console(file=sys.stdout, width=None if sys.stdout.isatty() else 140).print(table)
 
 

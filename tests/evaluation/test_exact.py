@@ -19,8 +19,8 @@ from headway.models import build_model
 from headway.runs.config import Wishes
 from headway.tasks import Addition, Sortedness
 from headway.training.defaults import plan
+from headway.training.feed import feed
 from headway.training.learner import Learner
-from headway.training.loop import feed
 
 CPU = torch.device("cpu")
 
@@ -30,7 +30,7 @@ def half_trained(task: Addition, steps: int, model: str = "encoder-decoder") -> 
     options = {name: getattr(task, name) for name in ("digits", "operators", "first", "natural")}
     config = plan("addition", Wishes(model=model, steps=steps, batch=64, warmup=20), 0, options)  # pyright: ignore[reportArgumentType]
     learner = Learner(build_model(config.model, 0), config.training)
-    batches = feed(task, config, None, 0, CPU)
+    batches = feed(task, config.training, [config.seed], None, 0, CPU)
     for _ in range(steps):
         learner.step(next(batches))
     return learner.model.eval()

@@ -16,8 +16,9 @@ from headway.runs.config import Wishes
 from headway.runs.folder import RunFolder
 from headway.tasks import Addition, Problems
 from headway.training.defaults import plan
+from headway.training.feed import feed
 from headway.training.learner import Learner, Step, hidden_matrices, rate
-from headway.training.loop import feed, train_run
+from headway.training.loop import train_run
 
 CPU = torch.device("cpu")
 SMALL: dict[str, Any] = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "batch": 8}
@@ -67,7 +68,7 @@ def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
 def test_a_few_steps_of_the_real_recipe_learn_something() -> None:
     config = plan("addition", Wishes(batch=64), seed=0)
     learner = Learner(build_model(config.model, 0), config.training)
-    batches = feed(Addition(), config, None, 0, CPU)
+    batches = feed(Addition(), config.training, [config.seed], None, 0, CPU)
     losses = [float(learner.step(next(batches)).loss) for _ in range(40)]
     assert sum(losses[-5:]) / 5 < 0.8 * losses[0]
 
@@ -75,14 +76,14 @@ def test_a_few_steps_of_the_real_recipe_learn_something() -> None:
 def test_batches_do_not_depend_on_where_the_feed_begins() -> None:
     config = small()
     task = Addition()
-    whole = feed(task, config, None, 0, CPU)
+    whole = feed(task, config.training, [config.seed], None, 0, CPU)
     expected = [next(whole) for _ in range(40)][37]
-    assert torch.equal(next(feed(task, config, None, 37, CPU)).source, expected.source)
+    assert torch.equal(next(feed(task, config.training, [config.seed], None, 37, CPU)).source, expected.source)
 
 
 def test_half_of_every_batch_is_carry_heavy() -> None:
     config = plan("addition", Wishes(hard=0.5, batch=400), seed=0)
-    batch = next(feed(Addition(), config, None, 0, CPU))
+    batch = next(feed(Addition(), config.training, [config.seed], None, 0, CPU))
     nines = (batch.source[:, :3] + batch.source[:, 4:] == 9).double()
     assert abs(float(nines[:200].mean()) - 0.55) < 0.08
     assert abs(float(nines[200:].mean()) - 0.1) < 0.06

@@ -8,7 +8,7 @@ other.
 from __future__ import annotations
 
 import itertools
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -21,6 +21,9 @@ from headway.evaluation.examples import batches, listed, number_of_problems, sam
 from headway.evaluation.intervals import Interval, wilson
 from headway.models import Gates, Model
 from headway.tasks import Problems, Task
+
+HELD_OUT = "held out"
+IGNORED = -100  # in the place of an answer token that does not count
 
 Watch = Callable[[int, int], None]
 """Told the number of problems done and their number in all."""
@@ -52,12 +55,12 @@ class Evaluation:
         return 1 - self.errors / self.examples
 
 
-def same_answer(written: Int[Tensor, "row answer"], problems: Problems) -> Bool[Tensor, " row"]:
+def same_answer(written: Int[Tensor, "*model row answer"], problems: Problems) -> Bool[Tensor, "*model row"]:
     """Which written answers are the right ones, up to the end token where there is one."""
     same = written == problems.answer
     if problems.scored is not None:
         same = same | ~problems.scored
-    return same.all(1)
+    return same.all(-1)
 
 
 def right(logits: Float[Tensor, "row answer token"], problems: Problems) -> Bool[Tensor, " row"]:
@@ -67,9 +70,14 @@ def right(logits: Float[Tensor, "row answer token"], problems: Problems) -> Bool
 
 def loss(logits: Float[Tensor, "row answer token"], problems: Problems) -> Float[Tensor, ""]:
     """Cross-entropy, the mean over the scored answer tokens."""
-    if problems.scored is None:
-        return F.cross_entropy(logits.flatten(0, 1), problems.answer.flatten())
-    return F.cross_entropy(logits[problems.scored], problems.answer[problems.scored])
+    target = problems.answer
+    if problems.scored is not None:
+        target = target.where(problems.scored, IGNORED)
+    return F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=IGNORED)
+
+
+Answers = Callable[[Problems, Callable[[int], None]], Int[Tensor, "model row answer"]]
+"""What each of one or more models writes for a chunk of problems; tells how many are done as it goes."""
 
 
 @torch.inference_mode()
@@ -86,35 +94,65 @@ def evaluate_chunks(
     """Exact match over chunks of problems; `stands_for_more` says that they are a sample."""
     was_training = model.training
     model.eval()
-    tally, wrong = Counter[str](), Counter[str]()
-    examples = errors = positives = 0
-    for chunk in problems:
-        missed = []
+
+    def answers(chunk: Problems, done: Callable[[int], None]) -> Tensor:
+        written = []
         for batch in batches(chunk):
-            logits = model(batch.source, batch.answer, gates)
-            missed.append(~right(logits, batch))
-            if task.classes is not None:
-                positives += int((logits.argmax(-1) == 1).sum())
-            if watch is not None:
-                watch(examples + sum(map(len, missed)), total)
-        misses = torch.cat(missed).long()
-        for name, values in {"held out": task.held_out(chunk).long(), **task.strata(chunk)}.items():
-            counts = (2 * values + misses).bincount().tolist()  # value by value: right, wrong
-            for at, count in enumerate(counts):
-                tally[f"{name}={at // 2}"] += count
-                wrong[f"{name}={at // 2}"] += count * (at % 2)
-        examples, errors = examples + len(chunk), errors + int(misses.sum())
+            written.append(model(batch.source, batch.answer, gates).argmax(-1))
+            done(len(batch))
+        return torch.cat(written)[None]
+
+    found = tallied(answers, task, problems, total, stands_for_more=stands_for_more, watch=watch)[0]
     model.train(was_training)
-    strata = [Stratum(name, tally[name], wrong[name]) for name in sorted(tally) if tally[name]]
-    held_out = next((s for s in strata if s.stratum == "held out=1"), Stratum("held out=1", 0, 0))
-    return Evaluation(
-        examples,
-        errors,
-        wilson(examples - errors, examples) if stands_for_more else None,
-        held_out,
-        tuple(s for s in strata if not s.stratum.startswith("held out")),
-        positives / examples if task.classes is not None else None,
-    )
+    return found
+
+
+def tallied(
+    answers: Answers,
+    task: Task,
+    problems: Iterable[Problems],
+    total: int,
+    *,
+    stands_for_more: bool,
+    watch: Watch | None = None,
+) -> list[Evaluation]:
+    """The evaluation of each model that `answers` speaks for."""
+    tally, wrong = Counter[str](), defaultdict[str, Tensor | int](int)
+    examples, seen = 0, 0
+    errors = positives = torch.zeros(1, dtype=torch.long)
+
+    def done(rows: int) -> None:
+        nonlocal seen
+        seen += rows
+        if watch is not None:
+            watch(seen, total)
+
+    for chunk in problems:
+        written = answers(chunk, done)
+        misses = ~same_answer(written, chunk)  # model row
+        for name, values in {HELD_OUT: task.held_out(chunk).long(), **task.strata(chunk)}.items():
+            kinds = F.one_hot(values)  # row value
+            counts = (misses.float() @ kinds.float()).long().cpu()  # model value: exact, a chunk is below 2^24
+            for value, count in enumerate(kinds.sum(0).tolist()):
+                tally[f"{name}={value}"] += count
+                wrong[f"{name}={value}"] = wrong[f"{name}={value}"] + counts[:, value]
+        examples, errors = examples + len(chunk), errors + misses.sum(1).cpu()
+        if task.classes is not None:
+            positives = positives + (written[..., 0] == 1).sum(1).cpu()
+
+    def of(member: int) -> Evaluation:
+        strata = {n: Stratum(n, tally[n], int(torch.as_tensor(wrong[n])[member])) for n in sorted(tally) if tally[n]}
+        mistaken = int(errors[member])
+        return Evaluation(
+            examples,
+            mistaken,
+            wilson(examples - mistaken, examples) if stands_for_more else None,
+            strata.get(f"{HELD_OUT}=1", Stratum(f"{HELD_OUT}=1", 0, 0)),
+            tuple(s for n, s in strata.items() if not n.startswith(HELD_OUT)),
+            int(positives[member]) / examples if task.classes is not None else None,
+        )
+
+    return [of(member) for member in range(len(errors))]
 
 
 def evaluate_all(model: Model, task: Task, watch: Watch | None = None) -> Evaluation:

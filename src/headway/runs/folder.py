@@ -30,10 +30,10 @@ class Training:
 
     steps: int
     seconds: float
-    """time spent in training steps, checks and checkpoints not counted"""
+    """time spent in training steps, checks and checkpoints not counted; of a population, this member's share"""
     parameters: int
-    final_loss: float
-    """of the last logged step"""
+    final_loss: float | None
+    """of the last logged step; None where it was no number"""
     perfect: bool | None
     """whether every trainable problem was right; None where nobody asked"""
     config_sha256: str

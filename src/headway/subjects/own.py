@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from headway.errors import BrokenRun, HeadwayError, unknown
 from headway.models import Model, build_model
@@ -14,6 +17,7 @@ from headway.runs.config import RunConfig
 from headway.runs.folder import RunFolder, runs_in
 from headway.tasks import Task, create_task
 
+READERS = 8
 PRETRAINED = Path(str(files("headway") / "pretrained"))
 
 
@@ -51,6 +55,31 @@ def open_run(folder: RunFolder, device: torch.device | str = "cpu") -> Run:
     except Exception as error:
         raise BrokenRun(f"{folder.weights} does not fit {folder.path / 'config.json'}: {error}") from error
     return Run(folder, config, task, model.to(device).eval())
+
+
+def one_shape(folders: Sequence[RunFolder]) -> bool:
+    """Whether these runs can be stacked: one task, one model."""
+    configs = [folder.config() for folder in folders]
+    return all((c.task, c.options, c.model) == (configs[0].task, configs[0].options, configs[0].model) for c in configs)
+
+
+def open_stack(folders: Sequence[RunFolder], device: torch.device | str) -> tuple[list[Run], dict[str, Tensor]]:
+    """Runs of one shape and their weights, each with a leading axis `model`.
+
+    They share one model, whose own weights are nobody's: it lends its shape alone.
+    """
+    from safetensors.torch import load_file
+
+    def read(folder: RunFolder) -> tuple[RunConfig, dict[str, Tensor]]:
+        return folder.verified(), load_file(folder.weights)
+
+    with ThreadPoolExecutor(READERS) as readers:  # hashing and reading wait for the disk
+        opened = list(readers.map(read, folders))
+    config = opened[0][0]
+    task, model = create_task(config.task, config.options), build_model(config.model).to(device).eval()
+    runs = [Run(folder, own, task, model) for folder, (own, _) in zip(folders, opened, strict=True)]
+    weights = {name: torch.stack([table[name] for _, table in opened]).to(device) for name in model.state_dict()}
+    return runs, weights
 
 
 def is_one_run(subject: str | Path) -> bool:

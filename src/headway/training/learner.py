@@ -19,6 +19,8 @@ from headway.runs.config import TrainingConfig
 from headway.tasks import Problems
 from headway.training.muon import Muon
 
+ADAM_BETAS, ADAM_EPSILON = (0.9, 0.98), 1e-8
+
 
 @dataclass(frozen=True)
 class Step:
@@ -48,7 +50,9 @@ class Learner:
         parameters = dict(model.named_parameters())
         hidden = hidden_matrices(model) if config.optimizer == "muon" else []
         rest = [name for name in parameters if name not in set(hidden)]
-        adamw = torch.optim.AdamW([parameters[n] for n in rest], betas=(0.9, 0.98), weight_decay=config.weight_decay)
+        adamw = torch.optim.AdamW(
+            [parameters[n] for n in rest], betas=ADAM_BETAS, eps=ADAM_EPSILON, weight_decay=config.weight_decay
+        )
         self.parts: list[tuple[torch.optim.Optimizer, float, list[str]]] = [(adamw, config.learning_rate, rest)]
         if hidden:
             muon = Muon([parameters[n] for n in hidden], momentum=config.momentum, weight_decay=config.weight_decay)

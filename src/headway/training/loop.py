@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,17 +24,16 @@ from headway.models import build_model
 from headway.runs import disk
 from headway.runs.config import RunConfig
 from headway.runs.folder import RunFolder
-from headway.tasks import Problems, Task, create_task
+from headway.tasks import Task, create_task
 from headway.tasks.data import Stored
-from headway.tasks.random import TRAINING, Dice
 from headway.training.checkpoint import load_checkpoint, remove_checkpoints, save_checkpoint
+from headway.training.feed import feed
 from headway.training.learner import Learner, Step
 from headway.training.tracking import Track, Tracker, find_tracker
 
 LOG_EVERY = 20
 CHECKPOINT_EVERY = 100
 CHECK_EVERY = 50  # for runs that go on until perfect
-DRAWN_AHEAD = 16
 
 Watch = Callable[[int, int, str], None]
 """Told the steps done, the steps in all, and a line of words."""
@@ -49,27 +48,10 @@ class Report:
     steps: int
     seconds: float
     parameters: int
-    final_loss: float
+    final_loss: float | None
+    """None where it is no number"""
     perfect: bool | None
     """whether --until perfect got there; None where it was not asked for"""
-
-
-def feed(task: Task, config: RunConfig, stored: Stored | None, first: int, device: torch.device) -> Iterator[Problems]:
-    """The batches of step `first` and after, drawn a few steps at a time while their length stays the same."""
-    batch = config.training.batch
-    hard = round(config.training.hard * batch)
-    length_at = task.training_length if stored is None else stored.length_at
-    step = first
-    while True:
-        length, ahead = length_at(step), 1
-        while ahead < DRAWN_AHEAD and length_at(step + ahead) == length:
-            ahead += 1
-        row = torch.arange(ahead * batch, device=device)
-        dice = Dice(TRAINING, torch.full_like(row, config.seed), step + row // batch, row % batch)
-        drawn = task.training(dice, hard, length) if stored is None else stored.training(dice, length)
-        for at in range(ahead):
-            yield drawn[at * batch : (at + 1) * batch]
-        step += ahead
 
 
 def train_run(
@@ -82,8 +64,12 @@ def train_run(
     stored: Stored | None = None,
     watch: Watch | None = None,
     tracker: Tracker | None = None,
+    may_diverge: bool = False,
 ) -> Report:
-    """Trains the run of `config` in the folder `out`; one that is there already is not trained again."""
+    """Trains the run of `config` in the folder `out`; one that is there already is not trained again.
+
+    A run whose loss is no number ends with an error; as one of many (`may_diverge`) it ends as it is.
+    """
     if checkpoint_every < 1:
         raise HeadwayError(f"checkpoint_every is {checkpoint_every}; it must be at least 1")
     task = create_task(config.task, config.options)
@@ -95,9 +81,9 @@ def train_run(
     if folder.complete:
         folder.verified()
         remove_checkpoints(folder.checkpoints)
-        return _report(folder, config)
+        return report_of(folder, config)
     with (tracker or find_tracker(None))(out, config.name) as track:
-        return _Session(task, config, folder, learner, checkpoint_every, watch, track).run(stored)
+        return _Session(task, config, folder, learner, checkpoint_every, watch, track, may_diverge).run(stored)
 
 
 class _Session:
@@ -112,12 +98,14 @@ class _Session:
         checkpoint_every: int,
         watch: Watch | None,
         track: Track | None,
+        may_diverge: bool,
     ) -> None:
         self.task, self.config, self.folder, self.learner = task, config, folder, learner
         self.device = next(learner.model.parameters()).device
         self.checkpoint_every, self.watch, self.track = checkpoint_every, watch, track
+        self.may_diverge, self.diverged = may_diverge, False
         self.perfect: bool | None = False if config.training.until == "perfect" else None
-        self.clock = _Clock(self.device)
+        self.clock = Clock(self.device)
         if (found := load_checkpoint(folder.checkpoints)) is not None:
             state, pointer = found
             self.learner.restore(state, pointer.steps)
@@ -126,14 +114,14 @@ class _Session:
 
     def run(self, stored: Stored | None) -> Report:
         learner, steps = self.learner, self.config.training.steps
-        batches = feed(self.task, self.config, stored, learner.steps, self.device)
+        batches = feed(self.task, self.config.training, [self.config.seed], stored, learner.steps, self.device)
         self.clock.start()
-        while not self._is_perfect() and learner.steps < steps:
+        while not self.diverged and not self._is_perfect() and learner.steps < steps:
             last = learner.step(next(batches))
             at_end = learner.steps == steps
             if at_end or learner.steps % LOG_EVERY == 0:
                 self._log(last)
-            if at_end or learner.steps % self.checkpoint_every == 0:
+            if not self.diverged and (at_end or learner.steps % self.checkpoint_every == 0):
                 self.clock.stop()
                 self._checkpoint()
                 self.clock.start()
@@ -159,7 +147,7 @@ class _Session:
         speed = steps * self.config.training.batch / seconds
         entry = {
             "step": steps,
-            "loss": loss,
+            "loss": None if self.diverged else loss,
             "exact_match": exact_match,
             "seconds": round(seconds, 3),
             "examples_per_second": round(speed, 1),
@@ -175,9 +163,13 @@ class _Session:
         """Keeps the state, unless a weight is broken: the last good checkpoint is worth more."""
         if not self.learner.finite():
             self._fail(f"a weight is no number after step {self.learner.steps}")
+            return
         save_checkpoint(self.folder.checkpoints, self.learner.state(), self.learner.steps, self.clock.seconds)
 
     def _fail(self, what: str) -> None:
+        if self.may_diverge:
+            self.diverged = True
+            return
         found = load_checkpoint(self.folder.checkpoints)
         kept = f"the checkpoint of step {found[1].steps} is kept" if found else "there was no checkpoint yet"
         raise TrainingFailed(
@@ -186,7 +178,7 @@ class _Session:
 
     def _finish(self) -> Report:
         model, entries = self.learner.model, self.folder.log_lines()
-        if not entries:
+        if not entries and not self.diverged:
             raise BrokenRun(f"{self.folder.log} is missing or empty; restore it or train again elsewhere")
         weights = save({name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()})
         self.folder.finish(
@@ -194,18 +186,23 @@ class _Session:
             steps=self.learner.steps,
             seconds=self.clock.seconds,
             parameters=sum(parameter.numel() for parameter in model.parameters()),
-            final_loss=entries[-1]["loss"],
+            final_loss=None if self.diverged else entries[-1]["loss"],
             perfect=self.perfect,
         )
         remove_checkpoints(self.folder.checkpoints)
-        return _report(self.folder, self.config)
+        return report_of(self.folder, self.config)
 
 
-class _Clock:
+class Clock:
     """Seconds spent training, over all sittings; stands still during checks and checkpoints."""
 
     def __init__(self, device: torch.device) -> None:
-        self.device, self.seconds, self.since = device, 0.0, 0.0
+        self.device, self.seconds = device, 0.0
+        self.since: float | None = None
+
+    @property
+    def running(self) -> bool:
+        return self.since is not None
 
     def start(self) -> None:
         self.since = time.perf_counter()
@@ -213,13 +210,13 @@ class _Clock:
     def stop(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize()
-        self.seconds = self.now()
+        self.seconds, self.since = self.now(), None
 
     def now(self) -> float:
-        return self.seconds + time.perf_counter() - self.since
+        return self.seconds + (0.0 if self.since is None else time.perf_counter() - self.since)
 
 
-def _report(folder: RunFolder, config: RunConfig) -> Report:
+def report_of(folder: RunFolder, config: RunConfig) -> Report:
     ended = folder.training()
     return Report(
         str(folder.path), config.seed, ended.steps, ended.seconds, ended.parameters, ended.final_loss, ended.perfect

@@ -19,12 +19,14 @@ from torch.nn import Parameter
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 
 
-def orthogonalise(matrices: Float[Tensor, "matrix row column"], steps: int = 5) -> Float[Tensor, "matrix row column"]:
-    """Each matrix with its singular values brought near 1, its singular vectors kept."""
+def orthogonalise(
+    matrices: Float[Tensor, "matrix row column"], precision: torch.dtype | None = None, steps: int = 5
+) -> Float[Tensor, "matrix row column"]:
+    """Each matrix with its singular values brought near 1, its singular vectors kept; iterated in `precision`."""
     a, b, c = NEWTON_SCHULZ
     tall = matrices.shape[1] > matrices.shape[2]
     x = matrices.mT if tall else matrices
-    x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
+    x = (x / x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)).to(precision or matrices.dtype)
     for _ in range(steps):
         gram = x @ x.mT  # matrix row row
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)

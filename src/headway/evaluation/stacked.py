@@ -1,0 +1,133 @@
+"""Many models of one shape evaluated as one: their weights have a leading `model` axis, the problems are shared.
+
+A pass in a fast precision decides every problem whose margin is wide. (The margin is by how much the right
+token leads the best other one, at the answer token where that is least.) The rest is decided again in float32.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.func import functional_call, stack_module_state, vmap
+
+from headway.evaluation.exact import same_answer
+from headway.evaluation.examples import listed
+from headway.machine import compiled, exact_products
+from headway.models import Model
+from headway.tasks import Problems, Task
+
+PASS_TOKENS = 6_000_000  # of all members together, in one pass
+NARROW = {torch.bfloat16: 2.0, torch.float32: 0.1}
+"""margins below this are decided again; results/populations.md has the differences that were measured"""
+
+
+class StackedModels:
+    """Models of one shape, asked the same problems; compiled for a GPU where the shapes stay the same."""
+
+    def __init__(
+        self,
+        template: Model,
+        weights: dict[str, Tensor],
+        precision: torch.dtype = torch.float32,
+        one_shape: bool = True,
+    ) -> None:
+        self.template, self.weights, self.precision = template, weights, precision
+        self.fast = {name: weight.to(precision) for name, weight in weights.items()}
+        first = next(iter(weights.values()))
+        self.members, self.device = len(first), first.device
+        self._pass = compiled(self._pass_of, self.device) if one_shape else self._pass_of
+
+    @staticmethod
+    def of(models: Sequence[Model], precision: torch.dtype = torch.float32, one_shape: bool = True) -> StackedModels:
+        weights, _ = stack_module_state(list(models))  # pyright: ignore[reportArgumentType]
+        return StackedModels(models[0], {n: w.detach() for n, w in weights.items()}, precision, one_shape)
+
+    def kept(self, rows: Int[Tensor, " some"]) -> StackedModels:
+        """Only these members."""
+        fewer = StackedModels(self.template, {name: w[rows] for name, w in self.weights.items()}, self.precision)
+        fewer._pass = self._pass  # compiled once
+        return fewer
+
+    @torch.no_grad()
+    def answers(
+        self, chunk: Problems, done: Callable[[int], None] = lambda rows: None
+    ) -> Int[Tensor, "model row answer"]:
+        """What each member writes, given the right tokens before."""
+        tokens = chunk.source.shape[1] + chunk.answer.shape[1]
+        rows = max(1, min(len(chunk), PASS_TOKENS // (self.members * tokens)))
+        written, narrow = [], []
+        for start in range(0, len(chunk), rows):
+            at = torch.arange(start, start + rows, device=chunk.source.device).clamp(max=len(chunk) - 1)
+            answers, margin = self._split(chunk[at])  # the last pass is filled up: every pass has one shape
+            kept = min(rows, len(chunk) - start)
+            written.append(answers[:, :kept])
+            narrow.append(margin[:, :kept] < NARROW[self.precision])
+            done(kept)
+        return self._decided(chunk, torch.cat(written, dim=1), torch.cat(narrow, dim=1))
+
+    def _split(self, problems: Problems) -> tuple[Tensor, Tensor]:
+        """One pass; of half the problems at a time where memory does not suffice."""
+        try:
+            return self._pass(self.fast, problems.source, problems.answer)
+        except torch.OutOfMemoryError:
+            if len(problems) == 1:
+                raise
+            half = len(problems) // 2
+            first, second = self._split(problems[:half]), self._split(problems[half:])
+            return torch.cat((first[0], second[0]), dim=1), torch.cat((first[1], second[1]), dim=1)
+
+    def _pass_of(
+        self, weights: dict[str, Tensor], source: Tensor, answer: Tensor
+    ) -> tuple[Int[Tensor, "model row answer"], Float[Tensor, "model row"]]:
+        def of_member(own: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+            logits = functional_call(self.template, own, (source, answer)).float()
+            told = answer.long()[..., None]
+            lead = logits.gather(-1, told)[..., 0] - logits.scatter(-1, told, -torch.inf).amax(-1)
+            return logits.argmax(-1).to(torch.int16), lead.amin(-1)
+
+        return vmap(of_member)(weights)
+
+    def _decided(self, chunk: Problems, written: Tensor, narrow: Bool[Tensor, "model row"]) -> Tensor:
+        """The answers with those of a narrow margin written again in float32."""
+        doubtful = narrow.any(1).nonzero()[:, 0]
+        if not len(doubtful):
+            return written
+        own = {name: weight[doubtful] for name, weight in self.weights.items()}
+        rows = narrow[doubtful].byte().argsort(dim=1, descending=True, stable=True)  # doubtful row
+        most = int(narrow.sum(1).max())
+        tokens = chunk.source.shape[1] + chunk.answer.shape[1]
+        step = max(1, PASS_TOKENS // (2 * len(doubtful) * tokens))
+
+        def of_member(own: dict[str, Tensor], source: Tensor, answer: Tensor) -> Tensor:
+            return functional_call(self.template, own, (source, answer)).argmax(-1)
+
+        with exact_products():
+            for start in range(0, most, step):
+                some = rows[:, start : min(start + step, most)]
+                again = vmap(of_member)(own, chunk.source[some], chunk.answer[some])
+                written[doubtful[:, None], some] = again.to(written.dtype)
+        return written
+
+
+@torch.no_grad()
+def trainable_right(models: StackedModels, task: Task) -> Bool[Tensor, " model"]:
+    """Which members have every problem outside the held-out tenth right; looks at the hard ones first.
+
+    A member with an error is not looked at further.
+    """
+    perfect = torch.ones(models.members, dtype=torch.bool, device=models.device)
+    alive = torch.arange(models.members, device=models.device)
+    hard = task.testing(seed=0, rows=4096, probe=task.hard_probe, device=models.device)
+    for chunk in itertools.chain([hard], listed(task, models.device)):
+        right = (same_answer(models.answers(chunk), chunk) | task.held_out(chunk)).all(1)
+        if not right.all():
+            perfect[alive[~right]] = False
+            alive = alive[right]
+            if not len(alive):
+                break
+            models = models.kept(right.nonzero()[:, 0])
+    return perfect

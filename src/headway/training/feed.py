@@ -1,0 +1,37 @@
+"""What is trained on: the batches of each step, drawn on the device, or taken from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from headway.runs.config import TrainingConfig
+from headway.tasks import Problems, Task
+from headway.tasks.data import Stored
+from headway.tasks.random import TRAINING, Dice
+
+DRAWN_AHEAD = 16
+
+
+def feed(
+    task: Task, training: TrainingConfig, seeds: Sequence[int], stored: Stored | None, first: int, device: torch.device
+) -> Iterator[Problems]:
+    """The batches of step `first` and after, drawn a few steps at a time while their length stays the same.
+
+    Each holds the rows of every seed, seed after seed.
+    """
+    batch, hard = training.batch, round(training.hard * training.batch)
+    rows, owner = len(seeds) * batch, torch.tensor(seeds, device=device)
+    length_at = task.training_length if stored is None else stored.length_at
+    step = first
+    while True:
+        length, ahead = length_at(step), 1
+        while ahead < DRAWN_AHEAD and length_at(step + ahead) == length:
+            ahead += 1
+        row = torch.arange(ahead * rows, device=device)
+        dice = Dice(TRAINING, owner[row // batch % len(seeds)], step + row // rows, row % batch)
+        drawn = task.training(dice, hard, length) if stored is None else stored.training(dice, length)
+        for at in range(ahead):
+            yield drawn[at * rows : (at + 1) * rows]
+        step += ahead

@@ -1,0 +1,96 @@
+"""A population on a CPU: each member is trained alone, as many at a time as there are cores, a thread each.
+
+One small model does not keep several threads busy; several models, a thread each, do. Stacking them as on a
+GPU is slower here ('headway bench population' measures all three ways). A member's checkpoint is in its own
+folder, as that of any run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import queue
+import signal
+from collections.abc import Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any
+
+import torch
+
+from headway.errors import HeadwayError
+from headway.machine import cores, prepare
+from headway.tasks.data import Stored
+from headway.training.loop import Report, Watch, train_run
+from headway.training.population import Member, check_alike
+
+CPU = torch.device("cpu")
+
+
+def train_apart(
+    members: Sequence[Member],
+    *,
+    resume: bool = False,
+    checkpoint_every: int,
+    stored: Stored | None = None,
+    watch: Watch | None = None,
+    workers: int | None = None,
+) -> list[Report]:
+    """Trains the members in processes of their own; those that are complete already are not trained again."""
+    check_alike([member.config for member in members])
+    context = multiprocessing.get_context("spawn")
+    news = context.Queue()
+    pool = ProcessPoolExecutor(
+        min(workers or cores(), len(members)), mp_context=context, initializer=_begin, initargs=(news,)
+    )
+    settings = {"resume": resume, "checkpoint_every": checkpoint_every, "stored": stored}
+    try:
+        jobs = [pool.submit(_train, row, member, settings) for row, member in enumerate(members)]
+        _follow(jobs, news, watch, sum(member.config.training.steps for member in members))
+        return [job.result() for job in jobs]
+    except BrokenProcessPool as error:
+        raise HeadwayError(
+            "a process of the population was killed, perhaps for want of memory; go on with --resume, or with "
+            "--seeds, which trains one run after another"
+        ) from error
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for child in multiprocessing.active_children():
+            child.kill()  # a run can be killed anywhere
+        news.close()
+
+
+def _follow(jobs: Sequence[Future[Report]], news: Any, watch: Watch | None, total: int) -> None:
+    """Tells `watch` how far the members have come together, until all have ended or one has failed."""
+    done: dict[int, int] = {}
+    while not all(job.done() for job in jobs):
+        with contextlib.suppress(queue.Empty):
+            row, steps, words = news.get(timeout=0.2)
+            done[row] = steps
+            if watch is not None:
+                watch(sum(done.values()), total, words)
+        if any(job.done() and job.exception() is not None for job in jobs):
+            return
+    wait(jobs)
+
+
+_news: Any = None
+
+
+def _begin(news: Any) -> None:
+    """In a worker: one thread, and Ctrl-C is the parent's to answer."""
+    global _news
+    _news = news
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ["HEADWAY_THREADS"] = "1"
+    prepare(CPU)
+
+
+def _train(row: int, member: Member, settings: dict[str, Any]) -> Report:
+    name = f"seed {member.config.seed}: "
+
+    def watch(done: int, total: int, words: str) -> None:
+        _news.put((row, done, name + words))
+
+    return train_run(member.config, member.folder.path, device=CPU, watch=watch, may_diverge=True, **settings)

@@ -1,0 +1,178 @@
+"""Many models trained as one: every weight has a leading `model` axis.
+
+The model stays the one plain class; `torch.func.vmap` runs it over the stacked weights. The members of a stack
+have one shape and one kind of optimizer; seed, rates, momentum, weight decay and warm-up are each member's own.
+A member's numbers do not depend on its neighbours: nothing here mixes the model axis.
+
+On a GPU the step is compiled and, where asked, the model runs in bfloat16; the weights, and all that the
+optimizer keeps, stay in their own precision.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.func import functional_call, stack_module_state, vmap
+
+from headway.evaluation.exact import loss, right
+from headway.machine import compiled
+from headway.models import Model
+from headway.runs.config import TrainingConfig
+from headway.tasks import Problems
+from headway.training.learner import ADAM_BETAS, ADAM_EPSILON, Step, hidden_matrices, rate
+from headway.training.muon import orthogonalise
+
+Weights = dict[str, Tensor]
+"""By name, each with a leading axis `model`."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What members may differ in, one row a member."""
+
+    learning_rate: Float[Tensor, " model"]
+    muon_rate: Float[Tensor, " model"]
+    momentum: Float[Tensor, " model"]
+    weight_decay: Float[Tensor, " model"]
+    share: Float[Tensor, "model step"]
+    """the learning rates' share of their peak, step by step"""
+
+    @staticmethod
+    def of(configs: Sequence[TrainingConfig], device: torch.device) -> Settings:
+        def column(name: str) -> Tensor:
+            return torch.tensor([getattr(config, name) for config in configs], dtype=torch.float64, device=device)
+
+        steps = {config: [rate(step, config) for step in range(config.steps)] for config in set(configs)}
+        share = torch.tensor([steps[config] for config in configs], dtype=torch.float64, device=device)
+        return Settings(column("learning_rate"), column("muon_rate"), column("momentum"), column("weight_decay"), share)
+
+    def kept(self, rows: Int[Tensor, " some"]) -> Settings:
+        return Settings(*(getattr(self, entry.name)[rows] for entry in fields(Settings)))
+
+
+class Stack:
+    """Members being trained; `steps` counts the steps done, the same for all."""
+
+    def __init__(
+        self,
+        models: Sequence[Model],
+        configs: Sequence[TrainingConfig],
+        device: torch.device,
+        precision: torch.dtype | None = None,
+    ) -> None:
+        self.template, self.precision, self.steps = models[0], precision, 0
+        stacked, _ = stack_module_state(list(models))  # pyright: ignore[reportArgumentType]
+        self.weights: Weights = {name: tensor.detach().to(device) for name, tensor in stacked.items()}
+        self.hidden = hidden_matrices(self.template) if configs[0].optimizer == "muon" else []
+        self.first: Weights = {name: torch.zeros_like(weight) for name, weight in self.weights.items()}
+        self.second: Weights = {n: torch.zeros_like(w) for n, w in self.weights.items() if n not in set(self.hidden)}
+        self.settings = Settings.of(configs, device)
+        self._losses = compiled(self._losses_of, device)
+        self._update = compiled(update, device)
+
+    def __len__(self) -> int:
+        return len(self.settings.momentum)
+
+    def step(self, problems: Problems) -> Step:
+        """One step of every member, on its own rows: those of the first member come first."""
+        values, exact = self._slopes(problems)
+        share = self.settings.share[:, self.steps]
+        self.steps += 1
+        at = torch.tensor(float(self.steps), dtype=torch.float64, device=share.device)
+        slopes = {name: leaf.grad for name, leaf in self._leaves.items()}
+        self._update(self.weights, slopes, self.first, self.second, self.hidden, self.settings, share, at)
+        return Step(values.detach(), exact)
+
+    def _slopes(self, problems: Problems) -> tuple[Tensor, Tensor]:
+        self._leaves = {n: w.to(self.precision or w.dtype, copy=True).requires_grad_() for n, w in self.weights.items()}
+        members = len(self)
+        source, answer = (t.unflatten(0, (members, -1)) for t in (problems.source, problems.answer))
+        scored = None if problems.scored is None else problems.scored.unflatten(0, (members, -1))
+        values, exact = self._losses(self._leaves, source, answer, scored)
+        values.sum().backward()  # each member's loss depends on its own weights alone
+        return values, exact
+
+    def _losses_of(
+        self, weights: Weights, source: Tensor, answer: Tensor, scored: Tensor | None
+    ) -> tuple[Float[Tensor, " model"], Float[Tensor, " model"]]:
+        def of_member(own: Weights, source: Tensor, answer: Tensor, scored: Tensor | None) -> tuple[Tensor, Tensor]:
+            logits, problems = functional_call(self.template, own, (source, answer)), Problems(source, answer, scored)
+            return loss(logits.float() if self.precision else logits, problems), right(logits, problems).float().mean()
+
+        return vmap(of_member, in_dims=(0, 0, 0, None if scored is None else 0))(weights, source, answer, scored)
+
+    def finite(self) -> Tensor:
+        """Which members have only numbers for weights."""
+        return torch.stack([weight.flatten(1).sum(1) for weight in self.weights.values()]).isfinite().all(0)
+
+    def keep(self, rows: Int[Tensor, " some"]) -> None:
+        """Drops every other member: no more work is spent on them."""
+        for table in (self.weights, self.first, self.second):
+            for name, tensor in table.items():
+                table[name] = tensor[rows]
+        self.settings = self.settings.kept(rows)
+
+    def member(self, row: int) -> Weights:
+        """The weights of one member, as its own model has them."""
+        return {name: weight[row].cpu().contiguous() for name, weight in self.weights.items()}
+
+    def state(self) -> Weights:
+        """Everything the next step depends on."""
+        parts = {"model": self.weights, "first": self.first, "second": self.second}
+        return {f"{part}/{name}": t.cpu() for part, table in parts.items() for name, t in table.items()}
+
+    def restore(self, table: Weights, steps: int) -> None:
+        for name, tensor in table.items():
+            part, _, weight = name.partition("/")
+            own = {"model": self.weights, "first": self.first, "second": self.second}[part]
+            own[weight] = tensor.to(own[weight].device)
+        self.steps = steps
+
+
+@torch.no_grad()
+def update(
+    weights: Weights,
+    slopes: Weights,
+    first: Weights,
+    second: Weights,
+    hidden: list[str],
+    settings: Settings,
+    share: Float[Tensor, " model"],
+    steps: Float[Tensor, ""],
+) -> None:
+    """AdamW and Muon on the stack; the same step as learner.py's, member by member, in place."""
+    precision = next(iter(slopes.values())).dtype
+    by_shape: dict[torch.Size, list[str]] = defaultdict(list)
+    for name in hidden:
+        by_shape[weights[name].shape[-2:]].append(name)
+    for (rows, columns), names in by_shape.items():
+        moved = []
+        for name in names:
+            slope, momentum = slopes[name].to(weights[name].dtype), _beside(settings.momentum, weights[name])
+            first[name].lerp_(slope, 1 - momentum)
+            moved.append(slope.lerp(first[name], momentum.expand_as(slope)).reshape(-1, rows, columns))
+        update = orthogonalise(torch.cat(moved), precision)
+        pieces = update.split([len(piece) for piece in moved])
+        for name, piece in zip(names, pieces, strict=True):
+            step = _beside(settings.muon_rate * share, weights[name])
+            weights[name].mul_(1 - step * _beside(settings.weight_decay, weights[name]))
+            weights[name].sub_(step * max(1, rows / columns) ** 0.5 * piece.view_as(weights[name]))
+    (beta, gamma), rises = ADAM_BETAS, [1 - power**steps for power in ADAM_BETAS]
+    for name, mean in second.items():
+        weight, slope = weights[name], slopes[name].to(weights[name].dtype)
+        step = _beside(settings.learning_rate * share, weight)
+        first[name].lerp_(slope, 1 - beta)
+        mean.mul_(gamma).add_((1 - gamma) * slope * slope)
+        spread = mean.sqrt() / rises[1].sqrt().to(weight.dtype) + ADAM_EPSILON
+        weight.mul_(1 - step * _beside(settings.weight_decay, weight))
+        weight.sub_(step / rises[0].to(weight.dtype) * first[name] / spread)
+
+
+def _beside(column: Float[Tensor, " model"], weight: Tensor) -> Tensor:
+    """A number a member, shaped to stand beside its weight."""
+    return column.to(weight.dtype).view(-1, *[1] * (weight.ndim - 1))

@@ -1,0 +1,263 @@
+"""A population: each member is what it would have been alone, whatever its neighbours; none is lost or left out."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from headway.api import train_seeds
+from headway.errors import HeadwayError
+from headway.models import build_model
+from headway.runs.config import RunConfig, Wishes
+from headway.runs.folder import RunFolder
+from headway.tasks import create_task
+from headway.training import population
+from headway.training.defaults import plan
+from headway.training.feed import feed
+from headway.training.learner import Learner
+from headway.training.loop import Report, train_run
+from headway.training.population import Member, train_population
+from headway.training.processes import train_apart
+from headway.training.stack import Stack
+
+CPU = torch.device("cpu")
+SMALL: dict[str, Any] = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "batch": 8}
+STEPS = 6
+
+
+def small(seed: int = 0, task: str = "addition", options: dict[str, Any] | None = None, **asked: Any) -> RunConfig:
+    return plan(task, Wishes(**{**SMALL, "steps": 30, **asked}), seed, options)
+
+
+def members(home: Path, configs: list[RunConfig]) -> list[Member]:
+    return [Member(config, RunFolder(home / f"seed-{config.seed}")) for config in configs]
+
+
+def together(home: Path, configs: list[RunConfig], **settings: Any) -> list[Report]:
+    return train_population(members(home, configs), home, device=CPU, **settings)
+
+
+def weights(home: Path, seed: int) -> bytes:
+    return (home / f"seed-{seed}" / "model.safetensors").read_bytes()
+
+
+def stacked(configs: list[RunConfig]) -> dict[str, torch.Tensor]:
+    """The weights after a few steps of a stack in float64."""
+    models = [build_model(config.model, config.seed).double() for config in configs]
+    stack = Stack(models, [config.training for config in configs], CPU)
+    task = create_task(configs[0].task, configs[0].options)
+    batches = feed(task, configs[0].training, [config.seed for config in configs], None, 0, CPU)
+    for _ in range(STEPS):
+        stack.step(next(batches))
+    return stack.weights
+
+
+def alone(config: RunConfig) -> dict[str, torch.Tensor]:
+    """The same from the ordinary learner: the slow obvious way."""
+    learner = Learner(build_model(config.model, config.seed).double(), config.training)
+    batches = feed(create_task(config.task, config.options), config.training, [config.seed], None, 0, CPU)
+    for _ in range(STEPS):
+        learner.step(next(batches))
+    return dict(learner.model.state_dict())
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {},
+        {"optimizer": "adamw"},
+        {"task": "sortedness"},
+        {"model": "decoder", "positions": "sinusoidal"},
+        {"options": {"natural": True, "operators": "+-"}},
+    ],
+    ids=["muon", "adamw", "sortedness", "decoder", "natural"],
+)
+def test_a_member_has_the_numbers_of_the_same_seed_trained_alone(asked: dict[str, Any]) -> None:
+    configs = [small(seed, **asked) for seed in (3, 4, 9)]
+    together = stacked(configs)
+    for row, config in enumerate(configs):
+        for name, expected in alone(config).items():
+            torch.testing.assert_close(together[name][row], expected, rtol=1e-10, atol=1e-12)
+
+
+def test_members_may_differ_in_rates_momentum_decay_and_warm_up() -> None:
+    own = [
+        {"learning_rate": 3e-3, "muon_rate": 0.01, "momentum": 0.95, "weight_decay": 0.1, "warmup": 2},
+        {"learning_rate": 1e-4, "muon_rate": 0.05, "momentum": 0.5, "weight_decay": 0.0, "warmup": 9},
+    ]
+    configs = [small(0, **settings) for settings in own]
+    together = stacked(configs)
+    for row, config in enumerate(configs):
+        for name, expected in alone(config).items():
+            torch.testing.assert_close(together[name][row], expected, rtol=1e-10, atol=1e-12)
+    assert not torch.equal(together["unembed.weight"][0], together["unembed.weight"][1])
+
+
+def test_a_member_does_not_depend_on_its_neighbours_or_their_number() -> None:
+    few, many = stacked([small(5), small(6)]), stacked([small(seed) for seed in (1, 2, 5, 7)])
+    for name, weight in few.items():
+        torch.testing.assert_close(weight[0], many[name][2], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"batch": 9}, {"d_ff": 64}, {"steps": 31}, {"optimizer": "adamw"}, {"hard": 0.25}, {"positions": "none"}],
+    ids=lambda other: next(iter(other)),
+)
+def test_members_of_two_shapes_are_refused_by_name(other: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(HeadwayError, match=f"one shape: .*{next(iter(other))}"):
+        together(tmp_path, [small(0), small(1, **other)])
+    assert not list(tmp_path.iterdir())
+
+
+def test_members_end_as_ordinary_runs_of_their_own_config(tmp_path: Path) -> None:
+    configs = [small(seed) for seed in (0, 1, 2)]
+    reports = together(tmp_path, configs)
+    assert [report.seed for report in reports] == [0, 1, 2]
+    for report, config in zip(reports, configs, strict=True):
+        folder = RunFolder(Path(report.run))
+        assert folder.verified() == config
+        assert [line["step"] for line in folder.log_lines()] == [20, 30]
+        assert json.loads((folder.path / "environment.json").read_text())["population"] == 3
+        by_itself = train_run(config, tmp_path / f"alone-{config.seed}", device=CPU)
+        assert report.steps == by_itself.steps
+        assert report.parameters == by_itself.parameters
+        assert report.final_loss == pytest.approx(by_itself.final_loss, rel=1e-3)
+        ours, theirs = (load_file(Path(each.run) / "model.safetensors") for each in (report, by_itself))
+        assert ours.keys() == theirs.keys()
+    assert not (tmp_path / "checkpoint").exists()
+
+
+class Stopped(Exception):
+    pass
+
+
+def stop_at(step: int) -> Callable[[int, int, str], None]:
+    def watch(done: int, total: int, words: str) -> None:
+        if done >= step:
+            raise Stopped
+
+    return watch
+
+
+@pytest.mark.parametrize("every", [1, 7, 19])
+def test_a_population_stopped_and_resumed_ends_with_the_same_bytes(
+    every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(population, "UNHURRIED", 0)
+    configs = [small(seed) for seed in range(3)]
+    together(tmp_path / "whole", configs)
+    with pytest.raises(Stopped):
+        together(tmp_path / "cut", configs, checkpoint_every=every, watch=stop_at(20))
+    with pytest.raises(HeadwayError, match="--resume"):
+        together(tmp_path / "cut", configs)
+    together(tmp_path / "cut", configs, resume=True)
+    for seed in range(3):
+        assert weights(tmp_path / "cut", seed) == weights(tmp_path / "whole", seed)
+        ours, theirs = (RunFolder(tmp_path / home / f"seed-{seed}").log_lines() for home in ("cut", "whole"))
+        assert [(line["step"], line["loss"]) for line in ours] == [(line["step"], line["loss"]) for line in theirs]
+
+
+def test_a_complete_population_is_not_trained_again_and_may_grow(tmp_path: Path) -> None:
+    first = together(tmp_path, [small(seed) for seed in range(2)])
+    kept = weights(tmp_path, 1)
+    again = together(tmp_path, [small(seed) for seed in range(4)])
+    assert again[:2] == first
+    assert len(again) == 4
+    assert weights(tmp_path, 1) == kept
+
+
+def test_a_member_that_diverges_is_reported_and_the_others_go_on(tmp_path: Path) -> None:
+    def wild(seed: int) -> RunConfig:
+        config = small(seed, optimizer="adamw")
+        return replace(config, training=replace(config.training, learning_rate=1e30)) if seed == 1 else config
+
+    for home, train in {
+        "stack": together,
+        "apart": lambda home, configs: train_apart(members(home, configs), checkpoint_every=100),
+    }.items():
+        reports = train(tmp_path / home, [wild(seed) for seed in range(3)])
+        assert [report.final_loss is None for report in reports] == [False, True, False]
+        assert reports[1].steps < 30
+        assert reports[2].steps == 30
+        assert [RunFolder(Path(report.run)).complete for report in reports] == [True] * 3
+        quiet = together(tmp_path / f"{home}-others", [wild(0), wild(2)])
+        assert reports[2].final_loss == pytest.approx(quiet[1].final_loss, rel=1e-3)
+
+
+def test_until_perfect_ends_members_at_their_own_time_and_spends_nothing_more_on_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which member is perfect when is told here, so that the test need not train one."""
+    sizes, perfect_at = [], {50: 2, 100: 0}
+
+    def told(models: Any, task: Any) -> torch.Tensor:
+        left = [seed for seed in range(4) if seed not in (2, 0)[: len(sizes)]]
+        sizes.append(models.members)
+        return torch.tensor([seed == perfect_at.get(50 * len(sizes)) for seed in left])
+
+    monkeypatch.setattr(population, "trainable_right", told)
+    reports = together(tmp_path, [small(seed, until="perfect", steps=160) for seed in range(4)])
+    assert [(report.steps, report.perfect) for report in reports] == [
+        (100, True), (160, False), (50, True), (160, False)
+    ]  # fmt: skip
+    assert sizes == [4, 3, 2, 2]
+    whole = together(tmp_path / "other", [small(seed, steps=160) for seed in (1, 3)])
+    assert reports[3].final_loss == pytest.approx(whole[1].final_loss, rel=1e-3)
+
+
+def test_out_of_memory_splits_the_stack_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A card that holds two members at most."""
+    plain = Stack.step
+
+    def step(self: Stack, problems: Any) -> Any:
+        if len(self) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return plain(self, problems)
+
+    configs = [small(seed) for seed in range(5)]
+    together(tmp_path / "whole", configs)
+    monkeypatch.setattr(Stack, "step", step)
+    reports = together(tmp_path / "split", configs)
+    assert [report.seed for report in reports] == list(range(5))
+    assert "5 members do not fit into memory; going on with 3 at a time" in capsys.readouterr().err
+    for seed in range(5):
+        for name, weight in load_file(tmp_path / "split" / f"seed-{seed}" / "model.safetensors").items():
+            expected = load_file(tmp_path / "whole" / f"seed-{seed}" / "model.safetensors")[name]
+            torch.testing.assert_close(weight, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_on_a_cpu_members_train_in_processes_and_equal_runs_alone(tmp_path: Path) -> None:
+    wishes = Wishes(**SMALL, steps=25)
+    reports = train_seeds(
+        "addition", [0, 1, 2], wishes, out=tmp_path / "many", device="cpu", quiet=True, population=True
+    )
+    assert [Path(report.run).name for report in reports] == ["seed-0", "seed-1", "seed-2"]
+    by_itself = train_run(plan("addition", wishes, 1), tmp_path / "one", device=CPU)
+    assert reports[1].final_loss == pytest.approx(by_itself.final_loss, rel=1e-3)
+
+
+def test_a_wrong_member_stops_a_population_of_processes_with_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "seed-1").mkdir()
+    (tmp_path / "seed-1" / "notes.txt").write_text("mine")
+    with pytest.raises(HeadwayError, match="seed-1 holds other files and no run"):
+        train_seeds("addition", [0, 1], Wishes(**SMALL, steps=5), out=tmp_path, device="cpu", population=True)
+    assert not (tmp_path / "seed-0").exists()
+
+
+def test_a_deepcopied_stack_member_is_the_model(tmp_path: Path) -> None:
+    config = small(8)
+    model = build_model(config.model, config.seed)
+    stack = Stack([copy.deepcopy(model), model], [config.training] * 2, CPU)
+    for name, weight in stack.member(1).items():
+        assert torch.equal(weight, model.state_dict()[name])

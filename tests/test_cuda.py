@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from headway.api import train
+from headway.api import evaluate, evaluate_runs, train, train_seeds
+from headway.models.few_keys import few_keys, few_keys_backward
+from headway.runs.config import Wishes
+from headway.runs.folder import RunFolder
 from headway.tasks import TASKS, create_task
 from headway.tasks.random import TRAINING, Dice
 
@@ -40,3 +43,36 @@ def test_the_adder_answers_alike_on_both_devices(adder) -> None:
     there = adder.model.to("cuda")(problems.source.cuda(), problems.answer.cuda()).argmax(-1).cpu()
     adder.model.to("cpu")
     assert torch.equal(here, there)
+
+
+@pytest.mark.parametrize(("queries", "keys", "causal"), [(7, 7, False), (4, 4, True), (4, 7, False), (16, 16, False)])
+def test_the_kernel_for_a_few_keys_is_the_plain_formula(queries: int, keys: int, causal: bool) -> None:
+    torch.manual_seed(0)
+    query, slope = torch.randn(2, 33, queries, 4, 32).unbind(0)
+    both = torch.randn(33, keys, 2, 4, 32)
+    here = few_keys(query, both, causal, 0.2)
+    slopes = few_keys_backward(slope, query, both, *here, causal, 0.2)
+    for kind, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 5e-2)):
+        q, b, s = (tensor.to("cuda", kind) for tensor in (query, both, slope))
+        there = few_keys(q, b, causal, 0.2)
+        found = (*there, *few_keys_backward(s, q, b, *there, causal, 0.2))
+        for expected, tensor in zip((*here, *slopes), found, strict=True):
+            torch.testing.assert_close(tensor.float().cpu(), expected, rtol=tolerance, atol=tolerance)
+
+
+def test_a_population_repeats_itself_to_the_byte_and_learns_as_one_alone_does(tmp_path: Path) -> None:
+    wishes = Wishes(steps=40, batch=32, layers=1, decoder_layers=1, d_model=64, d_ff=64)
+    asked = {"device": "cuda", "quiet": True, "population": True, "precision": "float32"}
+    for name in ("one", "two"):
+        train_seeds("addition", [0, 1, 2], wishes, out=tmp_path / name, **asked)
+    for seed in range(3):
+        one, two = (tmp_path / name / f"seed-{seed}" / "model.safetensors" for name in ("one", "two"))
+        assert one.read_bytes() == two.read_bytes()
+    losses = [RunFolder(tmp_path / "one" / f"seed-{seed}").training().final_loss for seed in range(3)]
+    alone = [train_seeds("addition", s, wishes, out=tmp_path / f"{s}", device="cpu", quiet=True)[0] for s in range(3)]
+    assert losses == pytest.approx([report.final_loss for report in alone], rel=0.05)
+    stacked = evaluate_runs(tmp_path / "one", all=True)
+    for seed, found in enumerate(stacked):
+        expected = evaluate(tmp_path / "one" / f"seed-{seed}", all=True, device="cpu")
+        assert found.errors == expected.errors
+        assert found.evaluation.strata == expected.evaluation.strata

@@ -3,7 +3,8 @@
 A head's output z leaves through its gate, g·z + (1 − g)·r, before the output projection mixes the heads.
 Nothing is patched or hooked: gates and traces are arguments. Where the map is not asked for, PyTorch's
 fused attention is used; for a few keys the plain product was faster on the CPU we measured, and it is
-the form that `torch.func.vmap` can differentiate.
+the form that `torch.func.vmap` can differentiate. Compiled for a GPU, a few keys are one operation of their
+own (few_keys.py). Tests hold the ways equal.
 
 Axes: batch, head, query, key, token (either), dim (of a head), d_model.
 """
@@ -15,9 +16,11 @@ from dataclasses import dataclass, field
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.compiler import is_compiling
 from torch.nn import Parameter
 from torch.nn import functional as F
 
+from headway.models.few_keys import MOST, few_keys
 from headway.models.sites import Gate, Site, Trace
 from headway.positions import Positions
 
@@ -73,31 +76,48 @@ class Attention(nn.Module):
         trace: Trace | None = None,
         cache: Cache | None = None,
     ) -> Float[Tensor, "batch query d_model"]:
-        query = F.linear(x, self.query).unflatten(-1, (self.heads, self.dim)).transpose(1, 2)  # batch head query dim
+        query = F.linear(x, self.query).unflatten(-1, (self.heads, self.dim))  # batch query head dim
+        if cache is None and trace is None and self._at_once(x.shape[1], context.shape[1], order):
+            z, _ = few_keys(query, self._both(context), order.causal, self.dim**-0.5)
+            return self.out(gated(z, gate).flatten(2))
+        query = query.transpose(1, 2)  # batch head query dim
         key, value = self._keys_values(context, cache)
         if order.positions is not None:
             query = order.positions.rotate(query, order.query_index)
             key = order.positions.rotate(key, order.key_index)
         z, attention = attend(query, key, value, order, wants_map=trace is not None)
-        z = z.transpose(1, 2)  # batch query head dim
-        if gate is not None:
-            passed = gate.passed[:, None, :, None].to(z.dtype)
-            z = passed * z if gate.replacement is None else passed * z + (1 - passed) * gate.replacement
+        z = gated(z.transpose(1, 2), gate)  # batch query head dim
         if trace is not None and attention is not None:
             trace.maps[self.site], trace.outputs[self.site] = attention, z
         return self.out(z.flatten(2))
 
+    def _at_once(self, queries: int, keys: int, order: Order) -> bool:
+        """Whether one operation does it all."""
+        plain = order.positions is None or order.positions.only_embeds
+        return plain and is_compiling() and max(queries, keys) <= MOST and self.dim & (self.dim - 1) == 0
+
+    def _both(self, context: Tensor) -> Tensor:
+        both = F.linear(context, self.key_value.flatten(0, 1))
+        return both.unflatten(-1, (2, self.heads, self.dim))  # batch key two head dim
+
     def _keys_values(self, context: Tensor, cache: Cache | None) -> tuple[Tensor, Tensor]:
         if cache is not None and self.site.kind == "cross" and self.site in cache.entries:
             return cache.entries[self.site]
-        both = F.linear(context, self.key_value.flatten(0, 1)).unflatten(-1, (2, self.heads, self.dim))
-        key, value = both.permute(2, 0, 3, 1, 4).unbind(0)  # batch head key dim
+        key, value = self._both(context).permute(2, 0, 3, 1, 4).unbind(0)  # batch head key dim
         if cache is not None:
             if self.site in cache.entries:
                 past_key, past_value = cache.entries[self.site]
                 key, value = torch.cat((past_key, key), dim=2), torch.cat((past_value, value), dim=2)
             cache.entries[self.site] = (key, value)
         return key, value
+
+
+def gated(z: Float[Tensor, "batch query head dim"], gate: Gate | None) -> Float[Tensor, "batch query head dim"]:
+    """What the gate lets pass of each head, and what it puts in its place."""
+    if gate is None:
+        return z
+    passed = gate.passed[:, None, :, None].to(z.dtype)
+    return passed * z if gate.replacement is None else passed * z + (1 - passed) * gate.replacement
 
 
 def attend(
@@ -116,6 +136,6 @@ def attend(
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale), None
     scores = (query * scale) @ key.transpose(-1, -2)
     if bias is not None:
-        scores = scores + bias
+        scores = scores + bias.to(scores.dtype)
     attention = scores.softmax(-1)
     return attention @ value, attention if wants_map else None

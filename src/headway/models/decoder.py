@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from headway.models.attention import Cache, Order
-from headway.models.blocks import Block
+from headway.models.blocks import Block, Tokens
 from headway.models.sites import Gates, Trace
 from headway.positions import Shape, find_index, find_positions
 from headway.runs.config import ModelConfig
@@ -19,7 +19,7 @@ class Decoder(nn.Module, PyTorchModelHubMixin, library_name="headway"):
         assert config.start is not None
         self.config, self.start, self.end = config, config.start, config.end
         self.index = find_index(config.index)
-        self.tokens = nn.Embedding(config.vocabulary, config.d_model)
+        self.tokens = Tokens(config.vocabulary, config.d_model)
         self.positions = find_positions(config.positions)(Shape(config.d_model, config.heads, config.trained))
         self.blocks = nn.ModuleList(Block(config, "decoder", n, cross=False) for n in range(config.layers))
         self.norm = nn.LayerNorm(config.d_model)

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from headway.models.attention import Cache, Order
-from headway.models.blocks import Block
+from headway.models.blocks import Block, Tokens
 from headway.models.sites import Gates, Trace
 from headway.positions import Shape, find_index, find_positions
 from headway.runs.config import ModelConfig
@@ -20,7 +20,7 @@ class EncoderDecoder(nn.Module, PyTorchModelHubMixin, library_name="headway"):
         self.config, self.start, self.end = config, config.start, config.end
         self.index = find_index(config.index)
         kind = find_positions(config.positions)
-        self.tokens = nn.Embedding(config.vocabulary, config.d_model)
+        self.tokens = Tokens(config.vocabulary, config.d_model)
         self.source_positions = kind(Shape(config.d_model, config.heads, config.trained))
         self.answer_positions = kind(Shape(config.d_model, config.heads, config.trained_answer))
         self.encoder = nn.ModuleList(Block(config, "encoder", n, cross=False) for n in range(config.layers))

@@ -38,6 +38,11 @@ class Positions(nn.Module):
         super().__init__()
         self.shape = shape
 
+    @property
+    def only_embeds(self) -> bool:
+        """Whether attention itself is not told of order."""
+        return all(getattr(type(self), name) is getattr(Positions, name) for name in ("rotate", "bias", "temper"))
+
     def embed(
         self, x: Float[Tensor, "batch token d_model"], index: Int[Tensor, "#batch token"]
     ) -> Float[Tensor, "batch token d_model"]:

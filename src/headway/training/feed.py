@@ -11,7 +11,8 @@ from headway.tasks import Problems, Task
 from headway.tasks.data import Stored
 from headway.tasks.random import TRAINING, Dice
 
-DRAWN_AHEAD = 16
+DRAWN_AHEAD = {"cpu": 16, "cuda": 64}  # steps at most: a GPU draws many rows in the time of a few
+MOST_ROWS = 4_000_000
 
 
 def feed(
@@ -23,11 +24,12 @@ def feed(
     """
     batch, hard = training.batch, round(training.hard * training.batch)
     rows, owner = len(seeds) * batch, torch.tensor(seeds, device=device)
+    most = max(1, min(DRAWN_AHEAD[device.type], MOST_ROWS // rows))
     length_at = task.training_length if stored is None else stored.length_at
     step = first
     while True:
         length, ahead = length_at(step), 1
-        while ahead < DRAWN_AHEAD and length_at(step + ahead) == length:
+        while ahead < most and length_at(step + ahead) == length:
             ahead += 1
         row = torch.arange(ahead * rows, device=device)
         dice = Dice(TRAINING, owner[row // batch % len(seeds)], step + row // rows, row % batch)

@@ -120,6 +120,10 @@ def _begun(kept: tuple[dict[str, Tensor], Pointer] | None, members: Sequence[Mem
     return [known[number] for number in kept[0]["members"].tolist() if number in known]
 
 
+def _given(*flags: Tensor | None) -> list[Tensor]:
+    return [flag for flag in flags if flag is not None]
+
+
 class _Sitting:
     """One sitting at a stack of members: from its checkpoint, if any, to its end."""
 
@@ -145,6 +149,7 @@ class _Sitting:
             "population": len(members),
             "precision": str(precision or torch.float32).removeprefix("torch."),
         }
+        self.alive = torch.ones(len(members), dtype=torch.bool)
         self.clock, self.spent = Clock(device), 0.0  # the latter: a member's share of the seconds
         self.log: list[dict[str, Any]] = []
         self.checkpoint_every, self.checkpoint_cost, self.checkpoint_at = checkpoint_every, 0.0, 0.0
@@ -152,24 +157,22 @@ class _Sitting:
     def run(self, stored: Stored | None) -> None:
         steps, batches = self.training.steps, None
         self.clock.start()
-        while self.members:
+        while self.alive.any():
             if batches is None:  # anew for every set of members
                 seeds = [member.config.seed for member in self.members]
                 batches = feed(self.task, self.training, seeds, stored, self.stack.steps, self.device)
             last, done = self.stack.step(next(batches)), self.stack.steps
-            ended = torch.zeros(len(self.members), dtype=torch.bool)
-            at_end = done == steps
+            at_end, diverged, perfect = done == steps, None, None
             if at_end or done % LOG_EVERY == 0:
-                ended |= self._logged(last)
-            perfect = None
+                diverged = self._logged(last)
             if self.training.until == "perfect" and (at_end or done % CHECK_EVERY == 0):
                 self._stop_clock()
-                perfect = self._perfect()
-                ended |= perfect
-            if at_end or bool(ended.any()):
+                perfect = trainable_right(StackedModels(self.stack.template, self.stack.weights), self.task).cpu()
+            ended = self.alive & torch.stack([torch.full_like(self.alive, at_end), *_given(diverged, perfect)]).any(0)
+            if ended.any():
                 self._stop_clock()
-                self._finish(ended | at_end, perfect)
-                batches = None
+                self._finish(ended, perfect)
+                batches = None if self._compact() else batches
             elif done % self.checkpoint_every == 0 and self._unhurried():
                 self._stop_clock()
                 self._checkpoint()
@@ -179,7 +182,7 @@ class _Sitting:
     def _stop_clock(self) -> None:
         before = self.clock.seconds
         self.clock.stop()
-        self.spent += (self.clock.seconds - before) / len(self.members)
+        self.spent += (self.clock.seconds - before) / max(1, int(self.alive.sum()))
 
     def _logged(self, step: Step) -> Tensor:
         """A line for the log, and on the screen; says which members' loss is no number."""
@@ -194,12 +197,8 @@ class _Sitting:
             self.watch(self.stack.steps, self.training.steps, words)
         return ~(losses.isfinite() & self.stack.finite().cpu())
 
-    def _perfect(self) -> Tensor:
-        models = StackedModels(self.stack.template, self.stack.weights)
-        return trainable_right(models, self.task).cpu()
-
     def _finish(self, ended: Tensor, perfect: Tensor | None) -> None:
-        """Writes the folders of members that have ended and goes on without them."""
+        """Writes the folders of members that have ended."""
         rows = ended.nonzero()[:, 0].tolist()
         weights = {name: weight[ended.to(weight.device)].cpu() for name, weight in self.stack.weights.items()}
         asked = self.training.until == "perfect"
@@ -220,12 +219,19 @@ class _Sitting:
 
         with ThreadPoolExecutor(WRITERS) as writers:
             list(writers.map(write, range(len(rows)), rows))
-        left = (~ended).nonzero()[:, 0]
-        self.members = [self.members[row] for row in left.tolist()]
-        if self.members:
-            self.stack.keep(left.to(self.device))
-            for line in self.log:
-                line["loss"], line["exact"] = line["loss"][left], line["exact"][left]
+        self.alive &= ~ended
+
+    def _compact(self) -> bool:
+        """Goes on without the members that have ended. On a GPU only when they are half: another size of the
+        stack has to be compiled, which takes longer than some steps of members that no longer count."""
+        left = self.alive.nonzero()[:, 0]
+        if not len(left) or (self.device.type != "cpu" and 2 * len(left) > len(self.members)):
+            return False
+        self.members, self.alive = [self.members[row] for row in left.tolist()], self.alive[left]
+        self.stack.keep(left.to(self.device))
+        for line in self.log:
+            line["loss"], line["exact"] = line["loss"][left], line["exact"][left]
+        return True
 
     def _entry(self, line: dict[str, Any], row: int) -> dict[str, Any]:
         """A member's line of the log, as one trained alone has it; the loss is null where it is no number."""

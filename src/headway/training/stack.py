@@ -71,6 +71,7 @@ class Stack:
         self.hidden = hidden_matrices(self.template) if configs[0].optimizer == "muon" else []
         self.first: Weights = {name: torch.zeros_like(weight) for name, weight in self.weights.items()}
         self.second: Weights = {n: torch.zeros_like(w) for n, w in self.weights.items() if n not in set(self.hidden)}
+        self.leaves = self._copies()
         self.settings = Settings.of(configs, device)
         self._losses = compiled(self._losses_of, device)
         self._update = compiled(update, device)
@@ -80,22 +81,29 @@ class Stack:
 
     def step(self, problems: Problems) -> Step:
         """One step of every member, on its own rows: those of the first member come first."""
-        values, exact = self._slopes(problems)
-        share = self.settings.share[:, self.steps]
-        self.steps += 1
-        at = torch.tensor(float(self.steps), dtype=torch.float64, device=share.device)
-        slopes = {name: leaf.grad for name, leaf in self._leaves.items()}
-        self._update(self.weights, slopes, self.first, self.second, self.hidden, self.settings, share, at)
-        return Step(values.detach(), exact)
-
-    def _slopes(self, problems: Problems) -> tuple[Tensor, Tensor]:
-        self._leaves = {n: w.to(self.precision or w.dtype, copy=True).requires_grad_() for n, w in self.weights.items()}
         members = len(self)
         source, answer = (t.unflatten(0, (members, -1)) for t in (problems.source, problems.answer))
         scored = None if problems.scored is None else problems.scored.unflatten(0, (members, -1))
-        values, exact = self._losses(self._leaves, source, answer, scored)
-        values.sum().backward()  # each member's loss depends on its own weights alone
-        return values, exact
+        values, exact = self._losses(self.leaves, source, answer, scored)
+        slopes = torch.autograd.grad(values.sum(), list(self.leaves.values()))  # a member's loss is its own alone
+        share = self.settings.share[:, self.steps]
+        self.steps += 1
+        self._update(
+            self.weights,
+            {name: leaf.detach() for name, leaf in self.leaves.items()},
+            dict(zip(self.leaves, slopes, strict=True)),
+            self.first,
+            self.second,
+            self.hidden,
+            self.settings,
+            share,
+            share.new_full((), self.steps),
+        )
+        return Step(values.detach(), exact)
+
+    def _copies(self) -> Weights:
+        """The weights in the precision that the model runs in; theirs are the slopes."""
+        return {name: w.to(self.precision or w.dtype, copy=True).requires_grad_() for name, w in self.weights.items()}
 
     def _losses_of(
         self, weights: Weights, source: Tensor, answer: Tensor, scored: Tensor | None
@@ -115,7 +123,7 @@ class Stack:
         for table in (self.weights, self.first, self.second):
             for name, tensor in table.items():
                 table[name] = tensor[rows]
-        self.settings = self.settings.kept(rows)
+        self.leaves, self.settings = self._copies(), self.settings.kept(rows)
 
     def member(self, row: int) -> Weights:
         """The weights of one member, as its own model has them."""
@@ -131,12 +139,13 @@ class Stack:
             part, _, weight = name.partition("/")
             own = {"model": self.weights, "first": self.first, "second": self.second}[part]
             own[weight] = tensor.to(own[weight].device)
-        self.steps = steps
+        self.leaves, self.steps = self._copies(), steps
 
 
 @torch.no_grad()
 def update(
     weights: Weights,
+    copies: Weights,
     slopes: Weights,
     first: Weights,
     second: Weights,
@@ -145,7 +154,10 @@ def update(
     share: Float[Tensor, " model"],
     steps: Float[Tensor, ""],
 ) -> None:
-    """AdamW and Muon on the stack; the same step as learner.py's, member by member, in place."""
+    """AdamW and Muon on the stack; the same step as learner.py's, member by member, in place.
+
+    `copies` are the weights in the precision that the model runs in.
+    """
     precision = next(iter(slopes.values())).dtype
     by_shape: dict[torch.Size, list[str]] = defaultdict(list)
     for name in hidden:
@@ -162,6 +174,7 @@ def update(
             step = _beside(settings.muon_rate * share, weights[name])
             weights[name].mul_(1 - step * _beside(settings.weight_decay, weights[name]))
             weights[name].sub_(step * max(1, rows / columns) ** 0.5 * piece.view_as(weights[name]))
+            copies[name].copy_(weights[name])
     (beta, gamma), rises = ADAM_BETAS, [1 - power**steps for power in ADAM_BETAS]
     for name, mean in second.items():
         weight, slope = weights[name], slopes[name].to(weights[name].dtype)
@@ -171,6 +184,7 @@ def update(
         spread = mean.sqrt() / rises[1].sqrt().to(weight.dtype) + ADAM_EPSILON
         weight.mul_(1 - step * _beside(settings.weight_decay, weight))
         weight.sub_(step / rises[0].to(weight.dtype) * first[name] / spread)
+        copies[name].copy_(weight)
 
 
 def _beside(column: Float[Tensor, " model"], weight: Tensor) -> Tensor:

@@ -1,0 +1,115 @@
+"""Attention to a few keys as one operation, for compiled stacks of models on a GPU.
+
+A problem of a few tokens makes matrices far too small for a matrix product to pay: here a whole head of a whole
+problem is done at once, and its map never leaves the chip. It is an operator of its own because `vmap` and the
+compiler then take it as it is. On a CPU it is the plain formula, which the tests hold against attention.py.
+
+Axes: batch, query, key, two (key and value), head, dim.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.library import custom_op, register_autograd, register_fake, register_vmap
+
+MOST = 16
+"""keys or queries at most"""
+
+
+@custom_op(
+    "headway::few_keys",
+    mutates_args=(),
+    schema="(Tensor query, Tensor key_value, bool causal, float scale) -> (Tensor, Tensor)",
+)
+def few_keys(query: Tensor, key_value: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
+    """The heads' outputs, `batch query head dim`, and the logarithm of each softmax's sum, `batch head query`.
+
+    Takes the query as `batch query head dim` and key and value as `batch key two head dim`.
+    """
+    if query.is_cuda:
+        from headway.models.few_keys_kernel import forward
+
+        return forward(query, key_value, causal, scale)
+    scores = _scores(query, key_value, causal, scale)
+    total = scores.logsumexp(-1)
+    z = torch.einsum("bhqk,bkhd->bqhd", (scores - total[..., None]).exp(), key_value[:, :, 1].float())
+    return z.to(query.dtype).contiguous(), total.contiguous()
+
+
+@custom_op(
+    "headway::few_keys_backward",
+    mutates_args=(),
+    schema="(Tensor slope, Tensor query, Tensor key_value, Tensor z, Tensor total, bool causal, float scale)"
+    " -> (Tensor, Tensor)",
+)
+def few_keys_backward(
+    slope: Tensor, query: Tensor, key_value: Tensor, z: Tensor, total: Tensor, causal: bool, scale: float
+) -> tuple[Tensor, Tensor]:
+    """The slopes of query and key_value, given that of z."""
+    if query.is_cuda:
+        from headway.models.few_keys_kernel import backward
+
+        return backward(slope, query, key_value, z, total, causal, scale)
+    attention = (_scores(query, key_value, causal, scale) - total[..., None]).exp()
+    key, value = key_value.float().unbind(2)
+    slope_value = torch.einsum("bhqk,bqhd->bkhd", attention, slope.float())
+    along = torch.einsum("bqhd,bkhd->bhqk", slope.float(), value)
+    mean = (slope.float() * z.float()).sum(-1).transpose(1, 2)[..., None]  # batch head query 1
+    slope_scores = attention * (along - mean) * scale
+    slope_query = torch.einsum("bhqk,bkhd->bqhd", slope_scores, key)
+    slope_key = torch.einsum("bhqk,bqhd->bkhd", slope_scores, query.float())
+    slope_both = torch.stack((slope_key, slope_value), dim=2)
+    return slope_query.to(query.dtype).contiguous(), slope_both.to(query.dtype)
+
+
+def _scores(query: Tensor, key_value: Tensor, causal: bool, scale: float) -> Tensor:
+    scores = torch.einsum("bqhd,bkhd->bhqk", query.float(), key_value[:, :, 0].float()) * scale
+    if not causal:
+        return scores
+    queries, keys = scores.shape[-2:]
+    hidden = torch.ones(queries, keys, dtype=torch.bool, device=scores.device).triu(1 + keys - queries)
+    return scores.masked_fill(hidden, float("-inf"))
+
+
+@register_fake("headway::few_keys")
+def _(query: Tensor, key_value: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
+    batch, queries, heads, _ = query.shape
+    total = torch.empty((batch, heads, queries), dtype=torch.float32, device=query.device)
+    return query.new_empty(query.shape), total
+
+
+@register_fake("headway::few_keys_backward")
+def _(
+    slope: Tensor, query: Tensor, key_value: Tensor, z: Tensor, total: Tensor, causal: bool, scale: float
+) -> tuple[Tensor, Tensor]:
+    return query.new_empty(query.shape), key_value.new_empty(key_value.shape)
+
+
+def _keep(ctx: Any, inputs: Any, output: Any) -> None:
+    query, key_value, ctx.causal, ctx.scale = inputs
+    ctx.save_for_backward(query, key_value, *output)
+    ctx.mark_non_differentiable(output[1])
+
+
+def _backward(ctx: Any, slope: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    return *few_keys_backward(slope, *ctx.saved_tensors, ctx.causal, ctx.scale), None, None
+
+
+register_autograd("headway::few_keys", _backward, setup_context=_keep)
+
+
+def _over_models(info: Any, in_dims: Any, query: Tensor, key_value: Tensor, causal: bool, scale: float) -> Any:
+    """The models of a stack are only more problems: attention has no weights of its own."""
+
+    def flat(tensor: Tensor, place: int | None) -> Tensor:
+        moved = tensor.expand(info.batch_size, *tensor.shape) if place is None else tensor.movedim(place, 0)
+        return moved.flatten(0, 1)
+
+    both = few_keys(flat(query, in_dims[0]), flat(key_value, in_dims[1]), causal, scale)
+    return tuple(each.unflatten(0, (info.batch_size, -1)) for each in both), (0, 0)
+
+
+register_vmap("headway::few_keys", _over_models)

@@ -1,0 +1,124 @@
+"""The kernels of few_keys.py, in Triton. A program takes a few heads of problems, one key after the other.
+
+Axes of a tile: pair (a problem and a head), query, dim.
+"""
+
+# pyright: reportMissingImports=false, reportIndexIssue=false
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+
+@triton.jit
+def _forward(
+    Q, KV, Z, TOTAL, pairs, scale,
+    q_batch, q_token, q_head, kv_batch, kv_token, kv_two, kv_head,
+    HEADS: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, DIM: tl.constexpr,
+    PAIRS: tl.constexpr, ROWS: tl.constexpr, CAUSAL: tl.constexpr,
+):  # fmt: skip
+    pair = tl.program_id(0).to(tl.int64) * PAIRS + tl.arange(0, PAIRS)
+    batch, head = pair // HEADS, pair % HEADS
+    row, dim = tl.arange(0, ROWS), tl.arange(0, DIM)
+    there = pair < pairs
+    inside = there[:, None, None] & (row < QUERIES)[None, :, None]
+    at = (batch * q_batch + head * q_head)[:, None, None] + row[None, :, None] * q_token + dim[None, None, :]
+    query = tl.load(Q + at, mask=inside, other=0.0).to(tl.float32) * scale
+    key_at = (batch * kv_batch + head * kv_head)[:, None] + dim[None, :]
+    best = tl.full((PAIRS, ROWS), float("-inf"), tl.float32)
+    total = tl.zeros((PAIRS, ROWS), tl.float32)
+    z = tl.zeros((PAIRS, ROWS, DIM), tl.float32)
+    for number in tl.static_range(KEYS):
+        key = tl.load(KV + key_at + number * kv_token, mask=there[:, None], other=0.0).to(tl.float32)
+        value = tl.load(KV + key_at + number * kv_token + kv_two, mask=there[:, None], other=0.0).to(tl.float32)
+        score = tl.sum(query * key[:, None, :], axis=2)
+        if CAUSAL:
+            score = tl.where((row + (KEYS - QUERIES) >= number)[None, :], score, float("-inf"))
+        higher = tl.maximum(best, score)
+        before, now = tl.exp(best - higher), tl.exp(score - higher)
+        total = total * before + now
+        z = z * before[:, :, None] + now[:, :, None] * value[:, None, :]
+        best = higher
+    z = z / total[:, :, None]
+    out = ((batch * QUERIES * HEADS + head) * DIM)[:, None, None] + row[None, :, None] * (HEADS * DIM)
+    tl.store(Z + out + dim[None, None, :], z, mask=inside)
+    sums = (pair * QUERIES)[:, None] + row[None, :]
+    tl.store(TOTAL + sums, best + tl.log(total), mask=there[:, None] & (row < QUERIES)[None, :])
+
+
+@triton.jit
+def _backward(
+    SLOPE, Q, KV, Z, TOTAL, DQ, DKV, pairs, scale,
+    s_batch, s_token, s_head, q_batch, q_token, q_head, kv_batch, kv_token, kv_two, kv_head,
+    HEADS: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, DIM: tl.constexpr,
+    PAIRS: tl.constexpr, ROWS: tl.constexpr, CAUSAL: tl.constexpr,
+):  # fmt: skip
+    pair = tl.program_id(0).to(tl.int64) * PAIRS + tl.arange(0, PAIRS)
+    batch, head = pair // HEADS, pair % HEADS
+    row, dim = tl.arange(0, ROWS), tl.arange(0, DIM)
+    there = pair < pairs
+    real = there[:, None] & (row < QUERIES)[None, :]
+    inside = real[:, :, None]
+    at = (batch * q_batch + head * q_head)[:, None, None] + row[None, :, None] * q_token + dim[None, None, :]
+    query = tl.load(Q + at, mask=inside, other=0.0).to(tl.float32)
+    at = (batch * s_batch + head * s_head)[:, None, None] + row[None, :, None] * s_token + dim[None, None, :]
+    slope = tl.load(SLOPE + at, mask=inside, other=0.0).to(tl.float32)
+    out = ((batch * QUERIES * HEADS + head) * DIM)[:, None, None] + row[None, :, None] * (HEADS * DIM)
+    out += dim[None, None, :]
+    z = tl.load(Z + out, mask=inside, other=0.0).to(tl.float32)
+    mean = tl.sum(slope * z, axis=2)
+    total = tl.load(TOTAL + (pair * QUERIES)[:, None] + row[None, :], mask=real, other=0.0)
+    key_at = (batch * kv_batch + head * kv_head)[:, None] + dim[None, :]
+    key_out = ((batch * KEYS * 2 * HEADS + head) * DIM)[:, None] + dim[None, :]
+    slope_query = tl.zeros((PAIRS, ROWS, DIM), tl.float32)
+    for number in tl.static_range(KEYS):
+        key = tl.load(KV + key_at + number * kv_token, mask=there[:, None], other=0.0).to(tl.float32)
+        value = tl.load(KV + key_at + number * kv_token + kv_two, mask=there[:, None], other=0.0).to(tl.float32)
+        attention = tl.exp(tl.sum(query * key[:, None, :], axis=2) * scale - total)
+        seen = real
+        if CAUSAL:
+            seen = real & (row + (KEYS - QUERIES) >= number)[None, :]
+        attention = tl.where(seen, attention, 0.0)
+        slope_score = attention * (tl.sum(slope * value[:, None, :], axis=2) - mean) * scale
+        slope_query += slope_score[:, :, None] * key[:, None, :]
+        slope_key = tl.sum(slope_score[:, :, None] * query, axis=1)
+        slope_value = tl.sum(attention[:, :, None] * slope, axis=1)
+        place = key_out + number * (2 * HEADS * DIM)
+        tl.store(DKV + place, slope_key, mask=there[:, None])
+        tl.store(DKV + place + HEADS * DIM, slope_value, mask=there[:, None])
+    tl.store(DQ + out, slope_query, mask=inside)
+
+
+def _tiles(query: Tensor, key_value: Tensor) -> tuple[int, tuple[int], dict[str, int]]:
+    batch, queries, heads, dim = query.shape
+    rows = triton.next_power_of_2(queries)
+    each = max(1, 2048 // (rows * dim))
+    shape = {"HEADS": heads, "QUERIES": queries, "KEYS": key_value.shape[1], "DIM": dim, "PAIRS": each, "ROWS": rows}
+    return batch * heads, (triton.cdiv(batch * heads, each),), shape
+
+
+def forward(query: Tensor, key_value: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
+    pairs, grid, shape = _tiles(query, key_value)
+    batch, queries, heads, _ = query.shape
+    z = torch.empty(query.shape, dtype=query.dtype, device=query.device)
+    total = torch.empty((batch, heads, queries), dtype=torch.float32, device=query.device)
+    _forward[grid](
+        query, key_value, z, total, pairs, scale, *query.stride()[:3], *key_value.stride()[:4], CAUSAL=causal, **shape
+    )
+    return z, total
+
+
+def backward(
+    slope: Tensor, query: Tensor, key_value: Tensor, z: Tensor, total: Tensor, causal: bool, scale: float
+) -> tuple[Tensor, Tensor]:
+    pairs, grid, shape = _tiles(query, key_value)
+    slope = slope if slope.stride(-1) == 1 else slope.contiguous()
+    slope_query = torch.empty(query.shape, dtype=query.dtype, device=query.device)
+    slope_both = torch.empty(key_value.shape, dtype=query.dtype, device=query.device)
+    strides = (*slope.stride()[:3], *query.stride()[:3], *key_value.stride()[:4])
+    _backward[grid](
+        slope, query, key_value, z, total, slope_query, slope_both, pairs, scale, *strides, CAUSAL=causal, **shape
+    )
+    return slope_query, slope_both

@@ -39,7 +39,8 @@ OWN = ("learning_rate", "muon_rate", "momentum", "weight_decay", "warmup")
 """the training settings in which members may differ"""
 WRITERS = 8
 UNHURRIED = 10
-"""a checkpoint of a large stack is big: at least this many times as long as it took lies between two"""
+"""a checkpoint of a large stack is big: at least this many times as long as it takes lies between two"""
+WRITTEN_A_SECOND = 500e6
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,8 @@ class _Sitting:
         self.alive = torch.ones(len(members), dtype=torch.bool)
         self.clock, self.spent = Clock(device), 0.0  # the latter: a member's share of the seconds
         self.log: list[dict[str, Any]] = []
-        self.checkpoint_every, self.checkpoint_cost, self.checkpoint_at = checkpoint_every, 0.0, 0.0
+        self.checkpoint_every, self.checkpoint_at = checkpoint_every, 0.0
+        self.checkpoint_cost = self.stack.bytes / WRITTEN_A_SECOND  # until it was measured
 
     def run(self, stored: Stored | None) -> None:
         steps, batches = self.training.steps, None

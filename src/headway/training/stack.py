@@ -79,6 +79,11 @@ class Stack:
     def __len__(self) -> int:
         return len(self.settings.momentum)
 
+    @property
+    def bytes(self) -> int:
+        """The size of its state."""
+        return sum(t.nbytes for table in (self.weights, self.first, self.second) for t in table.values())
+
     def step(self, problems: Problems) -> Step:
         """One step of every member, on its own rows: those of the first member come first."""
         members = len(self)

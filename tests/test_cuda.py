@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from headway.api import evaluate, evaluate_runs, train, train_seeds
-from headway.models.few_keys import few_keys, few_keys_backward
+from headway.kernels.few_keys import few_keys, few_keys_backward
 from headway.runs.config import Wishes
 from headway.runs.folder import RunFolder
 from headway.tasks import TASKS, create_task
@@ -76,3 +76,18 @@ def test_a_population_repeats_itself_to_the_byte_and_learns_as_one_alone_does(tm
         expected = evaluate(tmp_path / "one" / f"seed-{seed}", all=True, device="cpu")
         assert found.errors == expected.errors
         assert found.evaluation.strata == expected.evaluation.strata
+
+
+@pytest.mark.slow
+def test_members_become_as_good_as_runs_alone(tmp_path: Path) -> None:
+    """The losses of members, whose model ran in bfloat16, and of runs alone are of one distribution."""
+    from scipy.stats import mannwhitneyu
+
+    wishes = Wishes(steps=150, batch=64, layers=1, decoder_layers=1, d_model=64, d_ff=128)
+    members = train_seeds(
+        "addition", list(range(24)), wishes, out=tmp_path / "many", device="cuda", quiet=True, population=True
+    )
+    alone = train_seeds("addition", list(range(100, 112)), wishes, out=tmp_path / "few", device="cuda", quiet=True)
+    losses = [[report.final_loss for report in reports] for reports in (members, alone)]
+    print("members", losses[0], "alone", losses[1])
+    assert mannwhitneyu(*losses).pvalue > 0.01

@@ -14,7 +14,7 @@ ROOT = Path(headway.__file__).parent
 LAYERS = [
     {"errors", "plugins", "output", "progress", "threads", "machine"},
     {"runs"},
-    {"tasks", "positions"},
+    {"tasks", "positions", "kernels"},
     {"models"},
     {"subjects"},
     {"evaluation"},

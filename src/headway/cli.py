@@ -225,7 +225,7 @@ class Bench(Common):
     """Ours beside a plain reference, in one process."""
 
     names: tyro.conf.Positional[tuple[str, ...]] = ()
-    """rows or groups of rows: train, time-to-perfect, sums-per-second"""
+    """rows or groups of rows: train, time-to-perfect, sums-per-second, population"""
     out: str | None = None
     """also write the rows to this file"""
     seed: int = 0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from headway.bench import train
+from headway.bench import population, train
 from headway.bench.row import Row
 from headway.errors import unknown
 from headway.machine import choose_device, environment
@@ -17,8 +17,9 @@ from headway.runs import disk
 ROWS: dict[str, Callable[[int, torch.device, bool], Row]] = {
     "time-to-perfect": train.time_to_perfect,
     "sums-per-second": train.sums_per_second,
+    "population-per-model": population.population_per_model,
 }
-GROUPS = {"train": ("time-to-perfect", "sums-per-second")}
+GROUPS = {"train": ("time-to-perfect", "sums-per-second"), "population": ("population-per-model",)}
 
 
 def run_bench(names: Sequence[str], out: str | None, seed: int, device: str, quiet: bool) -> Output:

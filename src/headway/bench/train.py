@@ -106,9 +106,9 @@ def sums_per_second(seed: int, device: torch.device, quiet: bool) -> Row:
     )
 
 
-def product_flops(device: torch.device, size: int = 4096) -> float:
-    """Operations a second in a large float32 matrix product, the best of five: what the machine can do."""
-    a, b = torch.randn(2, size, size, device=device).unbind(0)
+def product_flops(device: torch.device, size: int = 4096, precision: torch.dtype = torch.float32) -> float:
+    """Operations a second in a large matrix product, the best of five: what the machine can do."""
+    a, b = torch.randn(2, size, size, device=device).to(precision).unbind(0)
     return 2 * size**3 / min(timed(lambda: torch.mm(a, b), device)[1] for _ in range(5))
 
 

@@ -20,7 +20,7 @@ from torch.compiler import is_compiling
 from torch.nn import Parameter
 from torch.nn import functional as F
 
-from headway.models.few_keys import MOST, few_keys
+from headway.kernels.few_keys import MOST, few_keys
 from headway.models.sites import Gate, Site, Trace
 from headway.positions import Positions
 

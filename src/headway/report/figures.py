@@ -31,6 +31,56 @@ def lab_figure(lab: Path, out: Path) -> list[Path]:
     return _save(figure, out / "lab")
 
 
+def population_figure(row: dict[str, Any], out: Path) -> list[Path]:
+    """What a model costs in a population: against its size, the model's width and the problem's length.
+
+    `row` is the bench's row; without matplotlib there is no picture.
+    """
+    if importlib.util.find_spec("matplotlib") is None:
+        return []
+    figure, (size, width, length) = _panels(3)
+    costs, fits = row["costs"], row["fits"]
+    plain = [c for c in costs if c["d_model"] == 128 and c["tokens"] == 11]
+    swept = plain[len(plain) // 2]["population"] if len(plain) == len(costs) else costs[-1]["population"]
+    x = [c["population"] for c in plain]
+    size.plot(x, [c["milliseconds_each"] for c in plain], "o-", color=BLUE, label="population, as one stack")
+    fixed, each = fits["population"].values()
+    size.plot(x, [fixed / n + each for n in x], "--", color=GREY, label=f"fit: {fixed:.1f} / n + {each:.3f} ms")
+    size.axhline(row["eager_milliseconds"], color=ORANGE, label="one at a time, eager")
+    size.axhline(row["compiled_milliseconds"], color=GREEN, label="one at a time, compiled")
+    _doubling(size, x)
+    size.set_xlabel("models trained as one")
+    size.set_ylabel("milliseconds a model and step")
+    size.set_title("A model's cost falls until the GPU is full")
+    size.legend(frameon=False, fontsize=8)
+    for axes, key, name in (
+        (width, "d_model", "width of the model (d_model)"),
+        (length, "tokens", "tokens of a problem"),
+    ):
+        other = "tokens" if key == "d_model" else "d_model"
+        fixed_at = 11 if other == "tokens" else 128
+        mine = sorted((c for c in costs if c["population"] == swept and c[other] == fixed_at), key=lambda c: c[key])
+        axes.plot([c[key] for c in mine], [c["milliseconds_each"] for c in mine], "o-", color=BLUE)
+        _doubling(axes, [c[key] for c in mine])
+        axes.set_xlabel(name)
+        axes.set_ylabel("milliseconds a model and step")
+        axes.set_title(f"{swept} models as one: cost grows as {key}^{fits[key]['power']:.2f}")
+    return _save(figure, out)
+
+
+def _doubling(axes: Axes, values: list[int]) -> None:
+    """Both axes logarithmic, with the measured values as ticks."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xticks(values, [f"{value:,}" for value in values])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
 def _learning(axes: Axes, rows: list[dict[str, Any]]) -> None:
     for row in rows:
         lines = RunFolder(Path(row["run"])).log_lines()

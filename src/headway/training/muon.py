@@ -14,6 +14,7 @@ from collections.abc import Iterable
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.compiler import is_compiling
 from torch.nn import Parameter
 
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
@@ -29,7 +30,11 @@ def orthogonalise(
     x = (x / x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)).to(precision or matrices.dtype)
     for _ in range(steps):
         gram = x @ x.mT  # matrix row row
-        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+        if is_compiling():  # baddbmm copies what it adds to; compiled, the sum is one pass
+            unit = torch.eye(x.shape[1], device=x.device)
+            x = (a * unit + b * gram + c * (gram @ gram)).to(x.dtype) @ x
+        else:
+            x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     return x.mT if tall else x
 
 

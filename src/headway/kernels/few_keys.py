@@ -30,7 +30,7 @@ def few_keys(query: Tensor, key_value: Tensor, causal: bool, scale: float) -> tu
     Takes the query as `batch query head dim` and key and value as `batch key two head dim`.
     """
     if query.is_cuda:
-        from headway.models.few_keys_kernel import forward
+        from headway.kernels.few_keys_triton import forward
 
         return forward(query, key_value, causal, scale)
     scores = _scores(query, key_value, causal, scale)
@@ -50,7 +50,7 @@ def few_keys_backward(
 ) -> tuple[Tensor, Tensor]:
     """The slopes of query and key_value, given that of z."""
     if query.is_cuda:
-        from headway.models.few_keys_kernel import backward
+        from headway.kernels.few_keys_triton import backward
 
         return backward(slope, query, key_value, z, total, causal, scale)
     attention = (_scores(query, key_value, causal, scale) - total[..., None]).exp()

@@ -11,6 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+TILE = 2048  # elements of a tile: what the registers of four warps hold a few of
+
 
 @triton.jit
 def _forward(
@@ -49,8 +51,8 @@ def _forward(
 
 
 @triton.jit
-def _backward(
-    SLOPE, Q, KV, Z, TOTAL, DQ, DKV, pairs, scale,
+def _backward_query(
+    SLOPE, Q, KV, Z, TOTAL, DQ, pairs, scale,
     s_batch, s_token, s_head, q_batch, q_token, q_head, kv_batch, kv_token, kv_two, kv_head,
     HEADS: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, DIM: tl.constexpr,
     PAIRS: tl.constexpr, ROWS: tl.constexpr, CAUSAL: tl.constexpr,
@@ -71,7 +73,6 @@ def _backward(
     mean = tl.sum(slope * z, axis=2)
     total = tl.load(TOTAL + (pair * QUERIES)[:, None] + row[None, :], mask=real, other=0.0)
     key_at = (batch * kv_batch + head * kv_head)[:, None] + dim[None, :]
-    key_out = ((batch * KEYS * 2 * HEADS + head) * DIM)[:, None] + dim[None, :]
     slope_query = tl.zeros((PAIRS, ROWS, DIM), tl.float32)
     for number in tl.static_range(KEYS):
         key = tl.load(KV + key_at + number * kv_token, mask=there[:, None], other=0.0).to(tl.float32)
@@ -83,25 +84,62 @@ def _backward(
         attention = tl.where(seen, attention, 0.0)
         slope_score = attention * (tl.sum(slope * value[:, None, :], axis=2) - mean) * scale
         slope_query += slope_score[:, :, None] * key[:, None, :]
-        slope_key = tl.sum(slope_score[:, :, None] * query, axis=1)
-        slope_value = tl.sum(attention[:, :, None] * slope, axis=1)
-        place = key_out + number * (2 * HEADS * DIM)
-        tl.store(DKV + place, slope_key, mask=there[:, None])
-        tl.store(DKV + place + HEADS * DIM, slope_value, mask=there[:, None])
     tl.store(DQ + out, slope_query, mask=inside)
 
 
-def _tiles(query: Tensor, key_value: Tensor) -> tuple[int, tuple[int], dict[str, int]]:
+@triton.jit
+def _backward_keys(
+    SLOPE, Q, KV, Z, TOTAL, DKV, pairs, scale,
+    s_batch, s_token, s_head, q_batch, q_token, q_head, kv_batch, kv_token, kv_two, kv_head,
+    HEADS: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, DIM: tl.constexpr,
+    PAIRS: tl.constexpr, ROWS: tl.constexpr, CAUSAL: tl.constexpr,
+):  # fmt: skip
+    """Rows of a tile are keys here; the queries come one after the other, so that no sum crosses rows."""
+    pair = tl.program_id(0).to(tl.int64) * PAIRS + tl.arange(0, PAIRS)
+    batch, head = pair // HEADS, pair % HEADS
+    row, dim = tl.arange(0, ROWS), tl.arange(0, DIM)
+    there = pair < pairs
+    inside = there[:, None, None] & (row < KEYS)[None, :, None]
+    at = (batch * kv_batch + head * kv_head)[:, None, None] + row[None, :, None] * kv_token + dim[None, None, :]
+    key = tl.load(KV + at, mask=inside, other=0.0).to(tl.float32)
+    value = tl.load(KV + at + kv_two, mask=inside, other=0.0).to(tl.float32)
+    query_at = (batch * q_batch + head * q_head)[:, None] + dim[None, :]
+    slope_at = (batch * s_batch + head * s_head)[:, None] + dim[None, :]
+    z_at = ((batch * QUERIES * HEADS + head) * DIM)[:, None] + dim[None, :]
+    slope_key = tl.zeros((PAIRS, ROWS, DIM), tl.float32)
+    slope_value = tl.zeros((PAIRS, ROWS, DIM), tl.float32)
+    for number in tl.static_range(QUERIES):
+        query = tl.load(Q + query_at + number * q_token, mask=there[:, None], other=0.0).to(tl.float32)
+        slope = tl.load(SLOPE + slope_at + number * s_token, mask=there[:, None], other=0.0).to(tl.float32)
+        z = tl.load(Z + z_at + number * (HEADS * DIM), mask=there[:, None], other=0.0).to(tl.float32)
+        total = tl.load(TOTAL + pair * QUERIES + number, mask=there, other=0.0)
+        mean = tl.sum(slope * z, axis=1)
+        attention = tl.exp(tl.sum(key * query[:, None, :], axis=2) * scale - total[:, None])
+        seen = there[:, None] & (row < KEYS)[None, :]
+        if CAUSAL:
+            seen = seen & (row <= number + (KEYS - QUERIES))[None, :]
+        attention = tl.where(seen, attention, 0.0)
+        slope_score = attention * (tl.sum(value * slope[:, None, :], axis=2) - mean[:, None]) * scale
+        slope_key += slope_score[:, :, None] * query[:, None, :]
+        slope_value += attention[:, :, None] * slope[:, None, :]
+    out = ((batch * KEYS * 2 * HEADS + head) * DIM)[:, None, None] + row[None, :, None] * (2 * HEADS * DIM)
+    out += dim[None, None, :]
+    tl.store(DKV + out, slope_key, mask=inside)
+    tl.store(DKV + out + HEADS * DIM, slope_value, mask=inside)
+
+
+def _tiles(query: Tensor, key_value: Tensor, rows: int) -> tuple[int, tuple[int], dict[str, int]]:
+    """How many pairs, how many programs, and the shape of a program whose tile has `rows` rows."""
     batch, queries, heads, dim = query.shape
-    rows = triton.next_power_of_2(queries)
-    each = max(1, 2048 // (rows * dim))
+    rows = triton.next_power_of_2(rows)
+    each = max(1, TILE // (rows * dim))
     shape = {"HEADS": heads, "QUERIES": queries, "KEYS": key_value.shape[1], "DIM": dim, "PAIRS": each, "ROWS": rows}
     return batch * heads, (triton.cdiv(batch * heads, each),), shape
 
 
 def forward(query: Tensor, key_value: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
-    pairs, grid, shape = _tiles(query, key_value)
     batch, queries, heads, _ = query.shape
+    pairs, grid, shape = _tiles(query, key_value, queries)
     z = torch.empty(query.shape, dtype=query.dtype, device=query.device)
     total = torch.empty((batch, heads, queries), dtype=torch.float32, device=query.device)
     _forward[grid](
@@ -113,12 +151,13 @@ def forward(query: Tensor, key_value: Tensor, causal: bool, scale: float) -> tup
 def backward(
     slope: Tensor, query: Tensor, key_value: Tensor, z: Tensor, total: Tensor, causal: bool, scale: float
 ) -> tuple[Tensor, Tensor]:
-    pairs, grid, shape = _tiles(query, key_value)
     slope = slope if slope.stride(-1) == 1 else slope.contiguous()
     slope_query = torch.empty(query.shape, dtype=query.dtype, device=query.device)
     slope_both = torch.empty(key_value.shape, dtype=query.dtype, device=query.device)
     strides = (*slope.stride()[:3], *query.stride()[:3], *key_value.stride()[:4])
-    _backward[grid](
-        slope, query, key_value, z, total, slope_query, slope_both, pairs, scale, *strides, CAUSAL=causal, **shape
-    )
+    given = (slope, query, key_value, z, total)
+    pairs, grid, shape = _tiles(query, key_value, query.shape[1])
+    _backward_query[grid](*given, slope_query, pairs, scale, *strides, CAUSAL=causal, **shape)
+    pairs, grid, shape = _tiles(query, key_value, key_value.shape[1])
+    _backward_keys[grid](*given, slope_both, pairs, scale, *strides, CAUSAL=causal, **shape)
     return slope_query, slope_both

@@ -1,0 +1,298 @@
+"""What a model costs when many are trained as one, beside one at a time.
+
+On a GPU: the stack at sizes 1 to 1,024, at other widths and at longer problems, beside the plain eager loop and
+the same loop compiled. On a CPU: eight models one after another, stacked, and in processes. Costs are in steady
+state: compiling and starting processes are measured apart.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+from torch.utils.flop_counter import FlopCounterMode
+
+from headway.bench.row import Row
+from headway.bench.train import product_flops, timed
+from headway.evaluation.exact import loss
+from headway.machine import choose_precision, cores
+from headway.models import build_model
+from headway.progress import Progress
+from headway.runs.config import RunConfig, Wishes
+from headway.runs.folder import RunFolder
+from headway.tasks import create_task
+from headway.training.defaults import plan
+from headway.training.feed import feed
+from headway.training.learner import Learner
+from headway.training.population import Member
+from headway.training.processes import train_apart
+from headway.training.stack import Stack
+
+POPULATION = 256
+SIZES = (1, 8, 64, 256, 1024)
+WIDTHS, LENGTHS = (64, 256), (1, 12)
+"""d_model, with d_ff four times that, and digits; 128 and 3 are measured among the sizes"""
+SWEPT = 64  # members of the stacks of other widths and lengths
+THROUGHPUT = {"batch": 512, "optimizer": "adamw"}
+"""the setting in which the most operations a second are reached, beside the recipe of the adder"""
+STEPS, EAGER_STEPS = 30, 60
+ON_CPU, TURNS = 8, 3
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A stack in training."""
+
+    population: int
+    d_model: int
+    tokens: int
+    batch: int
+    milliseconds: float
+    """of a step of the whole stack, drawing its problems included"""
+    first_seconds: float
+    """of the first step, which compiles"""
+    gigabytes: float
+    tflops: float
+    """of the model's matrix products, forward and backward, the optimizer's not counted"""
+    tflops_with_optimizer: float
+    final_loss: float
+    """of the first member, after the measured steps"""
+
+    @property
+    def each(self) -> float:
+        """Milliseconds of a step of one member."""
+        return self.milliseconds / self.population
+
+
+def population_per_model(seed: int, device: torch.device, quiet: bool) -> Row:
+    """The cost of a model in a population, beside one at a time."""
+    return _on_cpu(seed, device, quiet) if device.type == "cpu" else _on_gpu(seed, device, quiet)
+
+
+def _on_gpu(seed: int, device: torch.device, quiet: bool) -> Row:
+    with Progress("one at a time", quiet) as watch:
+        eager, eager_loss = one_at_a_time(adder(seed), device, compile=False)
+        watch(1, 2)
+        alone, _ = one_at_a_time(adder(seed), device, compile=True)
+    plans = [(size, {}, {}) for size in SIZES]
+    plans += [(SWEPT, {"d_model": width, "d_ff": 4 * width}, {}) for width in WIDTHS]
+    plans += [(SWEPT, {}, {"digits": digits}) for digits in LENGTHS]
+    plans += [(POPULATION, THROUGHPUT, {})]
+    measured = []
+    with Progress("populations", quiet) as watch:
+        for number, (size, wishes, options) in enumerate(plans):
+            cost, profile = stacked(seed, size, device, wishes, options)
+            measured.append((cost, profile))
+            watch(number + 1, len(plans), f"{size} members: {cost.each:.3f} ms a model and step")
+    *costs, fastest = [cost for cost, _ in measured]
+    main, shares = measured[SIZES.index(POPULATION)]
+    rate = product_flops(device, 8192, torch.bfloat16)
+    steps = adder(seed).training.steps
+    return Row(
+        "population-per-model",
+        main.each * steps / 1000,
+        f"one model at a time, eager, {steps} steps of {main.batch} sums",
+        eager * steps / 1000,
+        same_result=abs(main.final_loss - eager_loss) < 0.1 * eager_loss,
+        details={
+            "population": POPULATION,
+            "model_steps_per_second": 1000 / main.each,
+            "eager_milliseconds": eager,
+            "compiled_milliseconds": alone,
+            "ratio_to_compiled": alone / main.each,
+            "loss_after_steps": {"population": main.final_loss, "eager": eager_loss, "steps": EAGER_STEPS},
+            "tflops": main.tflops,
+            "tflops_with_optimizer": main.tflops_with_optimizer,
+            "product_tflops": rate / 1e12,
+            "share_of_product": main.tflops_with_optimizer * 1e12 / rate,
+            "profile": shares,
+            "throughput": {**THROUGHPUT, **asdict(fastest), "share_of_product": fastest.tflops * 1e12 / rate},
+            "throughput_profile": measured[-1][1],
+            "costs": [{**asdict(cost), "milliseconds_each": cost.each} for cost in costs],
+            "fits": fits(costs),
+        },
+    )
+
+
+def adder(seed: int, wishes: dict[str, Any] | None = None, options: dict[str, Any] | None = None) -> RunConfig:
+    return plan("addition", Wishes(**(wishes or {})), seed, options)
+
+
+def one_at_a_time(config: RunConfig, device: torch.device, compile: bool) -> tuple[float, float]:
+    """Milliseconds of a step of the ordinary loop, and the loss at its end. It need not repeat itself to the byte."""
+    was = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(False)
+    learner = Learner(build_model(config.model, config.seed).to(device), config.training)
+    if compile:
+        learner.model.compile()
+    batches = feed(create_task(config.task, config.options), config.training, [config.seed], None, 0, device)
+    half = EAGER_STEPS // 2
+    for _ in range(half):
+        learner.step(next(batches))
+    last, seconds = timed(lambda: [learner.step(next(batches)) for _ in range(half)][-1], device)
+    torch.use_deterministic_algorithms(was, warn_only=True)
+    return 1000 * seconds / half, float(last.loss)
+
+
+def stacked(
+    seed: int, size: int, device: torch.device, wishes: dict[str, Any], options: dict[str, Any]
+) -> tuple[Cost, dict[str, float]]:
+    """The cost of a stack, and where the time of a step goes."""
+    configs = [adder(seed + member, wishes, options) for member in range(size)]
+    first, task = configs[0], create_task("addition", options)
+    if device.type == "cuda":
+        torch.compiler.reset()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    models = [build_model(config.model, config.seed) for config in configs]
+    precision = choose_precision("auto", device)
+    stack = Stack(models, [config.training for config in configs], device, precision)
+    batches = feed(task, first.training, [config.seed for config in configs], None, 0, device)
+    _, compiling = timed(lambda: stack.step(next(batches)), device)
+    for _ in range(EAGER_STEPS - STEPS - 1):
+        stack.step(next(batches))
+    last, seconds = timed(lambda: [stack.step(next(batches)) for _ in range(STEPS)][-1], device)
+    model, whole = flops_of(first)
+    problems = next(batches)
+    shares = step_profile(lambda: stack.step(problems), device)
+    return Cost(
+        size,
+        first.model.d_model,
+        first.model.trained + first.model.trained_answer,
+        first.training.batch,
+        1000 * seconds / STEPS,
+        compiling,
+        torch.cuda.max_memory_allocated() / 1e9 if device.type == "cuda" else 0.0,
+        size * model * STEPS / seconds / 1e12,
+        size * whole * STEPS / seconds / 1e12,
+        float(last.loss[0]),
+    ), shares
+
+
+def flops_of(config: RunConfig) -> tuple[float, float]:
+    """Operations of one model's step in matrix products: forward and backward, and with the optimizer's."""
+    cpu = torch.device("cpu")
+    learner = Learner(build_model(config.model, config.seed), config.training)
+    batches = feed(create_task(config.task, config.options), config.training, [config.seed], None, 0, cpu)
+    problems = next(batches)
+    with FlopCounterMode(display=False) as model:
+        loss(learner.model(problems.source, problems.answer), problems).backward()
+    learner.model.zero_grad()
+    with FlopCounterMode(display=False) as whole:
+        learner.step(problems)
+    return float(model.get_total_flops()), float(whole.get_total_flops())
+
+
+KINDS = {
+    "matrix products": ("nvjet", "gemm", "cutlass", "aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm"),
+    "attention to a few keys": ("_forward", "_backward_query", "_backward_keys"),
+    "copies": ("memcpy", "memset", "copy_kernel", "aten::copy_", "aten::clone"),
+}
+
+
+def step_profile(work: Callable[[], Any], device: torch.device) -> dict[str, float]:
+    """Shares of a step's time by kind of kernel (on a CPU: of operation); the rest is element by element."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "9")  # the profiler's own chatter
+    on_gpu = device.type == "cuda"
+    with profile(activities=[ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU]) as profiler:
+        timed(work, device)
+    spent = dict.fromkeys([*KINDS, "element by element"], 0.0)
+    for event in profiler.key_averages():
+        seconds = event.self_device_time_total if on_gpu else event.self_cpu_time_total
+        name = event.key.lower()
+        kinds = [kind for kind, marks in KINDS.items() if any(_marked(name, mark) for mark in marks)]
+        spent[kinds[0] if kinds else "element by element"] += seconds
+    total = sum(spent.values()) or 1.0
+    return {kind: seconds / total for kind, seconds in spent.items()}
+
+
+def _marked(name: str, mark: str) -> bool:
+    return name == mark if mark.startswith(("_", "aten::")) else mark in name
+
+
+def fits(costs: Sequence[Cost]) -> dict[str, dict[str, float]]:
+    """A step's time against the members: fixed + each · n. A model's against width and tokens: a power."""
+    plain = [cost for cost in costs if cost.d_model == 128 and cost.tokens == 11]
+    swept = [cost for cost in costs if cost.population == SWEPT]
+    fixed, each = _line([c.population for c in plain], [c.milliseconds for c in plain])
+    wide = [c for c in swept if c.tokens == 11]
+    long = [c for c in swept if c.d_model == 128]
+    return {
+        "population": {"fixed_milliseconds": fixed, "milliseconds_a_member": each},
+        "d_model": {"power": _power([c.d_model for c in wide], [c.each for c in wide])},
+        "tokens": {"power": _power([c.tokens for c in long], [c.each for c in long])},
+    }
+
+
+def _line(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
+    """y = fixed + each · x, by least squares of the relative error."""
+    import numpy
+
+    values = numpy.array(y)
+    design = numpy.stack([numpy.ones(len(x)), numpy.array(x, dtype=float)], axis=1) / values[:, None]
+    fixed, each = numpy.linalg.lstsq(design, numpy.ones(len(x)), rcond=None)[0]
+    return float(fixed), float(each)
+
+
+def _power(x: Sequence[float], y: Sequence[float]) -> float:
+    import numpy
+
+    return float(numpy.polyfit([math.log(v) for v in x], [math.log(v) for v in y], 1)[0]) if len(x) > 1 else math.nan
+
+
+def _on_cpu(seed: int, device: torch.device, quiet: bool) -> Row:
+    """Eight models: one after another, stacked, and in processes."""
+    config, loops, aparts = adder(seed), [], []
+    with Progress("one after another, and in processes", quiet) as watch:
+        for turn in range(TURNS):  # in turn, so that a busy moment of the machine is nobody's alone
+            loops.append(one_at_a_time(config, device, compile=False))
+            watch(2 * turn + 1, 2 * TURNS)
+            aparts.append(in_processes(seed))
+            watch(2 * turn + 2, 2 * TURNS)
+    loop, apart = (statistics.median(each[0] for each in measured) for measured in (loops, aparts))
+    cost, _ = stacked(seed, ON_CPU, device, {}, {})
+    learner = Learner(build_model(config.model, config.seed), config.training)
+    problems = next(feed(create_task("addition"), config.training, [seed], None, 0, device))
+    shares = step_profile(lambda: learner.step(problems), device)
+    _, flops = flops_of(config)
+    steps, rate = config.training.steps, product_flops(device)
+    return Row(
+        "population-per-model",
+        apart * steps / 1000,
+        f"one model after another, {torch.get_num_threads()} threads, {steps} steps of {config.training.batch} sums",
+        loop * steps / 1000,
+        same_result=abs(aparts[0][1] - loops[0][1]) < 0.1 * loops[0][1],
+        details={
+            "population": ON_CPU,
+            "one_after_another_milliseconds": [each[0] for each in loops],
+            "processes_milliseconds": [each[0] for each in aparts],
+            "stacked_milliseconds": cost.each,
+            "processes": cores(),
+            "starting_seconds": statistics.median(each[2] for each in aparts),
+            "profile": shares,
+            "gflops": flops / loop / 1e6,
+            "product_gflops": rate / 1e9,
+            "share_of_product": flops / loop * 1000 / rate,
+        },
+    )
+
+
+def in_processes(seed: int) -> tuple[float, float, float]:
+    """Milliseconds of a model's step with a process on every core, the first loss, and the seconds besides."""
+    configs = [adder(seed + member, {"steps": EAGER_STEPS, "warmup": 100}) for member in range(ON_CPU)]
+    with tempfile.TemporaryDirectory() as home:
+        members = [Member(config, RunFolder(Path(home) / f"seed-{config.seed}")) for config in configs]
+        began = time.perf_counter()
+        reports = train_apart(members, checkpoint_every=EAGER_STEPS)
+        wall = time.perf_counter() - began
+    spent = sum(report.seconds for report in reports) / min(cores(), ON_CPU)
+    return 1000 * spent / (ON_CPU * EAGER_STEPS), reports[0].final_loss or math.nan, wall - spent

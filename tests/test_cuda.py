@@ -88,6 +88,6 @@ def test_members_become_as_good_as_runs_alone(tmp_path: Path) -> None:
         "addition", list(range(24)), wishes, out=tmp_path / "many", device="cuda", quiet=True, population=True
     )
     alone = train_seeds("addition", list(range(100, 112)), wishes, out=tmp_path / "few", device="cuda", quiet=True)
-    losses = [[report.final_loss for report in reports] for reports in (members, alone)]
-    print("members", losses[0], "alone", losses[1])
-    assert mannwhitneyu(*losses).pvalue > 0.01
+    stacked, single = ([report.final_loss for report in reports] for reports in (members, alone))
+    print("members", stacked, "alone", single)
+    assert mannwhitneyu(stacked, single).pvalue > 0.01

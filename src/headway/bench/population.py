@@ -44,7 +44,7 @@ WIDTHS, LENGTHS = (64, 256), (1, 12)
 SWEPT = 64  # members of the stacks of other widths and lengths
 THROUGHPUT = {"batch": 512, "optimizer": "adamw"}
 """the setting in which the most operations a second are reached, beside the recipe of the adder"""
-STEPS, EAGER_STEPS = 30, 60
+WARM, STEPS = 32, 64  # as many steps are timed as are drawn at once
 ON_CPU, TURNS = 8, 3
 
 
@@ -109,7 +109,7 @@ def _on_gpu(seed: int, device: torch.device, quiet: bool) -> Row:
             "eager_milliseconds": eager,
             "compiled_milliseconds": alone,
             "ratio_to_compiled": alone / main.each,
-            "loss_after_steps": {"population": main.final_loss, "eager": eager_loss, "steps": EAGER_STEPS},
+            "loss_after_steps": {"population": main.final_loss, "eager": eager_loss, "steps": WARM + STEPS},
             "tflops": main.tflops,
             "tflops_with_optimizer": main.tflops_with_optimizer,
             "product_tflops": rate / 1e12,
@@ -135,12 +135,11 @@ def one_at_a_time(config: RunConfig, device: torch.device, compile: bool) -> tup
     if compile:
         learner.model.compile()
     batches = feed(create_task(config.task, config.options), config.training, [config.seed], None, 0, device)
-    half = EAGER_STEPS // 2
-    for _ in range(half):
+    for _ in range(WARM):
         learner.step(next(batches))
-    last, seconds = timed(lambda: [learner.step(next(batches)) for _ in range(half)][-1], device)
+    last, seconds = timed(lambda: [learner.step(next(batches)) for _ in range(STEPS)][-1], device)
     torch.use_deterministic_algorithms(was, warn_only=True)
-    return 1000 * seconds / half, float(last.loss)
+    return 1000 * seconds / STEPS, float(last.loss)
 
 
 def stacked(
@@ -158,7 +157,7 @@ def stacked(
     stack = Stack(models, [config.training for config in configs], device, precision)
     batches = feed(task, first.training, [config.seed for config in configs], None, 0, device)
     _, compiling = timed(lambda: stack.step(next(batches)), device)
-    for _ in range(EAGER_STEPS - STEPS - 1):
+    for _ in range(WARM - 1):
         stack.step(next(batches))
     last, seconds = timed(lambda: [stack.step(next(batches)) for _ in range(STEPS)][-1], device)
     model, whole = flops_of(first)
@@ -288,11 +287,11 @@ def _on_cpu(seed: int, device: torch.device, quiet: bool) -> Row:
 
 def in_processes(seed: int) -> tuple[float, float, float]:
     """Milliseconds of a model's step with a process on every core, the first loss, and the seconds besides."""
-    configs = [adder(seed + member, {"steps": EAGER_STEPS, "warmup": 100}) for member in range(ON_CPU)]
+    configs = [adder(seed + member, {"steps": WARM + STEPS, "warmup": 100}) for member in range(ON_CPU)]
     with tempfile.TemporaryDirectory() as home:
         members = [Member(config, RunFolder(Path(home) / f"seed-{config.seed}")) for config in configs]
         began = time.perf_counter()
-        reports = train_apart(members, checkpoint_every=EAGER_STEPS)
+        reports = train_apart(members, checkpoint_every=WARM + STEPS)
         wall = time.perf_counter() - began
     spent = sum(report.seconds for report in reports) / min(cores(), ON_CPU)
-    return 1000 * spent / (ON_CPU * EAGER_STEPS), reports[0].final_loss or math.nan, wall - spent
+    return 1000 * spent / (ON_CPU * (WARM + STEPS)), reports[0].final_loss or math.nan, wall - spent

@@ -152,6 +152,13 @@ WRONG = {
     "train addition --seeds 1,1": "names a seed twice",
     "train addition --model classifier": "addition answers with a sequence; a classifier cannot",
     "train addition --tracker wandb": "unknown tracker 'wandb'",
+    "train addition --population 0": "--population 0: ask for 1 to 100,000 members",
+    "train addition --population 3 --seeds 2": "--population names its seeds by --seed, the first; leave out --seeds",
+    "train addition --population 2 --precision half": "unknown precision 'half'; there are: auto, float32, bfloat16",
+    "train addition --population 2 --precision bfloat16 --device cpu": "--precision bfloat16 is for a GPU",
+    "train addition --precision float32": "--precision float32 is for a population",
+    "train addition --population 2 --digits 300 --device cpu": "learned positions have 512 rows",
+    "evaluate pretrained:adder --precision bfloat16": "is for a folder of runs of one shape on a GPU",
     "train addition --learning-rate 0": "learning_rate is 0.0; it must be above 0",
     "train sortedness --shortest 20": "lengths are 20 to 16",
     "train sortedness --until perfect": "sortedness has too many problems, more than --until perfect can go through",
@@ -172,6 +179,15 @@ WRONG = {
     "data addition": "out",
     "list runs --root nowhere": "there is no folder nowhere",
 }
+
+
+def test_a_population_of_two_is_two_runs(tmp_path: Path, capsys) -> None:
+    words = ["train", "addition", "--population", "2", "--seed", "5", "--out", str(tmp_path / "two"), "--json", *SMALL]
+    assert main(words) == 0
+    rows = json.loads(capsys.readouterr().out)["runs"]
+    assert [Path(row["run"]).name for row in rows] == ["seed-5", "seed-6"]
+    assert main(["evaluate", str(tmp_path / "two"), "--examples", "50", "--json", "--device", "cpu"]) == 0
+    assert [each["examples"] for each in json.loads(capsys.readouterr().out)["members"]] == [50, 50]
 
 
 @pytest.mark.parametrize("words", WRONG, ids=str)

@@ -52,6 +52,23 @@ def test_a_run_killed_again_and_again_ends_with_the_bytes_of_one_never_killed(tm
     assert not list(out.glob(".*.part"))
 
 
+def test_a_population_killed_and_resumed_ends_with_the_bytes_of_one_never_killed(tmp_path: Path) -> None:
+    words = [*WORDS, "--population", "3"]
+    subprocess.run([*words, "--out", str(tmp_path / "whole")], check=True, capture_output=True)
+    out, again = tmp_path / "killed", [*words, "--out", str(tmp_path / "killed"), "--resume"]
+    for _ in range(2):
+        process = subprocess.Popen(again, stderr=subprocess.PIPE, text=True)
+        while process.poll() is None and not list(out.glob("seed-*/checkpoint/latest.json")):
+            time.sleep(0.01)
+        time.sleep(random.Random().uniform(0, 0.2))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    subprocess.run(again, check=True, capture_output=True)
+    for seed in range(3):
+        ours, theirs = (tmp_path / home / f"seed-{seed}" / "model.safetensors" for home in ("killed", "whole"))
+        assert ours.read_bytes() == theirs.read_bytes()
+
+
 def test_ctrl_c_ends_in_one_line_that_says_how_to_go_on(tmp_path: Path) -> None:
     process = start(tmp_path / "run")
     assert wait_for_new_checkpoint(process, tmp_path / "run")

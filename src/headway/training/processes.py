@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import queue
 import signal
+import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -79,12 +80,21 @@ _news: Any = None
 
 
 def _begin(news: Any) -> None:
-    """In a worker: one thread, and Ctrl-C is the parent's to answer."""
+    """In a worker: one thread of torch, and Ctrl-C is the parent's to answer."""
     global _news
     _news = news
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ["HEADWAY_THREADS"] = "1"
     prepare(CPU)
+
+
+def _end_with_parent() -> None:
+    """A parent that was killed leaves nobody writing in the folders that its successor will resume."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _train(row: int, member: Member, settings: dict[str, Any]) -> Report:

@@ -1,0 +1,103 @@
+"""Many models evaluated as one give, to the problem, what each gives alone; also where the fast pass is coarse."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from headway.evaluation import stacked
+from headway.evaluation.exact import evaluate_all, evaluate_sample, tallied
+from headway.evaluation.examples import listed, sampled
+from headway.evaluation.stacked import StackedModels, trainable_right
+from headway.models import Model, build_model
+from headway.runs.config import Wishes
+from headway.tasks import Addition, Sortedness
+from headway.training.defaults import plan
+from headway.training.feed import feed
+from headway.training.learner import Learner
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def learnt() -> list[Model]:
+    """Four small adders of one digit, some of them better than others."""
+    models = []
+    for seed, steps in enumerate((5, 40, 80, 160)):
+        config = plan("addition", Wishes(d_model=32, d_ff=64, steps=160, batch=64, warmup=5), seed, {"digits": 1})
+        learner = Learner(build_model(config.model, seed), config.training)
+        batches = feed(Addition(digits=1), config.training, [seed], None, 0, CPU)
+        for _ in range(steps):
+            learner.step(next(batches))
+        models.append(learner.model)
+    return models
+
+
+def test_a_stack_makes_the_errors_of_each_model_alone(learnt: list[Model]) -> None:
+    task = Addition(digits=1)
+    found = tallied(StackedModels.of(learnt).answers, task, listed(task, CPU), 100, stands_for_more=False)
+    assert found == [evaluate_all(model, task) for model in learnt]
+    assert len({each.errors for each in found}) > 2
+
+
+def test_answers_with_an_end_and_classes_are_told_apart_too() -> None:
+    for task, options in ((Addition(digits=2, natural=True), {"digits": 2, "natural": True}), (Sortedness(), {})):
+        configs = [plan(task.name, Wishes(d_model=16, heads=2, d_ff=32), seed, options) for seed in range(3)]
+        models = [build_model(config.model, config.seed).eval() for config in configs]
+        problems = sampled(task, 200, seed=0, length=None, probe="default", device=CPU)
+        found = tallied(StackedModels.of(models).answers, task, problems, 200, stands_for_more=True)
+        assert found == [evaluate_sample(model, task, 200) for model in models]
+
+
+def test_a_coarse_pass_is_put_right_where_its_margin_is_narrow(
+    learnt: list[Model], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = Addition(digits=1)
+    problems = task.listing(0, 100)
+    exact = StackedModels.of(learnt).answers(problems)
+    monkeypatch.setattr(stacked, "NARROW", {torch.bfloat16: 1.0, torch.float32: 0.1})
+    coarse = StackedModels.of(learnt, torch.bfloat16)
+    monkeypatch.setattr(stacked, "PASS_TOKENS", 4 * 4 * 7)  # many passes, the last one filled up
+    narrow = []
+    plain = coarse._decided
+    monkeypatch.setattr(coarse, "_decided", lambda c, w, n: narrow.append(int(n.sum())) or plain(c, w, n))
+    wrong = exact != problems.answer
+    assert torch.equal(coarse.answers(problems) != problems.answer, wrong)
+    assert narrow[0] > 0
+
+
+def test_without_the_second_look_a_coarse_pass_errs(learnt: list[Model], monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the second look above is no formality: weights rounded this far do change verdicts."""
+    problems = Addition(digits=1).listing(0, 100)
+    exact = StackedModels.of(learnt).answers(problems)
+    coarse = StackedModels.of(learnt, torch.bfloat16)
+    coarse.fast = {name: (weight * 4).round() / 4 for name, weight in coarse.fast.items()}
+    monkeypatch.setattr(stacked, "NARROW", {torch.bfloat16: -torch.inf})
+    assert not torch.equal(coarse.answers(problems), exact)
+    monkeypatch.setattr(stacked, "NARROW", {torch.bfloat16: torch.inf})
+    assert torch.equal(coarse.answers(problems), exact)
+
+
+def test_out_of_memory_halves_the_pass(learnt: list[Model]) -> None:
+    problems = Addition(digits=1).listing(0, 100)
+    models, sizes = StackedModels.of(learnt), []
+    plain = models._pass
+
+    def small(weights: dict[str, torch.Tensor], source: torch.Tensor, answer: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        sizes.append(len(source))
+        if len(source) > 30:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return plain(weights, source, answer)
+
+    models._pass = small
+    assert torch.equal(models.answers(problems), StackedModels.of(learnt).answers(problems))
+    assert sizes == [100, 50, 25, 25, 50, 25, 25]
+
+
+def test_perfect_is_every_trainable_problem_and_nothing_else(learnt: list[Model]) -> None:
+    task = Addition(digits=1)
+    found = trainable_right(StackedModels.of(learnt), task)
+    every = task.listing(0, 100)
+    for perfect, model in zip(found.tolist(), learnt, strict=True):
+        wrong = (model(every.source, every.answer).argmax(-1) != every.answer).any(1) & ~task.held_out(every)
+        assert perfect == (not wrong.any())

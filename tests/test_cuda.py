@@ -14,7 +14,10 @@ from headway.runs.folder import RunFolder
 from headway.tasks import TASKS, create_task
 from headway.tasks.random import TRAINING, Dice
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine"),
+    pytest.mark.filterwarnings("default"),  # the compiler warns of itself
+]
 SMALL = {"steps": 40, "batch": 32, "quiet": True, "device": "cuda"}
 
 

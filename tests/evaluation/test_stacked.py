@@ -78,6 +78,14 @@ def test_without_the_second_look_a_coarse_pass_errs(learnt: list[Model], monkeyp
     assert torch.equal(coarse.answers(problems), exact)
 
 
+@torch.no_grad()
+def test_bfloat16_moves_no_margin_of_the_adder_by_a_tenth_of_what_is_looked_at_again(adder) -> None:
+    problems = adder.task.testing(seed=0, rows=2000, probe="carry-heavy")
+    models = [StackedModels.of([adder.model], precision) for precision in (torch.float32, torch.bfloat16)]
+    exact, coarse = (m._pass(m.fast, problems.source, problems.answer)[1] for m in models)
+    assert (exact - coarse).abs().max() < stacked.NARROW[torch.bfloat16] / 10
+
+
 def test_out_of_memory_halves_the_pass(learnt: list[Model]) -> None:
     problems = Addition(digits=1).listing(0, 100)
     models, sizes = StackedModels.of(learnt), []

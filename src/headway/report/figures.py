@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#666666"
+SWEPT = {"d_model": "width of the model (d_model)", "tokens": "tokens of a problem"}
 COLOURS = {"sinusoidal": BLUE, "learned": ORANGE, "none": GREEN}
 
 
@@ -32,40 +33,41 @@ def lab_figure(lab: Path, out: Path) -> list[Path]:
 
 
 def population_figure(row: dict[str, Any], out: Path) -> list[Path]:
-    """What a model costs in a population: against its size, the model's width and the problem's length.
-
-    `row` is the bench's row; without matplotlib there is no picture.
+    """What a model costs in a population: against its size and, where measured, the model's width and the
+    problem's length. `row` is the bench's row; without matplotlib there is no picture.
     """
     if importlib.util.find_spec("matplotlib") is None:
         return []
-    figure, (size, width, length) = _panels(3)
     costs, fits = row["costs"], row["fits"]
     plain = [c for c in costs if c["d_model"] == 128 and c["tokens"] == 11]
-    swept = plain[len(plain) // 2]["population"] if len(plain) == len(costs) else costs[-1]["population"]
-    x = [c["population"] for c in plain]
-    size.plot(x, [c["milliseconds_each"] for c in plain], "o-", color=BLUE, label="population, as one stack")
-    fixed, each = fits["population"].values()
-    size.plot(x, [fixed / n + each for n in x], "--", color=GREY, label=f"fit: {fixed:.1f} / n + {each:.3f} ms")
-    size.axhline(row["eager_milliseconds"], color=ORANGE, label="one at a time, eager")
-    size.axhline(row["compiled_milliseconds"], color=GREEN, label="one at a time, compiled")
-    _doubling(size, x)
-    size.set_xlabel("models trained as one")
-    size.set_ylabel("milliseconds a model and step")
-    size.set_title("A model's cost falls until the GPU is full")
-    size.legend(frameon=False, fontsize=8)
-    for axes, key, name in (
-        (width, "d_model", "width of the model (d_model)"),
-        (length, "tokens", "tokens of a problem"),
-    ):
-        other = "tokens" if key == "d_model" else "d_model"
-        fixed_at = 11 if other == "tokens" else 128
-        mine = sorted((c for c in costs if c["population"] == swept and c[other] == fixed_at), key=lambda c: c[key])
+    others = [c for c in costs if c not in plain]
+    swept = {key: sorted((c for c in others if c[key] != plain[0][key]), key=lambda c: c[key]) for key in SWEPT}
+    panels = [key for key in SWEPT if swept[key]]
+    figure, (size, *rest) = _panels(1 + len(panels))
+    _against_size(size, plain, row)
+    for axes, key in zip(rest, panels, strict=True):
+        members = swept[key][0]["population"]
+        mine = sorted(swept[key] + [c for c in plain if c["population"] == members], key=lambda c: c[key])
         axes.plot([c[key] for c in mine], [c["milliseconds_each"] for c in mine], "o-", color=BLUE)
         _doubling(axes, [c[key] for c in mine])
-        axes.set_xlabel(name)
+        axes.set_xlabel(SWEPT[key])
         axes.set_ylabel("milliseconds a model and step")
-        axes.set_title(f"{swept} models as one: cost grows as {key}^{fits[key]['power']:.2f}")
+        axes.set_title(f"{members:,} models as one: cost grows as {key}^{fits[key]['power']:.2f}")
     return _save(figure, out)
+
+
+def _against_size(axes: Axes, costs: list[dict[str, Any]], row: dict[str, Any]) -> None:
+    sizes = [c["population"] for c in costs]
+    fixed, each = row["fits"]["population"].values()
+    axes.plot(sizes, [c["milliseconds_each"] for c in costs], "o-", color=BLUE, label="population, as one stack")
+    axes.plot(sizes, [fixed / n + each for n in sizes], "--", color=GREY, label=f"fit: {fixed:.1f} / n + {each:.3f} ms")
+    axes.axhline(row["eager_milliseconds"], color=ORANGE, label="one at a time, eager")
+    axes.axhline(row["compiled_milliseconds"], color=GREEN, label="one at a time, compiled")
+    _doubling(axes, sizes)
+    axes.set_xlabel("models trained as one")
+    axes.set_ylabel("milliseconds a model and step")
+    axes.set_title("A model's cost falls until the GPU is full")
+    axes.legend(frameon=False, fontsize=8)
 
 
 def _doubling(axes: Axes, values: list[int]) -> None:
@@ -128,11 +130,11 @@ def _panels(count: int) -> tuple[Figure, Any]:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(1, count, figsize=(5.4 * count, 3.8), layout="constrained")
-    for each in axes:
+    figure, axes = pyplot.subplots(1, count, figsize=(5.4 * count, 3.8), layout="constrained", squeeze=False)
+    for each in axes[0]:
         each.spines[["top", "right"]].set_visible(False)
         each.title.set_fontsize(11)
-    return figure, axes
+    return figure, axes[0]
 
 
 def _save(figure: Figure, path: Path) -> list[Path]:

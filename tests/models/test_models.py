@@ -125,7 +125,7 @@ def test_a_shut_gate_lets_the_replacement_through(kind: tuple[Task, Model, Probl
     _, model, problems = kind
     trace = Trace()
     before = logits(model, problems, trace=trace)
-    shut = {site: Gate(torch.zeros(1, 4, dtype=torch.float64), output) for site, output in trace.outputs.items()}
+    shut = {site: Gate(torch.zeros(1, z.shape[2], dtype=torch.float64), z) for site, z in trace.outputs.items()}
     assert (logits(model, problems, gates=shut) - before).abs().max() < 1e-9
 
 

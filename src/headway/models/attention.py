@@ -81,7 +81,7 @@ class Attention(nn.Module):
             z, _ = few_keys(query, self._both(context), order.causal, self.dim**-0.5)
             return self.out(gated(z, gate).flatten(2))
         query = query.transpose(1, 2)  # batch head query dim
-        key, value = self._keys_values(context, cache)
+        key, value = self.keys_values(context, cache)
         if order.positions is not None:
             query = order.positions.rotate(query, order.query_index)
             key = order.positions.rotate(key, order.key_index)
@@ -100,7 +100,7 @@ class Attention(nn.Module):
         both = F.linear(context, self.key_value.flatten(0, 1))
         return both.unflatten(-1, (2, self.heads, self.dim))  # batch key two head dim
 
-    def _keys_values(self, context: Tensor, cache: Cache | None) -> tuple[Tensor, Tensor]:
+    def keys_values(self, context: Tensor, cache: Cache | None) -> tuple[Tensor, Tensor]:
         if cache is not None and self.site.kind == "cross" and self.site in cache.entries:
             return cache.entries[self.site]
         key, value = self._both(context).permute(2, 0, 3, 1, 4).unbind(0)  # batch head key dim

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from headway.models.attention import Attention, Cache, Order
+from headway.models.attention import Attention, Cache, Order, gated
 from headway.models.sites import Gates, Site, Trace
 from headway.runs.config import ModelConfig
 
@@ -47,6 +47,7 @@ class Block(nn.Module):
         )
         self.norms = nn.ModuleDict({kind: nn.LayerNorm(d_model) for kind in (*kinds, "feed")})
         self.feed = FeedForward(d_model, config.d_ff)
+        self.layer, self.feed_site = layer, Site(stack, layer, "feed")  # pyright: ignore[reportArgumentType]
 
     def forward(
         self,
@@ -57,10 +58,25 @@ class Block(nn.Module):
         gates: Gates | None = None,
         trace: Trace | None = None,
         cache: Cache | None = None,
+        after: Site | None = None,
     ) -> Stream:
+        """`after` names a part whose output is in x already: it and what comes before it are not done again."""
         for kind, attention in self.attentions.items():
+            if after is not None:
+                after = None if attention.site == after else after
+                continue
+            if trace is not None:
+                trace.streams[attention.site] = x  # pyright: ignore[reportArgumentType]
             read = self.norms[kind](x)
             context, told = (read, order) if kind == "self" else (memory, across)
             gate = None if gates is None else gates.get(attention.site)  # pyright: ignore[reportArgumentType]
             x = x + attention(read, context, told, gate, trace, cache)
-        return x + self.feed(self.norms["feed"](x))
+        return x if after is not None else self._fed(x, gates, trace)
+
+    def _fed(self, x: Stream, gates: Gates | None, trace: Trace | None) -> Stream:
+        said = self.feed(self.norms["feed"](x))
+        if gates is not None and self.feed_site in gates:
+            said = gated(said[:, :, None], gates[self.feed_site])[:, :, 0]
+        if trace is not None:
+            trace.streams[self.feed_site], trace.outputs[self.feed_site] = x, said[:, :, None]
+        return x + said

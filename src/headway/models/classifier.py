@@ -37,11 +37,17 @@ class Classifier(nn.Module, PyTorchModelHubMixin, library_name="headway"):
         trace: Trace | None = None,
     ) -> Float[Tensor, "batch 1 classes"]:
         """The logits of the one answer token; the right answer is not looked at."""
-        index = self.index(len(source), source.shape[1], source.device)
-        x = self.positions.embed(self.tokens(source), index)
-        order = Order(self.positions, index, index, self.positions.causal)
+        order = self.order(source)
+        x = self.positions.embed(self.tokens(source), order.query_index)
         for block in self.blocks:
             x = block(x, order, gates=gates, trace=trace)
+        return self.answered(x)
+
+    def order(self, source: Int[Tensor, "batch source"]) -> Order:
+        index = self.index(len(source), source.shape[1], source.device)
+        return Order(self.positions, index, index, self.positions.causal)
+
+    def answered(self, x: Float[Tensor, "batch token d_model"]) -> Float[Tensor, "batch 1 classes"]:
         return self._pooled(self.norm(x))[:, None]
 
     def _pooled(self, x: Float[Tensor, "batch token d_model"]) -> Float[Tensor, "batch classes"]:

@@ -41,6 +41,10 @@ class Decoder(nn.Module, PyTorchModelHubMixin, library_name="headway"):
         tokens = torch.cat((source, start, answer[:, :-1]), dim=1)
         return self.unembed(self.stream(tokens, gates, trace)[:, source.shape[1] :])
 
+    def order(self, batch: int, first: int, queries: int, device: torch.device) -> Order:
+        index = self.index(batch, first + queries, device)
+        return Order(self.positions, index[:, first:], index, causal=True)
+
     def stream(
         self,
         tokens: Int[Tensor, "batch query"],
@@ -50,9 +54,8 @@ class Decoder(nn.Module, PyTorchModelHubMixin, library_name="headway"):
         first: int = 0,
     ) -> Float[Tensor, "batch query d_model"]:
         """What the last layer says after each of `tokens`, of which the earliest is number `first`."""
-        index = self.index(len(tokens), first + tokens.shape[1], tokens.device)
-        x = self.positions.embed(self.tokens(tokens), index[:, first:])
-        order = Order(self.positions, index[:, first:], index, causal=True)
+        order = self.order(len(tokens), first, tokens.shape[1], tokens.device)
+        x = self.positions.embed(self.tokens(tokens), order.query_index)
         for block in self.blocks:
             x = block(x, order, gates=gates, trace=trace, cache=cache)
         return self.norm(x)

@@ -43,14 +43,26 @@ class EncoderDecoder(nn.Module, PyTorchModelHubMixin, library_name="headway"):
     ) -> Float[Tensor, "batch answer vocabulary"]:
         """The logits of every answer token, each given the right tokens before it."""
         memory = self.encode(source, gates, trace)
+        return self.decode(self.shifted(answer), memory, gates, trace)
+
+    def shifted(self, answer: Int[Tensor, "batch answer"]) -> Int[Tensor, "batch answer"]:
+        """What the decoder reads: the start token and all but the last token of the answer."""
         start = torch.full_like(answer[:, :1], self.start)
-        return self.decode(torch.cat((start, answer[:, :-1]), dim=1), memory, gates, trace)
+        return torch.cat((start, answer[:, :-1]), dim=1)
+
+    def source_order(self, source: Int[Tensor, "batch source"]) -> Order:
+        index = self.index(len(source), source.shape[1], source.device)
+        return Order(self.source_positions, index, index, self.source_positions.causal)
+
+    def orders(self, batch: int, first: int, queries: int, sources: int, device: torch.device) -> tuple[Order, Order]:
+        """What the decoder's sites are told: of the answer itself, and of the source it looks across to."""
+        index, memory_index = self.index(batch, first + queries, device), self.index(batch, sources, device)
+        own = Order(self.answer_positions, index[:, first:], index, causal=True)
+        return own, Order(None, index[:, first:], memory_index, causal=False)
 
     def encode(self, source: Tensor, gates: Gates | None = None, trace: Trace | None = None) -> Tensor:
-        positions = self.source_positions
-        index = self.index(len(source), source.shape[1], source.device)
-        x = positions.embed(self.tokens(source), index)
-        order = Order(positions, index, index, positions.causal)
+        order = self.source_order(source)
+        x = self.source_positions.embed(self.tokens(source), order.query_index)
         for block in self.encoder:
             x = block(x, order, gates=gates, trace=trace)
         return self.encoder_norm(x)
@@ -65,12 +77,8 @@ class EncoderDecoder(nn.Module, PyTorchModelHubMixin, library_name="headway"):
         first: int = 0,
     ) -> Float[Tensor, "batch query vocabulary"]:
         """The logits after each of `tokens`, of which the earliest is number `first` of the answer."""
-        positions = self.answer_positions
-        index = self.index(len(tokens), first + tokens.shape[1], tokens.device)
-        memory_index = self.index(len(memory), memory.shape[1], tokens.device)
-        x = positions.embed(self.tokens(tokens), index[:, first:])
-        order = Order(positions, index[:, first:], index, causal=True)
-        across = Order(None, index[:, first:], memory_index, causal=False)
+        order, across = self.orders(len(tokens), first, tokens.shape[1], memory.shape[1], tokens.device)
+        x = self.answer_positions.embed(self.tokens(tokens), order.query_index)
         for block in self.decoder:
             x = block(x, order, memory, across, gates, trace, cache)
         return self.unembed(self.decoder_norm(x))

@@ -1,4 +1,7 @@
-"""Where heads sit: a site is one attention module, a head is a site and a number."""
+"""Where heads sit: a site is one attention module, a head is a site and a number.
+
+A feed-forward block is a site too where it is to be ablated as a whole: one with a single head as wide as the stream.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,15 @@ from headway.errors import HeadwayError
 class Site:
     stack: Literal["encoder", "decoder"]
     layer: int
-    kind: Literal["self", "cross"]
+    kind: Literal["self", "cross", "feed"]
 
     def __str__(self) -> str:
         return f"{self.stack}.{self.layer}.{self.kind}"
+
+    @property
+    def title(self) -> str:
+        """The name people read: 'Decoder cross L1'."""
+        return f"{self.stack.capitalize()} {'feed-forward' if self.kind == 'feed' else self.kind} L{self.layer}"
 
 
 @dataclass(frozen=True, order=True)
@@ -33,7 +41,7 @@ class Head:
     @property
     def title(self) -> str:
         """The name people read: 'Decoder cross L1 H2'."""
-        return f"{self.site.stack.capitalize()} {self.site.kind} L{self.site.layer} H{self.number}"
+        return f"{self.site.title} H{self.number}"
 
     @classmethod
     def parse(cls, name: str) -> Head:
@@ -63,4 +71,6 @@ class Trace:
 
     maps: dict[Site, Float[Tensor, "batch head query key"]] = field(default_factory=dict)
     outputs: dict[Site, Float[Tensor, "batch query head dim"]] = field(default_factory=dict)
-    """the heads' outputs as they leave the gates"""
+    """the heads' outputs as they leave the gates; of a feed-forward block, its output as one head"""
+    streams: dict[Site, Float[Tensor, "batch query d_model"]] = field(default_factory=dict)
+    """what flows past each site before it adds to it"""

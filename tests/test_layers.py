@@ -19,6 +19,7 @@ LAYERS = [
     {"subjects"},
     {"evaluation"},
     {"training"},
+    {"heads"},
     {"report"},
     {"api", "listing"},
     {"lab", "bench"},

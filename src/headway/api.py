@@ -149,7 +149,7 @@ def train_seeds(
     out: str | Path | None = None,
     device: str = "auto",
     resume: bool = False,
-    checkpoint_every: int = CHECKPOINT_EVERY,
+    checkpoint_every: int | None = None,
     quiet: bool = False,
     options: dict[str, Any] | None = None,
     data: str | Path | None = None,
@@ -183,12 +183,17 @@ def train_seeds(
             raise HeadwayError(f"--tracker {tracker} follows one run; leave it out of a population")
         members = [Member(config, RunFolder(folder)) for config, folder in planned]
         exactness = choose_precision(precision, chosen)
-        settings = {"resume": resume, "checkpoint_every": checkpoint_every, "stored": stored}
+        home = members[0].folder.path.parent
         with Progress(f"{len(members):,} × {members[0].config.stem}", quiet) as watch:
+            settings = {"resume": resume, "stored": stored, "watch": watch}
             if chosen.type == "cpu":
-                return train_apart(members, watch=watch, **settings)
-            home = members[0].folder.path.parent
-            return train_population(members, home, device=chosen, precision=exactness, watch=watch, **settings)
+                if (home / "checkpoint" / "latest.json").exists():
+                    raise HeadwayError(f"{home} was begun on a GPU; go on there, or choose another --out")
+                every = CHECKPOINT_EVERY if checkpoint_every is None else checkpoint_every
+                return train_apart(members, checkpoint_every=every, **settings)
+            return train_population(
+                members, home, device=chosen, precision=exactness, checkpoint_every=checkpoint_every, **settings
+            )
     reports = []
     for config, folder in planned:
         with Progress(f"{config.stem} seed {config.seed}", quiet) as watch:
@@ -197,7 +202,7 @@ def train_seeds(
                 folder,
                 device=chosen,
                 resume=resume,
-                checkpoint_every=checkpoint_every,
+                checkpoint_every=CHECKPOINT_EVERY if checkpoint_every is None else checkpoint_every,
                 stored=stored,
                 watch=watch,
                 tracker=found,
@@ -252,6 +257,8 @@ def evaluate_runs(
     """The same for a folder of runs; on a GPU those of one shape are evaluated as one stack."""
     request, chosen = Request(**asked), choose_device(device)
     folders = find_runs(subject)
+    if greedy < 0:
+        raise HeadwayError(f"check_greedy is {greedy}; it must be at least 0")
     if len(folders) > 1 and chosen.type == "cuda" and one_shape(folders):
         fast = torch.float32 if precision == "auto" else choose_precision(precision, chosen)
         return _evaluated_together(folders, request, greedy, fast, chosen, quiet)
@@ -287,6 +294,8 @@ def _evaluated_together(
 ) -> list[Evaluated]:
     runs, weights = open_stack(folders, device)
     task = runs[0].task
+    if greedy and task.classes is not None:
+        raise HeadwayError("a classifier answers with a class; there is nothing to decode: leave out --check-greedy")
     stored = None if request.data is None else read_split(task, Path(request.data), request.split or "test")
     problems, total = _problems(task, request, stored, device)
     models = StackedModels(runs[0].model, weights, precision, one_shape=task.lengths[0] == task.lengths[1])

@@ -80,8 +80,8 @@ class Train(Wishes, TaskOptions, Common):
     """of a population's model on a GPU: float32 or bfloat16 (auto); weights are always kept in float32"""
     resume: bool = False
     """go on with an unfinished run"""
-    checkpoint_every: int = 100
-    """steps between checkpoints"""
+    checkpoint_every: int | None = None
+    """steps between checkpoints (default 100; of a population on a GPU, fewer where they would take long)"""
     out: str | None = None
     """run folder (default: runs/NAME)"""
     data: str | None = None
@@ -299,6 +299,8 @@ def main(arguments: list[str] | None = None) -> int:
 def how_to_go_on(words: list[str]) -> str:
     again = shlex.join(["headway", *(word for word in words if word != "--resume")])
     match words[:1]:
+        case ["train"] if "--population" in words:
+            return f"; what has ended is kept, and the last checkpoint of the rest; go on with: {again} --resume"
         case ["train"]:
             return f"; the last checkpoint is kept, go on with: {again} --resume"
         case ["lab"]:

@@ -7,14 +7,18 @@ import platform
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from headway.errors import HeadwayError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def choose_device(name: str) -> torch.device:
@@ -84,6 +88,19 @@ def threads() -> int:
             raise HeadwayError(f"HEADWAY_THREADS is {chosen!r}; it must be a whole number of at least 1")
         return int(chosen)
     return min(cores(), 4)
+
+
+def side_by_side(work: Callable[[Item], Result], items: Sequence[Item], device: torch.device) -> list[Result]:
+    """The results of `work` for each item. On a CPU every thread we may use takes items of its own: operations on
+    small tensors are too short to be shared among threads."""
+    workers = torch.get_num_threads()
+    if device.type != "cpu" or workers == 1 or len(items) == 1:
+        return [work(item) for item in items]
+    try:
+        with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            return list(pool.map(work, items))
+    finally:
+        torch.set_num_threads(workers)
 
 
 def cores() -> int:

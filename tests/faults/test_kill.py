@@ -56,9 +56,14 @@ def test_a_population_killed_and_resumed_ends_with_the_bytes_of_one_never_killed
     words = [*WORDS, "--population", "3"]
     subprocess.run([*words, "--out", str(tmp_path / "whole")], check=True, capture_output=True)
     out, again = tmp_path / "killed", [*words, "--out", str(tmp_path / "killed"), "--resume"]
+
+    def reached() -> list[bytes]:
+        return [path.read_bytes() for path in out.glob("seed-*/checkpoint/latest.json")]
+
     for _ in range(2):
+        before = reached()
         process = subprocess.Popen(again, stderr=subprocess.PIPE, text=True)
-        while process.poll() is None and not list(out.glob("seed-*/checkpoint/latest.json")):
+        while process.poll() is None and reached() in ([], before):
             time.sleep(0.01)
         time.sleep(random.Random().uniform(0, 0.2))
         process.send_signal(signal.SIGKILL)

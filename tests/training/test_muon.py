@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.nn import Parameter
 
+from headway.training import muon
 from headway.training.muon import NEWTON_SCHULZ, Muon, orthogonalise
 
 
@@ -68,3 +69,13 @@ def test_a_stack_of_matrices_is_each_matrix_alone() -> None:
     Muon([stacked]).step()
     Muon(alone).step()
     assert torch.allclose(stacked, torch.stack(list(alone)), atol=1e-12)
+
+
+def test_compiled_it_is_the_same_iteration_written_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    for shape in ((3, 8, 8), (2, 4, 16), (2, 16, 4)):
+        matrices = torch.randn(shape, dtype=torch.float64)
+        plain = orthogonalise(matrices)
+        monkeypatch.setattr(muon, "is_compiling", lambda: True)
+        torch.testing.assert_close(orthogonalise(matrices), plain, rtol=1e-10, atol=1e-12)
+        monkeypatch.undo()

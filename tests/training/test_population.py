@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -148,22 +147,50 @@ def stop_at(step: int) -> Callable[[int, int, str], None]:
     return watch
 
 
-@pytest.mark.parametrize("every", [1, 7, 19])
-def test_a_population_stopped_and_resumed_ends_with_the_same_bytes(
-    every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(population, "UNHURRIED", 0)
-    configs = [small(seed) for seed in range(3)]
+def wild(seed: int, **asked: Any) -> RunConfig:
+    """Seed 1 has a rate at which nothing learns."""
+    config = small(seed, optimizer="adamw", **asked)
+    return replace(config, training=replace(config.training, learning_rate=1e30)) if seed == 1 else config
+
+
+@pytest.mark.parametrize("every", [7, 20, 39])
+def test_a_population_stopped_and_resumed_ends_with_the_same_bytes(every: int, tmp_path: Path) -> None:
+    """Seed 1 diverges and has ended before the stop."""
+    configs = [wild(seed, steps=60) for seed in range(3)]
     together(tmp_path / "whole", configs)
     with pytest.raises(Stopped):
-        together(tmp_path / "cut", configs, checkpoint_every=every, watch=stop_at(20))
+        together(tmp_path / "cut", configs, checkpoint_every=every, watch=stop_at(40))
+    assert RunFolder(tmp_path / "cut" / "seed-1").complete
     with pytest.raises(HeadwayError, match="--resume"):
         together(tmp_path / "cut", configs)
+    with pytest.raises(HeadwayError, match="other members"):
+        together(tmp_path / "cut", [wild(seed, steps=61) for seed in range(3, 5)], resume=True)
+    with pytest.raises(HeadwayError, match="begun with --precision float32"):
+        together(tmp_path / "cut", configs, resume=True, precision=torch.bfloat16)
     together(tmp_path / "cut", configs, resume=True)
     for seed in range(3):
-        assert weights(tmp_path / "cut", seed) == weights(tmp_path / "whole", seed)
+        if seed != 1:  # whose weights are no numbers
+            assert weights(tmp_path / "cut", seed) == weights(tmp_path / "whole", seed)
         ours, theirs = (RunFolder(tmp_path / home / f"seed-{seed}").log_lines() for home in ("cut", "whole"))
         assert [(line["step"], line["loss"]) for line in ours] == [(line["step"], line["loss"]) for line in theirs]
+    assert not (tmp_path / "cut" / "checkpoint").exists()
+
+
+def test_members_begun_alone_are_finished_alone(tmp_path: Path) -> None:
+    configs = [small(seed) for seed in range(2)]
+    with pytest.raises(Stopped):
+        train_run(configs[1], tmp_path / "seed-1", device=CPU, checkpoint_every=5, watch=stop_at(20))
+    with pytest.raises(HeadwayError, match="seed-1 was begun by itself; finish it with --seed 1 --resume"):
+        together(tmp_path, configs, resume=True)
+
+
+def test_a_broken_member_is_not_taken_for_a_complete_one(tmp_path: Path) -> None:
+    configs = [small(seed) for seed in range(2)]
+    together(tmp_path, configs)
+    path = tmp_path / "seed-1" / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(HeadwayError, match="truncated or altered"):
+        together(tmp_path, configs)
 
 
 def test_a_complete_population_is_not_trained_again_and_may_grow(tmp_path: Path) -> None:
@@ -176,10 +203,6 @@ def test_a_complete_population_is_not_trained_again_and_may_grow(tmp_path: Path)
 
 
 def test_a_member_that_diverges_is_reported_and_the_others_go_on(tmp_path: Path) -> None:
-    def wild(seed: int) -> RunConfig:
-        config = small(seed, optimizer="adamw")
-        return replace(config, training=replace(config.training, learning_rate=1e30)) if seed == 1 else config
-
     for home, train in {
         "stack": together,
         "apart": lambda home, configs: train_apart(members(home, configs), checkpoint_every=100),
@@ -237,6 +260,38 @@ def test_out_of_memory_splits_the_stack_and_says_so(
             torch.testing.assert_close(weight, expected, rtol=1e-3, atol=1e-4)
 
 
+def test_out_of_memory_late_goes_on_from_the_checkpoint_and_leaves_the_ended_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory runs out at step 45, after seed 1 has ended and a checkpoint was taken."""
+    configs, plain, steps = [wild(seed, steps=60) for seed in range(4)], Stack.step, []
+
+    def step(self: Stack, problems: Any) -> Any:
+        steps.append((len(self), self.steps))
+        if len(self) > 2 and self.steps == 45:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return plain(self, problems)
+
+    together(tmp_path / "whole", configs)
+    monkeypatch.setattr(Stack, "step", step)
+    together(tmp_path / "split", configs, checkpoint_every=10)
+    after = steps[steps.index((3, 45)) + 1 :]
+    assert after[0] == (2, 40)  # the first half, from the checkpoint
+    for seed in (0, 2, 3):
+        ours, theirs = (
+            load_file(tmp_path / home / f"seed-{seed}" / "model.safetensors") for home in ("split", "whole")
+        )
+        for name, weight in ours.items():
+            torch.testing.assert_close(weight, theirs[name], rtol=1e-3, atol=1e-4)
+
+
+def test_a_model_that_keeps_more_than_weights_is_refused() -> None:
+    model = build_model(small().model, 0)
+    model.register_buffer("seen", torch.zeros(1))
+    with pytest.raises(HeadwayError, match="also keeps seen; train with --seeds"):
+        Stack([model, model], [small().training] * 2, CPU)
+
+
 def test_on_a_cpu_members_train_in_processes_and_equal_runs_alone(tmp_path: Path) -> None:
     wishes = Wishes(**SMALL, steps=25)
     reports = train_seeds(
@@ -253,11 +308,3 @@ def test_a_wrong_member_stops_a_population_of_processes_with_a_sentence(tmp_path
     with pytest.raises(HeadwayError, match="seed-1 holds other files and no run"):
         train_seeds("addition", [0, 1], Wishes(**SMALL, steps=5), out=tmp_path, device="cpu", population=True)
     assert not (tmp_path / "seed-0").exists()
-
-
-def test_a_deepcopied_stack_member_is_the_model(tmp_path: Path) -> None:
-    config = small(8)
-    model = build_model(config.model, config.seed)
-    stack = Stack([copy.deepcopy(model), model], [config.training] * 2, CPU)
-    for name, weight in stack.member(1).items():
-        assert torch.equal(weight, model.state_dict()[name])

@@ -12,6 +12,7 @@ from headway.bench.row import Row
 from headway.errors import unknown
 from headway.machine import choose_device, environment
 from headway.output import Output
+from headway.report.figures import population_figure
 from headway.runs import disk
 
 ROWS: dict[str, Callable[[int, torch.device, bool], Row]] = {
@@ -30,6 +31,9 @@ def run_bench(names: Sequence[str], out: str | None, seed: int, device: str, qui
     content = {"rows": rows, "environment": environment(chosen)}
     if out is not None:
         disk.write_json(Path(out), content)
+        for row in rows:
+            if "costs" in row:
+                population_figure(row, Path(out).with_suffix(""))
     shown = ("name", "ours_seconds", "reference_seconds", "ratio", "same_result")
     details = [{"name": row["name"], **{k: v for k, v in row.items() if k not in shown}} for row in rows]
     more = [

@@ -7,6 +7,7 @@ state: compiling and starting processes are measured apart.
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import statistics
@@ -90,8 +91,8 @@ def _on_gpu(seed: int, device: torch.device, quiet: bool) -> Row:
     measured = []
     with Progress("populations", quiet) as watch:
         for number, (size, wishes, options) in enumerate(plans):
-            cost, profile = stacked(seed, size, device, wishes, options)
-            measured.append((cost, profile))
+            cost, kinds = stacked(seed, size, device, wishes, options)
+            measured.append((cost, kinds))
             watch(number + 1, len(plans), f"{size} members: {cost.each:.3f} ms a model and step")
     *costs, fastest = [cost for cost, _ in measured]
     main, shares = measured[SIZES.index(POPULATION)]
@@ -150,6 +151,7 @@ def stacked(
     first, task = configs[0], create_task("addition", options)
     if device.type == "cuda":
         torch.compiler.reset()
+        gc.collect()  # the last stack is in cycles
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     models = [build_model(config.model, config.seed) for config in configs]
@@ -258,6 +260,10 @@ def _on_cpu(seed: int, device: torch.device, quiet: bool) -> Row:
             aparts.append(in_processes(seed))
             watch(2 * turn + 2, 2 * TURNS)
     loop, apart = (statistics.median(each[0] for each in measured) for measured in (loops, aparts))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    one_thread, _ = one_at_a_time(config, device, compile=False)
+    torch.set_num_threads(threads)
     cost, _ = stacked(seed, ON_CPU, device, {}, {})
     learner = Learner(build_model(config.model, config.seed), config.training)
     problems = next(feed(create_task("addition"), config.training, [seed], None, 0, device))
@@ -275,6 +281,7 @@ def _on_cpu(seed: int, device: torch.device, quiet: bool) -> Row:
             "one_after_another_milliseconds": [each[0] for each in loops],
             "processes_milliseconds": [each[0] for each in aparts],
             "stacked_milliseconds": cost.each,
+            "one_thread_milliseconds": one_thread,
             "processes": cores(),
             "starting_seconds": statistics.median(each[2] for each in aparts),
             "profile": shares,

@@ -131,11 +131,11 @@ def tallied(
         written = answers(chunk, done)
         misses = ~same_answer(written, chunk)  # model row
         for name, values in {HELD_OUT: task.held_out(chunk).long(), **task.strata(chunk)}.items():
-            kinds = F.one_hot(values)  # row value
-            counts = (misses.float() @ kinds.float()).long().cpu()  # model value: exact, a chunk is below 2^24
-            for value, count in enumerate(kinds.sum(0).tolist()):
+            found, place, number = values.unique(return_inverse=True, return_counts=True)
+            counts = (misses.float() @ F.one_hot(place).float()).long().cpu()  # model value: exact below 2^24 rows
+            for at, (value, count) in enumerate(zip(found.tolist(), number.tolist(), strict=True)):
                 tally[f"{name}={value}"] += count
-                wrong[f"{name}={value}"] = wrong[f"{name}={value}"] + counts[:, value]
+                wrong[f"{name}={value}"] = wrong[f"{name}={value}"] + counts[:, at]
         examples, errors = examples + len(chunk), errors + misses.sum(1).cpu()
         if task.classes is not None:
             positives = positives + (written[..., 0] == 1).sum(1).cpu()

@@ -27,10 +27,8 @@ def number_of_problems(task: Task, wanted_by: str) -> int:
 
 def listed(task: Task, device: torch.device) -> Iterator[Problems]:
     """Every problem there is, in chunks."""
-    count = number_of_problems(task, "--all")
-    rows = _chunk_rows(task, task.lengths[1])
-    for start in range(0, count, rows):
-        yield task.listing(start, min(start + rows, count), device)
+    number_of_problems(task, "--all")
+    yield from task.every(_chunk_rows(task, task.lengths[1]), device)
 
 
 def sampled(
@@ -48,10 +46,22 @@ def sampled(
 
 def batches(problems: Problems) -> Iterator[Problems]:
     """A chunk in batches for one forward pass each."""
-    tokens = CPU_TOKENS if problems.source.device.type == "cpu" else GPU_TOKENS
-    rows = max(1, tokens // (problems.source.shape[1] + problems.answer.shape[1]))
+    rows = _batch_rows(problems)
     for start in range(0, len(problems), rows):
         yield problems[start : start + rows]
+
+
+def even_pieces(problems: Problems) -> list[slice]:
+    """Rows for a forward pass each, as even as can be, and as many for every thread."""
+    workers = torch.get_num_threads() if problems.source.device.type == "cpu" else 1
+    pieces = workers * max(1, math.ceil(len(problems) / (workers * _batch_rows(problems))))
+    rows = math.ceil(len(problems) / pieces)
+    return [slice(start, start + rows) for start in range(0, len(problems), rows)]
+
+
+def _batch_rows(problems: Problems) -> int:
+    tokens = CPU_TOKENS if problems.source.device.type == "cpu" else GPU_TOKENS
+    return max(1, tokens // (problems.source.shape[1] + problems.answer.shape[1]))
 
 
 def _chunk_rows(task: Task, length: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from headway.errors import HeadwayError
@@ -24,3 +25,44 @@ def wilson(right: int, examples: int, confidence: float = 0.95) -> Interval:
         raise HeadwayError(f"{examples} examples give no interval; take at least 1")
     interval = binomtest(right, examples).proportion_ci(confidence, method="wilson")
     return Interval(float(interval.low), float(interval.high))
+
+
+def tango(lost: int, gained: int, examples: int, confidence: float = 0.95) -> Interval:
+    """Tango's score interval (1998) for a drop measured on the same problems before and after a change.
+
+    `lost` problems were right before and wrong after, `gained` the other way round. Where no verdict changed the
+    interval is not [0, 0]: a change that rare may simply not have shown.
+    """
+    from scipy.optimize import root_scalar
+    from scipy.stats import norm
+
+    if examples < 1 or lost + gained > examples:
+        raise HeadwayError(f"{lost} lost and {gained} gained of {examples} examples give no interval")
+    z = float(norm.ppf((1 + confidence) / 2))
+    drop = (lost - gained) / examples
+
+    def score(supposed: float) -> float:
+        """How many standard errors the measured drop lies above a supposed one."""
+        b = -lost - gained + (2 * examples - lost + gained) * supposed
+        c = -gained * supposed * (1 - supposed)
+        rare = (math.sqrt(max(b * b - 8 * examples * c, 0.0)) - b) / (4 * examples)
+        spread = examples * (2 * rare + supposed * (1 - supposed))
+        distance = lost - gained - examples * supposed
+        return distance / math.sqrt(spread) if spread > 0 else math.copysign(math.inf, distance) if distance else 0.0
+
+    edge = 1 - 1e-12
+
+    def crossing(level: float, start: float, stop: float) -> float:
+        return float(root_scalar(lambda d: score(d) - level, bracket=(start, stop), xtol=1e-10).root)
+
+    low = -1.0 if score(-edge) <= z else crossing(z, -edge, drop)
+    high = 1.0 if score(edge) >= -z else crossing(-z, drop, edge)
+    return Interval(low, high)
+
+
+def needed_examples(margin: float, confidence: float) -> int:
+    """How many examples it takes for a change that none of them shows to be told from a drop of `margin`."""
+    from scipy.stats import norm
+
+    z = float(norm.ppf((1 + confidence) / 2))
+    return math.ceil(z * z * (1 - margin) / margin)

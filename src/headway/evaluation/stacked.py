@@ -34,12 +34,16 @@ class StackedModels:
         weights: dict[str, Tensor],
         precision: torch.dtype = torch.float32,
         one_shape: bool = True,
+        like: StackedModels | None = None,
     ) -> None:
         self.template, self.weights, self.precision = template, weights, precision
         self.fast = {name: weight.to(precision) for name, weight in weights.items()}
         first = next(iter(weights.values()))
         self.members, self.device = len(first), first.device
-        self._pass = compiled(self._pass_of, self.device) if one_shape else self._pass_of
+        if like is not None:
+            self._pass = like._pass  # compiled once
+        else:
+            self._pass = compiled(self._pass_of, self.device) if one_shape else self._pass_of
 
     @staticmethod
     def of(models: Sequence[Model], precision: torch.dtype = torch.float32, one_shape: bool = True) -> StackedModels:
@@ -48,9 +52,8 @@ class StackedModels:
 
     def kept(self, rows: Int[Tensor, " some"]) -> StackedModels:
         """Only these members."""
-        fewer = StackedModels(self.template, {name: w[rows] for name, w in self.weights.items()}, self.precision)
-        fewer._pass = self._pass  # compiled once
-        return fewer
+        weights = {name: weight[rows] for name, weight in self.weights.items()}
+        return StackedModels(self.template, weights, self.precision, like=self)
 
     @torch.no_grad()
     def answers(
@@ -76,9 +79,9 @@ class StackedModels:
         except torch.OutOfMemoryError:
             if len(problems) == 1:
                 raise
-            half = len(problems) // 2
-            first, second = self._split(problems[:half]), self._split(problems[half:])
-            return torch.cat((first[0], second[0]), dim=1), torch.cat((first[1], second[1]), dim=1)
+        half = len(problems) // 2  # here the error, and what it held in memory, is gone
+        first, second = self._split(problems[:half]), self._split(problems[half:])
+        return torch.cat((first[0], second[0]), dim=1), torch.cat((first[1], second[1]), dim=1)
 
     def _pass_of(
         self, weights: dict[str, Tensor], source: Tensor, answer: Tensor

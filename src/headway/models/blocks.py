@@ -14,12 +14,15 @@ from headway.runs.config import ModelConfig
 Stream = Float[Tensor, "batch token d_model"]
 
 
+FEW_TOKENS = 256
+
+
 class Tokens(nn.Embedding):
     """A row of the table for each token. On a GPU it is a product with one-hot rows: for a few dozen tokens that
     is no slower, and its slope is summed in an order that repeats itself."""
 
     def forward(self, input: Int[Tensor, "batch token"]) -> Stream:
-        if not self.weight.is_cuda:
+        if not self.weight.is_cuda or self.num_embeddings > FEW_TOKENS:
             return super().forward(input)
         known = torch.arange(self.num_embeddings, device=input.device)
         return (input[..., None] == known).to(self.weight.dtype) @ self.weight

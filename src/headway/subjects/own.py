@@ -12,12 +12,14 @@ import torch
 from torch import Tensor
 
 from headway.errors import BrokenRun, HeadwayError, unknown
-from headway.models import Model, build_model
+from headway.models import Model, build_model, heads_of
 from headway.runs.config import RunConfig
 from headway.runs.folder import RunFolder, runs_in
-from headway.tasks import Task, create_task
+from headway.subjects.subject import Subject
+from headway.tasks import Problems, Task, create_task
 
 READERS = 8
+CHUNK = 50_000  # problems at a time where all are listed
 PRETRAINED = Path(str(files("headway") / "pretrained"))
 
 
@@ -55,6 +57,37 @@ def open_run(folder: RunFolder, device: torch.device | str = "cpu") -> Run:
     except Exception as error:
         raise BrokenRun(f"{folder.weights} does not fit {folder.path / 'config.json'}: {error}") from error
     return Run(folder, config, task, model.to(device).eval())
+
+
+def subject_of(run: Run) -> Subject:
+    """A run as a study takes it: problems of the longest length that training shows."""
+    task, device = run.task, next(run.model.parameters()).device
+
+    def examples(rows: int, seed: int, held_out: bool) -> Problems:
+        if not held_out:
+            return task.testing(seed, rows, device=device)
+        drawn, first = [], 0
+        while sum(map(len, drawn)) < rows:  # one in ten is held out
+            some = task.testing(seed, 16 * rows, first=first, device=device)
+            drawn.append(some[task.held_out(some).nonzero()[:, 0]])
+            first += 16 * rows
+            if first > 1600 * rows:
+                raise HeadwayError(f"{task.name} has hardly a problem that is held out; study it with --ablation zero")
+        return Problems.join(drawn)[:rows]
+
+    return Subject(
+        run.config.name,
+        run.model,
+        tuple(heads_of(run.model)),
+        examples,
+        every=None if task.count is None else lambda: task.every(CHUNK, device),
+        count=task.count,
+        strata=task.strata,
+        spelled=task.spelled,
+        start=None if task.classes is not None else task.start,
+        folder=run.folder if run.writable else None,
+        about={"task": run.config.task, "seed": run.config.seed, "positions": run.config.model.positions},
+    )
 
 
 def one_shape(folders: Sequence[RunFolder]) -> bool:

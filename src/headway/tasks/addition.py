@@ -184,6 +184,10 @@ class Addition(Task):
         weights = [self.base**place for place in range(self.digits - 1, -1, -1)]
         return torch.stack([number // weight % self.base for weight in weights], dim=1)
 
+    def spelled(self, tokens: list[int]) -> list[str]:
+        names = {self.plus: "+", self.minus: "−", self.start: "start", self.base + 3: "end"}
+        return [names.get(token, str(token)) for token in tokens]
+
     def show(self, source: list[int], answer: list[int]) -> str:
         def number(tokens: list[int]) -> str:
             return ("" if self.base <= 10 else " ").join(str(token) for token in tokens if token < self.base)

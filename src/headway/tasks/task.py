@@ -9,6 +9,7 @@ are its options on the command line.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -119,6 +120,16 @@ class Task(ABC):
     def listing(self, start: int, stop: int, device: torch.device | str = "cpu") -> Problems:
         """Problems `start` to `stop` of all there are."""
         raise HeadwayError(f"{self.name} has too many problems to list")
+
+    def every(self, rows: int, device: torch.device | str = "cpu") -> Iterator[Problems]:
+        """All problems there are, so many at a time."""
+        count = self.count or 0
+        for start in range(0, count, rows):
+            yield self.listing(start, min(start + rows, count), device)
+
+    def spelled(self, tokens: list[int]) -> list[str]:
+        """Tokens as a person writes them."""
+        return [str(token) for token in tokens]
 
     def show(self, source: list[int], answer: list[int]) -> str:
         """A problem as a person writes it."""

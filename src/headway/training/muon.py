@@ -31,7 +31,7 @@ def orthogonalise(
     for _ in range(steps):
         gram = x @ x.mT  # matrix row row
         if is_compiling():  # baddbmm copies what it adds to; compiled, the sum is one pass
-            unit = torch.eye(x.shape[1], device=x.device)
+            unit = torch.eye(x.shape[1], dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
             x = (a * unit + b * gram + c * (gram @ gram)).to(x.dtype) @ x
         else:
             x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)

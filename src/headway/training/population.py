@@ -7,6 +7,7 @@ asked for, or whose loss is no longer a number, ends at once and leaves the stac
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from collections.abc import Sequence
@@ -39,7 +40,7 @@ OWN = ("learning_rate", "muon_rate", "momentum", "weight_decay", "warmup")
 """the training settings in which members may differ"""
 WRITERS = 8
 UNHURRIED = 10
-"""a checkpoint of a large stack is big: at least this many times as long as it takes lies between two"""
+"""at least this many times as long as a checkpoint takes lies between two"""
 WRITTEN_A_SECOND = 500e6
 
 
@@ -61,44 +62,82 @@ def train_population(
     device: torch.device,
     precision: torch.dtype | None = None,
     resume: bool = False,
-    checkpoint_every: int = CHECKPOINT_EVERY,
+    checkpoint_every: int | None = None,
     stored: Stored | None = None,
     watch: Watch | None = None,
 ) -> list[Report]:
     """Trains the members as one; those that are complete already are not trained again.
 
-    `home` is the folder that holds their folders, and the checkpoint while they train.
+    `home` is the folder that holds their folders, and the checkpoint while they train. Where `checkpoint_every` is
+    not given, checkpoints take a tenth of the time at most: those of a large stack are big.
     """
-    if checkpoint_every < 1:
+    if checkpoint_every is not None and checkpoint_every < 1:
         raise HeadwayError(f"checkpoint_every is {checkpoint_every}; it must be at least 1")
     check_alike([member.config for member in members])
     for member in members:
         member.folder.check(member.config, resume)
-    if (home / "checkpoint" / "latest.json").exists() and not resume:
-        raise HeadwayError(f"{home} holds an unfinished population; add --resume to go on, or choose another --out")
-    left = [member for member in members if not member.folder.complete]
-    kept = load_checkpoint(home / "checkpoint")
-    begun = _begun(kept, left)
-    groups = [group for group in (begun, [m for m in left if m not in begun]) if group]
-    while groups:
-        group = groups.pop(0)
-        try:
-            sitting = _Sitting(group, home, device, precision, checkpoint_every, watch)
-            if group is begun and kept is not None:
-                sitting.restore(*kept)
-                kept = None
-            sitting.run(stored)
-        except torch.OutOfMemoryError:
-            if len(group) == 1:
-                raise
-            half = (len(group) + 1) // 2
-            print(f"{len(group):,} members do not fit into memory; going on with {half:,} at a time", file=sys.stderr)
-            groups[:0] = [group[:half], group[half:]]
-            torch.cuda.empty_cache()
-    remove_checkpoints(home / "checkpoint")
     for member in members:
-        member.folder.training()
+        if member.folder.complete:
+            member.folder.verified()
+    groups = _groups(members, home, resume)
+    while groups:
+        group = [member for member in groups.pop(0) if not member.folder.complete]
+        if not group or _trained(group, home, device, precision, checkpoint_every, stored, watch):
+            continue
+        group = [member for member in group if not member.folder.complete]
+        half = (len(group) + 1) // 2
+        print(f"{len(group):,} members do not fit into memory; going on with {half:,} at a time", file=sys.stderr)
+        groups[:0] = [group[:half], group[half:]]
+    remove_checkpoints(home / "checkpoint")
     return [report_of(member.folder, member.config) for member in members]
+
+
+def _groups(members: Sequence[Member], home: Path, resume: bool) -> list[list[Member]]:
+    """The members that are left to train: those that a checkpoint holds, then the others."""
+    left = [member for member in members if not member.folder.complete]
+    alone = next((member for member in left if (member.folder.checkpoints / "latest.json").exists()), None)
+    if alone is not None:
+        raise HeadwayError(
+            f"{alone.folder.path} was begun by itself; finish it with --seed {alone.config.seed} --resume, or choose "
+            "another --out"
+        )
+    found = load_checkpoint(home / "checkpoint")
+    if found is None or not left:
+        return [left]
+    if not resume:
+        raise HeadwayError(f"{home} holds an unfinished population; add --resume to go on, or choose another --out")
+    held, known = found[0]["members"].tolist(), {member.identity: member for member in members}
+    if any(number not in known for number in held):
+        raise HeadwayError(
+            f"{home} holds an unfinished population of other members; go on with the command that began it, or choose "
+            "another --out"
+        )
+    begun = set(held)
+    return [[known[number] for number in held], [member for member in left if member.identity not in begun]]
+
+
+def _trained(
+    group: list[Member],
+    home: Path,
+    device: torch.device,
+    precision: torch.dtype | None,
+    checkpoint_every: int | None,
+    stored: Stored | None,
+    watch: Watch | None,
+) -> bool:
+    """Trains a group from its checkpoint, if any, to its end; says whether memory sufficed."""
+    try:
+        sitting = _Sitting(group, home, device, precision, checkpoint_every, watch)
+        sitting.resume(load_checkpoint(home / "checkpoint"))
+        sitting.run(stored)
+        return True
+    except torch.OutOfMemoryError:
+        if len(group) == 1:
+            raise
+    sitting = None  # what it held is in cycles, which only the collector frees
+    gc.collect()
+    torch.cuda.empty_cache()
+    return False
 
 
 def check_alike(configs: Sequence[RunConfig]) -> None:
@@ -111,14 +150,6 @@ def check_alike(configs: Sequence[RunConfig]) -> None:
             raise HeadwayError(
                 f"a population has one shape: {difference(first, alike)}; only seed, {', '.join(OWN)} may differ"
             )
-
-
-def _begun(kept: tuple[dict[str, Tensor], Pointer] | None, members: Sequence[Member]) -> list[Member]:
-    """The members that a checkpoint holds, in its order."""
-    if kept is None:
-        return []
-    known = {member.identity: member for member in members}
-    return [known[number] for number in kept[0]["members"].tolist() if number in known]
 
 
 def _given(*flags: Tensor | None) -> list[Tensor]:
@@ -134,7 +165,7 @@ class _Sitting:
         home: Path,
         device: torch.device,
         precision: torch.dtype | None,
-        checkpoint_every: int,
+        checkpoint_every: int | None,
         watch: Watch | None,
     ) -> None:
         self.members, self.home, self.device, self.watch = members, home, device, watch
@@ -145,15 +176,17 @@ class _Sitting:
         models = [build_model(member.config.model, member.config.seed) for member in members]
         self.parameters = sum(parameter.numel() for parameter in models[0].parameters())
         self.stack = Stack(models, [member.config.training for member in members], device, precision)
+        self.precision = str(precision or torch.float32).removeprefix("torch.")
         self.about = {
             **environment(device),
             "population": len(members),
-            "precision": str(precision or torch.float32).removeprefix("torch."),
+            "precision": self.precision,
         }
         self.alive = torch.ones(len(members), dtype=torch.bool)
         self.clock, self.spent = Clock(device), 0.0  # the latter: a member's share of the seconds
         self.log: list[dict[str, Any]] = []
-        self.checkpoint_every, self.checkpoint_at = checkpoint_every, 0.0
+        self.checkpoint_every, self.unhurried = checkpoint_every or CHECKPOINT_EVERY, checkpoint_every is None
+        self.checkpoint_at = 0.0
         self.checkpoint_cost = self.stack.bytes / WRITTEN_A_SECOND  # until it was measured
 
     def run(self, stored: Stored | None) -> None:
@@ -169,17 +202,25 @@ class _Sitting:
                 diverged = self._logged(last)
             if self.training.until == "perfect" and (at_end or done % CHECK_EVERY == 0):
                 self._stop_clock()
-                perfect = trainable_right(StackedModels(self.stack.template, self.stack.weights), self.task).cpu()
+                perfect = self._perfect()
             ended = self.alive & torch.stack([torch.full_like(self.alive, at_end), *_given(diverged, perfect)]).any(0)
             if ended.any():
                 self._stop_clock()
-                self._finish(ended, perfect)
+                self._finish(ended, diverged, perfect)
                 batches = None if self._compact() else batches
-            elif done % self.checkpoint_every == 0 and self._unhurried():
+            if self.alive.any() and done % self.checkpoint_every == 0 and self._may_checkpoint():
                 self._stop_clock()
                 self._checkpoint()
             if not self.clock.running:
                 self.clock.start()
+
+    def _perfect(self) -> Tensor:
+        """Which members have every trainable problem right; those that have ended are not asked again."""
+        rows = self.alive.nonzero()[:, 0]
+        models = StackedModels(self.stack.template, self.stack.weights, one_shape=False).kept(rows.to(self.device))
+        perfect = torch.zeros_like(self.alive)
+        perfect[rows] = trainable_right(models, self.task).cpu()
+        return perfect
 
     def _stop_clock(self) -> None:
         before = self.clock.seconds
@@ -190,7 +231,9 @@ class _Sitting:
         """A line for the log, and on the screen; says which members' loss is no number."""
         losses, exact = step.loss.float().cpu(), step.exact_match.float().cpu()
         seconds = self.clock.now()
-        self.log.append({"step": self.stack.steps, "loss": losses, "exact": exact, "seconds": seconds})
+        members = max(1, int(self.alive.sum()))
+        spent = self.spent + (seconds - self.clock.seconds) / members
+        self.log.append({"step": self.stack.steps, "loss": losses, "exact": exact, "seconds": spent})
         if self.watch is not None:
             speed = len(self.members) * self.stack.steps / seconds
             words = (
@@ -199,7 +242,7 @@ class _Sitting:
             self.watch(self.stack.steps, self.training.steps, words)
         return ~(losses.isfinite() & self.stack.finite().cpu())
 
-    def _finish(self, ended: Tensor, perfect: Tensor | None) -> None:
+    def _finish(self, ended: Tensor, diverged: Tensor | None, perfect: Tensor | None) -> None:
         """Writes the folders of members that have ended."""
         rows = ended.nonzero()[:, 0].tolist()
         weights = {name: weight[ended.to(weight.device)].cpu() for name, weight in self.stack.weights.items()}
@@ -215,7 +258,7 @@ class _Sitting:
                 steps=self.stack.steps,
                 seconds=self.spent,
                 parameters=self.parameters,
-                final_loss=entries[-1]["loss"],
+                final_loss=None if diverged is not None and diverged[row] else entries[-1]["loss"],
                 perfect=bool(perfect is not None and perfect[row]) if asked else None,
             )
 
@@ -236,7 +279,7 @@ class _Sitting:
         return True
 
     def _entry(self, line: dict[str, Any], row: int) -> dict[str, Any]:
-        """A member's line of the log, as one trained alone has it; the loss is null where it is no number."""
+        """A member's line of the log; the seconds are its share, the loss is null where it is no number."""
         loss, examples = line["loss"][row], line["step"] * self.training.batch
         return {
             "step": line["step"],
@@ -246,8 +289,9 @@ class _Sitting:
             "examples_per_second": round(examples / line["seconds"], 1),
         }
 
-    def _unhurried(self) -> bool:
-        return self.clock.now() - self.checkpoint_at >= UNHURRIED * self.checkpoint_cost
+    def _may_checkpoint(self) -> bool:
+        since = self.clock.now() - self.checkpoint_at
+        return not self.unhurried or since >= UNHURRIED * self.checkpoint_cost
 
     def _checkpoint(self) -> None:
         """Keeps the stack, whose it is, and the log so far."""
@@ -260,13 +304,22 @@ class _Sitting:
         for key in ("step", "seconds"):
             state[f"log/{key}"] = torch.tensor([float(line[key]) for line in self.log], dtype=torch.float64)
         state["spent"] = torch.tensor(self.spent, dtype=torch.float64)
+        state["precision"] = torch.tensor(list(self.precision.encode()))
         save_checkpoint(self.home / "checkpoint", state, self.stack.steps, self.clock.seconds)
         timer.stop()
         self.checkpoint_cost, self.checkpoint_at = timer.seconds, self.clock.seconds
 
-    def restore(self, state: dict[str, Tensor], pointer: Pointer) -> None:
-        """Goes on from a checkpoint, which may also hold members that have ended since."""
+    def resume(self, kept: tuple[dict[str, Tensor], Pointer] | None) -> None:
+        """Goes on from a checkpoint that holds these members; it may also hold some that have ended since."""
+        if kept is None:
+            return
+        state, pointer = kept
         place = {number: row for row, number in enumerate(state.pop("members").tolist())}
+        if any(member.identity not in place for member in self.members):
+            return
+        precision = bytes(state.pop("precision").tolist()).decode()
+        if precision != self.precision:
+            raise HeadwayError(f"{self.home} was begun with --precision {precision}; go on with that")
         rows = torch.tensor([place[member.identity] for member in self.members])
         log = {key: state.pop(f"log/{key}") for key in ("step", "seconds", "loss", "exact")}
         self.spent, self.clock.seconds = float(state.pop("spent")), pointer.seconds

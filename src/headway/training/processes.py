@@ -13,8 +13,8 @@ import os
 import queue
 import signal
 import threading
-from collections.abc import Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, wait
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
@@ -36,28 +36,27 @@ def train_apart(
     checkpoint_every: int,
     stored: Stored | None = None,
     watch: Watch | None = None,
-    workers: int | None = None,
 ) -> list[Report]:
     """Trains the members in processes of their own; those that are complete already are not trained again."""
     check_alike([member.config for member in members])
-    context = multiprocessing.get_context("spawn")
+    context, others = multiprocessing.get_context("spawn"), set(multiprocessing.active_children())
     news = context.Queue()
-    pool = ProcessPoolExecutor(
-        min(workers or cores(), len(members)), mp_context=context, initializer=_begin, initargs=(news,)
-    )
+    workers = min(cores(), len(members))
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(news,))
     settings = {"resume": resume, "checkpoint_every": checkpoint_every, "stored": stored}
     try:
-        jobs = [pool.submit(_train, row, member, settings) for row, member in enumerate(members)]
+        with _interrupts_later():  # what is begun now never sees Ctrl-C
+            jobs = [pool.submit(_train, row, member, settings) for row, member in enumerate(members)]
         _follow(jobs, news, watch, sum(member.config.training.steps for member in members))
         return [job.result() for job in jobs]
     except BrokenProcessPool as error:
         raise HeadwayError(
-            "a process of the population was killed, perhaps for want of memory; go on with --resume, or with "
-            "--seeds, which trains one run after another"
+            "a process of the population ended, perhaps killed for want of memory; go on with --resume, or with "
+            "--seeds, which trains one run after another (a script needs its 'if __name__ == \"__main__\":')"
         ) from error
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-        for child in multiprocessing.active_children():
+        for child in set(multiprocessing.active_children()) - others:
             child.kill()  # a run can be killed anywhere
         news.close()
 
@@ -71,9 +70,22 @@ def _follow(jobs: Sequence[Future[Report]], news: Any, watch: Watch | None, tota
             done[row] = steps
             if watch is not None:
                 watch(sum(done.values()), total, words)
-        if any(job.done() and job.exception() is not None for job in jobs):
-            return
-    wait(jobs)
+        for job in jobs:
+            if job.done():
+                job.result()  # raises what a member raised
+
+
+@contextlib.contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """Holds Ctrl-C back. A process that is begun meanwhile holds it back for good: it is the parent's to answer."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 _news: Any = None

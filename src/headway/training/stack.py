@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.func import functional_call, stack_module_state, vmap
 
+from headway.errors import HeadwayError
 from headway.evaluation.exact import loss, right
 from headway.machine import compiled
 from headway.models import Model
@@ -39,20 +40,34 @@ class Settings:
     muon_rate: Float[Tensor, " model"]
     momentum: Float[Tensor, " model"]
     weight_decay: Float[Tensor, " model"]
-    share: Float[Tensor, "model step"]
-    """the learning rates' share of their peak, step by step"""
+    shares: Float[Tensor, "schedule step"]
+    """the learning rates' share of their peak, step by step, of every schedule there is"""
+    schedule: Int[Tensor, " model"]
+    """which schedule is a member's"""
 
     @staticmethod
     def of(configs: Sequence[TrainingConfig], device: torch.device) -> Settings:
         def column(name: str) -> Tensor:
             return torch.tensor([getattr(config, name) for config in configs], dtype=torch.float64, device=device)
 
-        steps = {config: [rate(step, config) for step in range(config.steps)] for config in set(configs)}
-        share = torch.tensor([steps[config] for config in configs], dtype=torch.float64, device=device)
-        return Settings(column("learning_rate"), column("muon_rate"), column("momentum"), column("weight_decay"), share)
+        schedules = list(dict.fromkeys((config.steps, config.warmup) for config in configs))
+        sample = {(config.steps, config.warmup): config for config in configs}
+        shares = [[rate(step, sample[which]) for step in range(which[0])] for which in schedules]
+        return Settings(
+            column("learning_rate"),
+            column("muon_rate"),
+            column("momentum"),
+            column("weight_decay"),
+            torch.tensor(shares, dtype=torch.float64, device=device),
+            torch.tensor([schedules.index((config.steps, config.warmup)) for config in configs], device=device),
+        )
 
     def kept(self, rows: Int[Tensor, " some"]) -> Settings:
-        return Settings(*(getattr(self, entry.name)[rows] for entry in fields(Settings)))
+        own = {e.name: getattr(self, e.name)[rows] for e in fields(Settings) if e.name != "shares"}
+        return replace(self, **own)
+
+    def share(self, step: int) -> Float[Tensor, " model"]:
+        return self.shares[:, step][self.schedule]
 
 
 class Stack:
@@ -66,7 +81,12 @@ class Stack:
         precision: torch.dtype | None = None,
     ) -> None:
         self.template, self.precision, self.steps = models[0], precision, 0
-        stacked, _ = stack_module_state(list(models))  # pyright: ignore[reportArgumentType]
+        stacked, buffers = stack_module_state(list(models))  # pyright: ignore[reportArgumentType]
+        if buffers:
+            names = ", ".join(buffers)
+            raise HeadwayError(
+                f"a population stacks weights alone, and the model also keeps {names}; train with --seeds"
+            )
         self.weights: Weights = {name: tensor.detach().to(device) for name, tensor in stacked.items()}
         self.hidden = hidden_matrices(self.template) if configs[0].optimizer == "muon" else []
         self.first: Weights = {name: torch.zeros_like(weight) for name, weight in self.weights.items()}
@@ -91,7 +111,7 @@ class Stack:
         scored = None if problems.scored is None else problems.scored.unflatten(0, (members, -1))
         values, exact = self._losses(self.leaves, source, answer, scored)
         slopes = torch.autograd.grad(values.sum(), list(self.leaves.values()))  # a member's loss is its own alone
-        share = self.settings.share[:, self.steps]
+        share = self.settings.share(self.steps)
         self.steps += 1
         self._update(
             self.weights,
@@ -129,10 +149,6 @@ class Stack:
             for name, tensor in table.items():
                 table[name] = tensor[rows]
         self.leaves, self.settings = self._copies(), self.settings.kept(rows)
-
-    def member(self, row: int) -> Weights:
-        """The weights of one member, as its own model has them."""
-        return {name: weight[row].cpu().contiguous() for name, weight in self.weights.items()}
 
     def state(self) -> Weights:
         """Everything the next step depends on."""
@@ -173,8 +189,8 @@ def update(
             slope, momentum = slopes[name].to(weights[name].dtype), _beside(settings.momentum, weights[name])
             first[name].lerp_(slope, 1 - momentum)
             moved.append(slope.lerp(first[name], momentum.expand_as(slope)).reshape(-1, rows, columns))
-        update = orthogonalise(torch.cat(moved), precision)
-        pieces = update.split([len(piece) for piece in moved])
+        turned = orthogonalise(torch.cat(moved), precision)
+        pieces = turned.split([len(piece) for piece in moved])
         for name, piece in zip(names, pieces, strict=True):
             step = _beside(settings.muon_rate * share, weights[name])
             weights[name].mul_(1 - step * _beside(settings.weight_decay, weights[name]))

@@ -1,0 +1,76 @@
+"""What a study studies: a model, its heads, its examples, and what counts as correct.
+
+The door is narrow on purpose. A model is called as `model(source, answer, gates, trace)`; everything else a study
+needs to know is given here as a function. `subjects/own.py` makes a Subject of a run; a user's `module:factory`
+returns one of theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from headway.errors import HeadwayError
+from headway.models import Head, Site
+from headway.runs.folder import RunFolder
+from headway.tasks import Problems
+
+Examples = Callable[[int, int, bool], Problems]
+"""Called with how many, a seed, and whether only held-out problems are wanted."""
+
+
+def all_tokens_right(logits: Float[Tensor, "row answer token"], problems: Problems) -> Bool[Tensor, " row"]:
+    same = logits.argmax(-1) == problems.answer
+    return same.all(-1) if problems.scored is None else (same | ~problems.scored).all(-1)
+
+
+def no_strata(problems: Problems) -> dict[str, Int[Tensor, " row"]]:
+    return {}
+
+
+def numbers(tokens: list[int]) -> list[str]:
+    return [str(token) for token in tokens]
+
+
+@dataclass(frozen=True)
+class Subject:
+    name: str
+    model: nn.Module
+    heads: tuple[Head, ...]
+    examples: Examples
+    every: Callable[[], Iterator[Problems]] | None = None
+    """all problems there are, in chunks; None where they cannot be listed"""
+    count: int | None = None
+    """how many those are"""
+    correct: Callable[[Tensor, Problems], Tensor] = all_tokens_right
+    strata: Callable[[Problems], dict[str, Tensor]] = no_strata
+    spelled: Callable[[list[int]], list[str]] = numbers
+    """tokens as people write them"""
+    start: int | None = None
+    """the token an answer begins with"""
+    folder: RunFolder | None = None
+    """where results are kept"""
+    about: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.heads:
+            raise HeadwayError(f"{self.name} has no heads to study; name its sites")
+        if len(set(self.heads)) < len(self.heads):
+            raise HeadwayError(f"{self.name} names a head twice")
+
+    @property
+    def sites(self) -> tuple[Site, ...]:
+        """The attention sites, in the order of the forward pass."""
+        return tuple(dict.fromkeys(head.site for head in self.heads))
+
+    def heads_at(self, site: Site) -> int:
+        return sum(head.site == site for head in self.heads)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device

@@ -15,13 +15,16 @@ from headway.evaluation.exact import Evaluation, device_of, evaluate_chunks, tal
 from headway.evaluation.examples import listed, number_of_problems, sampled
 from headway.evaluation.greedy import Greedy, check_greedy
 from headway.evaluation.stacked import StackedModels
+from headway.heads.ablation import Margin
+from headway.heads.study import Asked, HeadStudy, study_subject
 from headway.machine import choose_device, choose_precision
 from headway.output import spoken
 from headway.progress import Progress
 from headway.runs import disk
 from headway.runs.config import Wishes, check_seed
 from headway.runs.folder import RunFolder
-from headway.subjects.own import Run, find_runs, one_shape, open_one, open_run, open_stack
+from headway.subjects.own import Run, find_runs, one_shape, open_one, open_run, open_stack, open_subject, subject_of
+from headway.subjects.subject import Subject
 from headway.tasks import Problems, Task, create_task
 from headway.tasks.data import Stored, read_split, trainable
 from headway.training.defaults import plan
@@ -347,3 +350,37 @@ def pretrained(name: str) -> Run:
 def open(path: str | Path) -> Run:
     """A finished run, from its folder."""
     return open_one(path, torch.device("cpu"))
+
+
+def study_heads(
+    subject: str | Path | Run | Subject,
+    *,
+    ablation: str = "zero",
+    examples: int | None = None,
+    all: bool = False,
+    max_drop: float = 0.01,
+    max_loss_increase: float | None = None,
+    seed: int = 0,
+    beam: int = 1,
+    device: str = "auto",
+    quiet: bool = True,
+) -> HeadStudy:
+    """Which heads a model needs, and which can go together; kept as heads.json and heads.csv in a run's folder."""
+    asked = Asked(ablation, examples, all, Margin(max_drop, max_loss_increase), seed, beam)
+    if isinstance(subject, str | Path):
+        subject = open_subject(subject, choose_device(device))
+    elif isinstance(subject, Run):
+        subject = subject_of(subject)
+    study = study_subject(subject, asked, quiet)
+    if subject.folder is not None:
+        subject.folder.record("heads", study.to_json())
+        disk.write_bytes(subject.folder.path / "heads.csv", study.to_csv().encode())
+    return study
+
+
+def study_members(subject: str | Path, *, device: str = "auto", quiet: bool = True, **asked: Any) -> list[HeadStudy]:
+    """The same for every run of a folder, which must be of one shape."""
+    folders = find_runs(subject)
+    if not one_shape(folders):
+        raise HeadwayError(f"{subject} holds runs of different shapes; their heads cannot be compared: name one run")
+    return [study_heads(folder.path, device=device, quiet=quiet, **asked) for folder in folders]

@@ -158,6 +158,55 @@ class Evaluate(Common):
 
 
 @dataclass(frozen=True)
+class Heads(Common):
+    """Which heads a model needs, and which can go together."""
+
+    subject: Subject = tyro.MISSING
+    """a run folder, a folder of runs, pretrained:adder, or module:factory"""
+    ablation: str = "zero"
+    """what takes the place of a head's output: zero, mean or resample"""
+    all: bool = False
+    """every problem there is"""
+    examples: int | None = None
+    """that many fresh problems (default 10,000)"""
+    max_drop: float = 0.01
+    """how much accuracy a removal may cost"""
+    max_loss_increase: float | None = None
+    """judge heads by the loss instead: how much it may rise"""
+    beam: int = 1
+    """sets kept at a time in the search for heads that can go together"""
+    seed: int = 0
+    """seed of the problems"""
+
+    def run(self) -> Output:
+        from headway.api import study_members
+        from headway.heads.study import distribution
+        from headway.subjects.own import is_folder_of_runs
+
+        asked = {
+            "ablation": self.ablation, "all": self.all, "examples": self.examples, "max_drop": self.max_drop,
+            "max_loss_increase": self.max_loss_increase, "beam": self.beam, "seed": self.seed,
+        }  # fmt: skip
+        common = {"device": self.device, "quiet": self.quiet}
+        if is_folder_of_runs(self.subject):
+            studies = study_members(self.subject, **asked, **common)
+            found = distribution(studies)
+            rows = [
+                {"subject": study.subject, "baseline": study.baseline, "alone": len(study.alone),
+                 "alone_removed_together": study.alone_together.accuracy, "together": len(study.together)}
+                for study in studies
+            ]  # fmt: skip
+            return Output({"members": [study.to_json() for study in studies], "distribution": found}, "Heads", rows)
+        from headway.api import study_heads
+
+        study = study_heads(self.subject, **asked, **common)
+        content = study.to_json()
+        shown = ("head", "accuracy", "drop", "interval", "verdict", "depends_on_ablation")
+        rows = [{key: row[key] for key in shown} for row in content["heads"]]
+        return Output(content, "Heads", rows, words=study.findings())
+
+
+@dataclass(frozen=True)
 class Data(TaskOptions, Common):
     """Write a data set as train.json, val.json and test.json."""
 
@@ -240,7 +289,15 @@ class Bench(Common):
         return run_bench(self.names, self.out, self.seed, self.device, self.quiet)
 
 
-COMMANDS = {"train": Train, "evaluate": Evaluate, "data": Data, "list": List, "lab": Lab, "bench": Bench}
+COMMANDS = {
+    "train": Train,
+    "evaluate": Evaluate,
+    "heads": Heads,
+    "data": Data,
+    "list": List,
+    "lab": Lab,
+    "bench": Bench,
+}
 
 
 def plain_value(text: str) -> int | float | bool | str:

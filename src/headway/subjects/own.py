@@ -13,6 +13,7 @@ from torch import Tensor
 
 from headway.errors import BrokenRun, HeadwayError, unknown
 from headway.models import Model, build_model, heads_of
+from headway.plugins import load_function
 from headway.runs.config import RunConfig
 from headway.runs.folder import RunFolder, runs_in
 from headway.subjects.subject import Subject
@@ -90,6 +91,17 @@ def subject_of(run: Run) -> Subject:
     )
 
 
+def open_subject(name: str | Path, device: torch.device | str = "cpu") -> Subject:
+    """The subject that a SUBJECT names: a run folder, pretrained:NAME, or module:factory."""
+    module, colon, _ = str(name).partition(":")
+    if colon and module != "pretrained" and not Path(name).exists():
+        made = load_function(str(name))()
+        if not isinstance(made, Subject):
+            raise HeadwayError(f"{name!r} returned {type(made).__name__}; a factory returns a headway.Subject")
+        return made
+    return subject_of(open_one(name, device))
+
+
 def one_shape(folders: Sequence[RunFolder]) -> bool:
     """Whether these runs can be stacked: one task, one model."""
     configs = [folder.config() for folder in folders]
@@ -118,6 +130,11 @@ def open_stack(folders: Sequence[RunFolder], device: torch.device | str) -> tupl
 def is_one_run(subject: str | Path) -> bool:
     """Whether a SUBJECT names a run, not a folder of runs."""
     return str(subject).startswith("pretrained:") or RunFolder.is_run(Path(subject))
+
+
+def is_folder_of_runs(subject: str | Path) -> bool:
+    """Whether a SUBJECT names a folder that holds runs and is none itself."""
+    return Path(subject).is_dir() and not RunFolder.is_run(Path(subject))
 
 
 def find_runs(subject: str | Path) -> list[RunFolder]:

@@ -1,0 +1,127 @@
+"""Which heads can go together. What heads cost one at a time does not say: they back each other up.
+
+Orders of removal, as curves of accuracy against heads removed: by what each costs alone, by the slope of the loss
+at its gate (Michel et al., 2019), at random, and greedily with every head scored anew after each removal, keeping
+the best few sets where a beam is asked for. Sets are selected on problems of their own and reported on others.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import torch
+from torch import Tensor
+
+from headway.evaluation.exact import Watch, loss
+from headway.evaluation.examples import batches
+from headway.heads.ablation import Effect, measure
+from headway.heads.variants import Closed, Variants
+from headway.models import Gate, Head
+from headway.tasks import Problems
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Accuracy as heads are removed: point k has k heads fewer."""
+
+    order: str
+    sets: tuple[Closed, ...]
+    accuracy: tuple[float, ...]
+    searched: int
+    """how many sets were tried for it"""
+
+    def within(self, allowed: float) -> Closed:
+        """The largest set on the curve whose accuracy is at least `allowed`."""
+        fitting = [closed for closed, right in zip(self.sets, self.accuracy, strict=True) if right >= allowed]
+        return max(fitting, key=len, default=frozenset())
+
+
+def greedy(variants: Variants, problems: Problems, width: int = 1, watch: Watch | None = None) -> Curve:
+    """Removes head after head, always the one that costs least given those already gone; `width` sets are kept."""
+    heads = variants.subject.heads
+    beam: list[Closed] = [frozenset()]
+    sets, accuracy, searched = [frozenset()], [variants(problems, beam).accuracy[0]], 1
+    for removed in range(1, len(heads) + 1):
+        found: dict[Closed, tuple[float, float]] = {}
+        for base in beam:
+            tried = [base | {head} for head in heads if head not in base]
+            new = [closed for closed in tried if closed not in found]
+            outcome = variants(problems, new, base)
+            scores = zip(outcome.accuracy, (-outcome.loss.double().mean(1)).tolist(), strict=True)
+            found |= dict(zip(new, scores, strict=True))
+        searched += len(found)
+        beam = sorted(found, key=found.__getitem__, reverse=True)[:width]
+        sets.append(beam[0])
+        accuracy.append(found[beam[0]][0])
+        if watch is not None:
+            watch(removed, len(heads))
+    return Curve("greedy" if width == 1 else f"beam of {width}", tuple(sets), tuple(accuracy), searched)
+
+
+def in_order(variants: Variants, problems: Problems, name: str, heads: Sequence[Head]) -> Curve:
+    """The heads removed in a given order."""
+    sets = [frozenset(heads[:count]) for count in range(len(heads) + 1)]
+    return Curve(name, tuple(sets), tuple(variants(problems, sets).accuracy), len(sets))
+
+
+def by_cost(effects: Sequence[Effect]) -> list[Head]:
+    """Heads by what each costs alone, the cheapest first; `effects` close one head each."""
+    ordered = sorted(effects, key=lambda effect: (effect.drop, effect.loss_increase))
+    return [head for effect in ordered for head in effect.closed if isinstance(head, Head)]
+
+
+def at_random(variants: Variants, problems: Problems, seed: int, orders: int) -> list[Curve]:
+    chance = random.Random(seed)
+    heads = list(variants.subject.heads)
+    return [
+        in_order(variants, problems, f"random {number}", chance.sample(heads, len(heads))) for number in range(orders)
+    ]
+
+
+def by_slope(variants: Variants, problems: Problems) -> list[Head]:
+    """Heads by the mean size of the loss's slope at their gate, the flattest first."""
+    subject = variants.subject
+    totals: dict[Head, float] = dict.fromkeys(subject.heads, 0.0)
+    for batch in batches(problems):
+        passed: dict[object, Tensor] = {}
+        for site in subject.sites:
+            passed[site] = torch.ones(len(batch), subject.heads_at(site), device=subject.device, requires_grad=True)
+        gates = {site: Gate(passed[site]) for site in subject.sites}
+        with torch.enable_grad():
+            value = loss(subject.model(batch.source, batch.answer, gates), batch) * len(batch)
+            slopes = torch.autograd.grad(value, [passed[site] for site in subject.sites])
+        for site, slope in zip(subject.sites, slopes, strict=True):
+            for number, size in enumerate(slope.abs().sum(0).tolist()):
+                totals[Head(site, number)] += size
+    return sorted(totals, key=totals.__getitem__)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two heads: what they cost together beside what they cost one by one."""
+
+    heads: tuple[Head, Head]
+    drop: float
+    sum_of_drops: float
+
+    @property
+    def backup(self) -> float:
+        """How much more the two cost together: each stands in for the other."""
+        return self.drop - self.sum_of_drops
+
+
+def pairs(variants: Variants, problems: Problems, watch: Watch | None = None) -> list[Pair]:
+    """Every pair, the strongest backup first."""
+    heads = variants.subject.heads
+    both = list(combinations(heads, 2))
+    singles = [frozenset({head}) for head in heads]
+    effects = measure(variants, [problems], singles + [frozenset(pair) for pair in both])[1:]
+    alone = {head: effect.drop for head, effect in zip(heads, effects, strict=False)}
+    if watch is not None:
+        watch(len(both), len(both))
+    joint = effects[len(heads) :]
+    found = [Pair((a, b), e.drop, alone[a] + alone[b]) for (a, b), e in zip(both, joint, strict=True)]
+    return sorted(found, key=lambda pair: -pair.backup)

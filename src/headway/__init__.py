@@ -15,14 +15,33 @@ from headway.threads import sleep_soon
 sleep_soon()
 
 if TYPE_CHECKING:
-    from headway.api import evaluate, open, pretrained, train
+    from headway.api import evaluate, open, pretrained, prune, study_heads, train
     from headway.errors import HeadwayError
+    from headway.models import Head, Site
     from headway.positions import Positions
+    from headway.subjects.subject import Subject
     from headway.tasks import Problems, Task
 
-__all__ = ["HeadwayError", "Positions", "Problems", "Task", "evaluate", "open", "pretrained", "train"]
+__all__ = [
+    "Head",
+    "HeadwayError",
+    "Positions",
+    "Problems",
+    "Site",
+    "Subject",
+    "Task",
+    "evaluate",
+    "open",
+    "pretrained",
+    "prune",
+    "study_heads",
+    "train",
+]
 
 _HOMES = {
+    "Head": "headway.models",
+    "Site": "headway.models",
+    "Subject": "headway.subjects.subject",
     "HeadwayError": "headway.errors",
     "Positions": "headway.positions",
     "Problems": "headway.tasks",

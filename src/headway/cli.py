@@ -207,6 +207,35 @@ class Heads(Common):
 
 
 @dataclass(frozen=True)
+class Prune(Common):
+    """Write a model without the heads that can go together."""
+
+    subject: Subject = tyro.MISSING
+    """a run folder or pretrained:adder"""
+    out: str = tyro.MISSING
+    """run folder of the pruned model"""
+    max_drop: float = 0.01
+    """how much accuracy the removal may cost"""
+    examples: int | None = None
+    """fresh problems that the study reports on (default 10,000)"""
+    heads: tuple[str, ...] = ()
+    """these heads instead, such as decoder.1.cross.2"""
+    beam: int = 1
+    """sets kept at a time in the search"""
+    seed: int = 0
+    """seed of the problems"""
+
+    def run(self) -> Output:
+        from headway.api import prune
+        from headway.models import Head
+
+        named = [Head.parse(name) for name in self.heads] or None
+        asked = {"max_drop": self.max_drop, "examples": self.examples, "beam": self.beam, "seed": self.seed}
+        result = prune(self.subject, self.out, heads=named, device=self.device, quiet=self.quiet, **asked)
+        return Output(result, "Pruned", [{key: value for key, value in result.items() if key != "removed"}])
+
+
+@dataclass(frozen=True)
 class Data(TaskOptions, Common):
     """Write a data set as train.json, val.json and test.json."""
 
@@ -274,7 +303,7 @@ class Bench(Common):
     """Ours beside a plain reference, in one process."""
 
     names: tyro.conf.Positional[tuple[str, ...]] = ()
-    """rows or groups of rows: train, time-to-perfect, sums-per-second, population"""
+    """rows or groups of rows: train, time-to-perfect, sums-per-second, population, heads"""
     out: str | None = None
     """also write the rows to this file"""
     seed: int = 0
@@ -293,6 +322,7 @@ COMMANDS = {
     "train": Train,
     "evaluate": Evaluate,
     "heads": Heads,
+    "prune": Prune,
     "data": Data,
     "list": List,
     "lab": Lab,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from headway.bench import population, train
+from headway.bench import heads, population, train
 from headway.bench.row import Row
 from headway.errors import unknown
 from headway.machine import choose_device, environment
@@ -19,8 +19,13 @@ ROWS: dict[str, Callable[[int, torch.device, bool], Row]] = {
     "time-to-perfect": train.time_to_perfect,
     "sums-per-second": train.sums_per_second,
     "population-per-model": population.population_per_model,
+    "head-study": heads.head_study,
 }
-GROUPS = {"train": ("time-to-perfect", "sums-per-second"), "population": ("population-per-model",)}
+GROUPS = {
+    "train": ("time-to-perfect", "sums-per-second"),
+    "population": ("population-per-model",),
+    "heads": ("head-study",),
+}
 
 
 def run_bench(names: Sequence[str], out: str | None, seed: int, device: str, quiet: bool) -> Output:

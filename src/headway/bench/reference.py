@@ -8,13 +8,16 @@ the data an epoch, and the thread count that is fastest for it.
 from __future__ import annotations
 
 import time
+import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from headway.evaluation.exact import Watch
+from headway.models import EncoderDecoder, Site
 from headway.positions.sinusoidal import sinusoids
 from headway.tasks import Addition, Problems
 
@@ -38,6 +41,53 @@ class TextbookAdder(nn.Module):
         x = self.embed(source) + self.positions[: source.shape[1]]
         y = self.embed(written) + self.positions[: written.shape[1]]
         return self.unembed(self.transformer(x, y, tgt_mask=self.causal, tgt_is_causal=True))
+
+
+class TextbookCopy(nn.Module):
+    """An adder of ours in the modules that PyTorch ships, with the same weights: `nn.Transformer`, pre-norm."""
+
+    def __init__(self, ours: EncoderDecoder) -> None:
+        super().__init__()
+        config, self.start = ours.config, ours.start
+        self.embed = nn.Embedding(config.vocabulary, config.d_model)
+        shape = (config.d_model, config.heads, config.layers, config.decoder_layers, config.d_ff)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # pre-norm has no nested tensors, it says
+            self.transformer = nn.Transformer(*shape, dropout=0.0, batch_first=True, norm_first=True)
+        self.unembed = nn.Linear(config.d_model, config.vocabulary)
+        self.source_positions = nn.Parameter(ours.source_positions.table.detach().clone())  # pyright: ignore[reportCallIssue, reportAttributeAccessIssue]
+        self.answer_positions = nn.Parameter(ours.answer_positions.table.detach().clone())  # pyright: ignore[reportCallIssue, reportAttributeAccessIssue]
+        self.embed.load_state_dict(ours.tokens.state_dict())
+        self.unembed.load_state_dict(ours.unembed.state_dict())
+        self.transformer.encoder.norm.load_state_dict(ours.encoder_norm.state_dict())  # pyright: ignore[reportOptionalMemberAccess]
+        self.transformer.decoder.norm.load_state_dict(ours.decoder_norm.state_dict())  # pyright: ignore[reportOptionalMemberAccess]
+        self.sites: dict[Site, nn.MultiheadAttention] = {}
+        for layer, block in zip(self.transformer.encoder.layers, ours.encoder, strict=True):
+            self._take(layer, block, {"self": (layer.self_attn, layer.norm1)}, layer.norm2)
+        for layer, block in zip(self.transformer.decoder.layers, ours.decoder, strict=True):
+            attentions = {"self": (layer.self_attn, layer.norm1), "cross": (layer.multihead_attn, layer.norm2)}
+            self._take(layer, block, attentions, layer.norm3)
+
+    @torch.no_grad()
+    def _take(self, layer: Any, block: Any, attentions: dict[str, Any], last_norm: Any) -> None:
+        for kind, (theirs, norm) in attentions.items():
+            site = block.attentions[kind]
+            theirs.in_proj_weight.copy_(torch.cat((site.query, *site.key_value)))
+            theirs.in_proj_bias.zero_()
+            theirs.out_proj.load_state_dict(site.out.state_dict())
+            norm.load_state_dict(block.norms[kind].state_dict())
+            self.sites[site.site] = theirs
+        last_norm.load_state_dict(block.norms["feed"].state_dict())
+        layer.linear1.load_state_dict(block.feed.into.state_dict())
+        layer.linear2.load_state_dict(block.feed.out.state_dict())
+
+    def forward(self, source: Tensor, answer: Tensor) -> Tensor:
+        start = torch.full_like(answer[:, :1], self.start)
+        written = torch.cat((start, answer[:, :-1]), dim=1)
+        x = self.embed(source) + self.source_positions[: source.shape[1]]
+        y = self.embed(written) + self.answer_positions[: written.shape[1]]
+        causal = nn.Transformer.generate_square_subsequent_mask(written.shape[1], device=source.device)
+        return self.unembed(self.transformer(x, y, tgt_mask=causal, tgt_is_causal=True))
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,15 @@ class Order:
         return hidden if bias is None else bias + hidden.to(bias.dtype)
 
 
+class _Constant(nn.Linear):
+    """What remains of an output projection without heads: its bias. (A Linear of no inputs warns when it is made.)"""
+
+    def __init__(self, d_model: int) -> None:
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = 0, d_model
+        self.weight, self.bias = Parameter(torch.empty(d_model, 0)), Parameter(torch.zeros(d_model))
+
+
 class Attention(nn.Module):
     """Multi-head attention. Queries, keys and values have no bias terms: a key's cancels in the softmax, a
     value's is the output's bias again."""
@@ -65,7 +74,7 @@ class Attention(nn.Module):
         scale = d_model**-0.5
         self.query = Parameter(torch.randn(heads * dim, d_model) * scale)
         self.key_value = Parameter(torch.randn(2, heads * dim, d_model) * scale)
-        self.out = nn.Linear(heads * dim, d_model)
+        self.out = nn.Linear(heads * dim, d_model) if heads else _Constant(d_model)
 
     def forward(
         self,
@@ -76,6 +85,8 @@ class Attention(nn.Module):
         trace: Trace | None = None,
         cache: Cache | None = None,
     ) -> Float[Tensor, "batch query d_model"]:
+        if self.heads == 0:  # all pruned: what is left is the constant that it adds
+            return self.out.bias.expand_as(x)
         query = F.linear(x, self.query).unflatten(-1, (self.heads, self.dim))  # batch query head dim
         if cache is None and trace is None and self._at_once(x.shape[1], context.shape[1], order):
             z, _ = few_keys(query, self._both(context), order.causal, self.dim**-0.5)
@@ -137,5 +148,13 @@ def attend(
     scores = (query * scale) @ key.transpose(-1, -2)
     if bias is not None:
         scores = scores + bias.to(scores.dtype)
-    attention = scores.softmax(-1)
+    attention = _softmax(scores)
     return attention @ value, attention if wants_map else None
+
+
+def _softmax(scores: Float[Tensor, "batch head query key"]) -> Float[Tensor, "batch head query key"]:
+    """Over the keys. On a CPU PyTorch is several times faster across many columns than along a few keys; in training
+    the plain form stays, whose slope it knows best."""
+    if torch.is_grad_enabled() or scores.device.type != "cpu" or scores.shape[-1] > FEW_KEYS:
+        return scores.softmax(-1)
+    return scores.flatten(0, 2).t().contiguous().softmax(0).t().unflatten(0, scores.shape[:3])  # key row, and back

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from headway.models.attention import Attention, Cache, Order, gated
 from headway.models.sites import Gates, Site, Trace
@@ -35,7 +34,7 @@ class FeedForward(nn.Module):
         self.out = nn.Linear(d_ff, d_model)
 
     def forward(self, x: Stream) -> Stream:
-        return self.out(F.relu(self.into(x)))
+        return self.out(self.into(x).relu_())
 
 
 class Block(nn.Module):
@@ -43,10 +42,10 @@ class Block(nn.Module):
 
     def __init__(self, config: ModelConfig, stack: str, layer: int, cross: bool) -> None:
         super().__init__()
-        d_model, heads = config.d_model, config.heads
-        kinds = ("self", "cross") if cross else ("self",)
+        d_model, kinds = config.d_model, ("self", "cross") if cross else ("self",)
+        sites = {kind: Site(stack, layer, kind) for kind in kinds}  # pyright: ignore[reportArgumentType]
         self.attentions = nn.ModuleDict(
-            {kind: Attention(Site(stack, layer, kind), d_model, heads, config.dim) for kind in kinds}  # pyright: ignore[reportArgumentType]
+            {kind: Attention(site, d_model, config.heads_left(str(site)), config.dim) for kind, site in sites.items()}
         )
         self.norms = nn.ModuleDict({kind: nn.LayerNorm(d_model) for kind in (*kinds, "feed")})
         self.feed = FeedForward(d_model, config.d_ff)

@@ -33,6 +33,8 @@ class ModelConfig:
     start: int | None = None
     end: int | None = None
     classes: int | None = None
+    pruned: str = ""
+    """heads that were taken out, with spaces between: decoder.0.self.1 decoder.1.cross.3"""
 
     def __post_init__(self) -> None:
         for name in ("d_model", "heads", "d_ff", "layers", "decoder_layers", "vocabulary", "trained"):
@@ -47,6 +49,10 @@ class ModelConfig:
     def dim(self) -> int:
         """Width of one head."""
         return self.d_model // self.heads
+
+    def heads_left(self, site: str) -> int:
+        """How many heads a site has after pruning."""
+        return self.heads - sum(head.rpartition(".")[0] == site for head in self.pruned.split())
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,131 @@
+"""`headway heads` and `headway prune` as functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save
+
+from headway.errors import HeadwayError
+from headway.evaluation.exact import Evaluation, device_of, evaluate_chunks
+from headway.heads.ablation import Margin
+from headway.heads.pruning import compare, without
+from headway.heads.study import Asked, HeadStudy, study_subject
+from headway.machine import choose_device, environment
+from headway.models import Head, Model, heads_of
+from headway.runs import disk
+from headway.runs.config import RunConfig
+from headway.runs.folder import RunFolder
+from headway.subjects.own import Run, find_runs, one_shape, open_one, open_run, open_subject, subject_of
+from headway.subjects.subject import Subject
+from headway.tasks import Problems
+
+COMPARED = 10_000
+
+
+def study_heads(
+    subject: str | Path | Run | Subject, *, device: str = "auto", quiet: bool = True, **asked: Any
+) -> HeadStudy:
+    """Which heads a model needs, and which can go together; kept as heads.json and heads.csv in a run's folder.
+
+    Takes `ablation`, `examples` or `all`, `max_drop` or `max_loss_increase`, `beam` and `seed`.
+    """
+    wanted = _asked(**asked)
+    if isinstance(subject, str | Path):
+        subject = open_subject(subject, choose_device(device))
+    elif isinstance(subject, Run):
+        subject = subject_of(subject)
+    study = study_subject(subject, wanted, quiet)
+    if subject.folder is not None:
+        subject.folder.record("heads", study.to_json())
+        disk.write_bytes(subject.folder.path / "heads.csv", study.to_csv().encode())
+    return study
+
+
+def study_members(subject: str | Path, *, device: str = "auto", quiet: bool = True, **asked: Any) -> list[HeadStudy]:
+    """The same for every run of a folder, which must be of one shape."""
+    folders = find_runs(subject)
+    if not one_shape(folders):
+        raise HeadwayError(f"{subject} holds runs of different shapes; their heads cannot be compared: name one run")
+    return [study_heads(folder.path, device=device, quiet=quiet, **asked) for folder in folders]
+
+
+def prune(
+    subject: str | Path | Run,
+    out: str | Path,
+    *,
+    heads: Sequence[Head] | None = None,
+    device: str = "auto",
+    quiet: bool = True,
+    **asked: Any,
+) -> dict[str, Any]:
+    """Writes a run without the heads that can go together, or without those named; `asked` is for the study."""
+    chosen = choose_device(device)
+    run = subject if isinstance(subject, Run) else open_one(subject, chosen)
+    folder = RunFolder(Path(out))
+    if heads is None:
+        study = study_subject(subject_of(run), _asked(**asked), quiet)
+        heads = study.together
+    model, config = without(run.model, run.config.model, heads)
+    smaller = replace(run.config, model=config)
+    folder.check(smaller, resume=True)
+    problems = subject_of(run).examples(COMPARED, 0, False)
+    comparison = compare(run.model, model, heads, problems)
+    if not comparison.same_answers:
+        raise HeadwayError("the pruned model answers differently from the gated one; this is a bug of Headway's")
+    before, after = (
+        evaluate_chunks(m, run.task, [problems], len(problems), stands_for_more=True) for m in (run.model, model)
+    )
+    if not folder.complete:
+        _write_pruned(run, model, smaller, folder)
+    reopened = open_run(folder, device_of(run.model))
+    if _checked(reopened.model, run, problems) != after:
+        raise HeadwayError(f"{folder.path} answers differently after it was read back; this is a bug of Headway's")
+    count = len(heads_of(run.model))
+    return {
+        "run": str(folder.path),
+        "heads_before": count,
+        "heads_after": count - len(heads),
+        "removed": [str(head) for head in heads],
+        "parameters_before": sum(parameter.numel() for parameter in run.model.parameters()),
+        "parameters_after": sum(parameter.numel() for parameter in model.parameters()),
+        "exact_match_before": before.exact_match,
+        "exact_match_after": after.exact_match,
+        "examples": len(problems),
+        "largest_logit_difference": comparison.largest_difference,
+        "speedup": comparison.speedup,
+    }
+
+
+def _checked(model: Model, run: Run, problems: Problems) -> Evaluation:
+    return evaluate_chunks(model, run.task, [problems], len(problems), stands_for_more=True)
+
+
+def _write_pruned(run: Run, model: Model, config: RunConfig, folder: RunFolder) -> None:
+    """A finished run like the one it was made from, with fewer heads."""
+    trained = run.folder.training()
+    folder.begin(config, {**environment(device_of(model)), "pruned_from": run.config.name}, resume=True)
+    disk.write_bytes(folder.log, run.folder.log.read_bytes())
+    folder.finish(
+        save({name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}),
+        steps=trained.steps,
+        seconds=trained.seconds,
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        final_loss=trained.final_loss,
+        perfect=None,
+    )
+
+
+def _asked(
+    ablation: str = "zero",
+    examples: int | None = None,
+    all: bool = False,
+    max_drop: float = 0.01,
+    max_loss_increase: float | None = None,
+    seed: int = 0,
+    beam: int = 1,
+) -> Asked:
+    return Asked(ablation, examples, all, Margin(max_drop, max_loss_increase), seed, beam)

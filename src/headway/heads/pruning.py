@@ -1,0 +1,91 @@
+"""A model that really lacks some heads: smaller projections, the same answers as with their gates closed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from headway.errors import HeadwayError
+from headway.evaluation.examples import batches
+from headway.models import Attention, Gate, Gates, Head, Model, build_model, heads_of
+from headway.runs.config import ModelConfig
+from headway.tasks import Problems
+
+
+def without(model: Model, config: ModelConfig, heads: Collection[Head]) -> tuple[Model, ModelConfig]:
+    """The model without these heads, and its config."""
+    if config.pruned:
+        raise HeadwayError("this model was pruned before; prune the one it was made from")
+    known = heads_of(model)
+    for head in heads:
+        if head not in known:
+            raise HeadwayError(f"{head} is no head of this model; its heads are {known[0]} to {known[-1]}")
+    smaller = replace(config, pruned=" ".join(str(head) for head in known if head in heads))
+    pruned = build_model(smaller).to(next(model.parameters()).device).eval()
+    weights = dict(model.state_dict())
+    for name, module in model.named_modules():
+        if isinstance(module, Attention):
+            weights |= _cut(
+                name, module, weights, [h.number for h in known if h.site == module.site and h not in heads]
+            )
+    pruned.load_state_dict({name: weights[name] for name in pruned.state_dict()})
+    return pruned, smaller
+
+
+def _cut(name: str, site: Attention, weights: dict[str, Tensor], left: list[int]) -> dict[str, Tensor]:
+    """The weights of a site with only the rows and columns of the heads that are left."""
+    rows = [head * site.dim + place for head in left for place in range(site.dim)]
+    return {
+        f"{name}.query": weights[f"{name}.query"][rows],
+        f"{name}.key_value": weights[f"{name}.key_value"][:, rows],
+        f"{name}.out.weight": weights[f"{name}.out.weight"][:, rows],
+    }
+
+
+def closed_gates(model: Model, heads: Collection[Head]) -> Gates:
+    """Gates that are shut for these heads and open for the others."""
+    sites = {m.site: m.heads for m in model.modules() if isinstance(m, Attention)}
+    device = next(model.parameters()).device
+    return {
+        site: Gate(torch.tensor([[float(Head(site, number) not in heads) for number in range(count)]], device=device))
+        for site, count in sites.items()
+        if any(head.site == site for head in heads)
+    }
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The pruned model beside the gated one."""
+
+    largest_difference: float
+    """of any logit"""
+    same_answers: bool
+    speedup: float
+    """of the pruned model over the whole one, both without gates"""
+
+
+@torch.inference_mode()
+def compare(whole: Model, pruned: Model, heads: Collection[Head], problems: Problems, rounds: int = 5) -> Comparison:
+    gates, difference, same = closed_gates(whole, heads), 0.0, True
+    for batch in batches(problems):
+        ours, theirs = pruned(batch.source, batch.answer), whole(batch.source, batch.answer, gates)
+        difference = max(difference, float((ours - theirs).abs().max()))
+        same &= bool((ours.argmax(-1) == theirs.argmax(-1)).all())
+    spent = {id(model): _seconds(model, problems) for model in (whole, pruned)}
+    for _ in range(rounds - 1):  # in turn, so that a busy moment is nobody's alone
+        for model in (whole, pruned):
+            spent[id(model)] = min(spent[id(model)], _seconds(model, problems))
+    return Comparison(difference, same, spent[id(whole)] / spent[id(pruned)])
+
+
+def _seconds(model: Model, problems: Problems) -> float:
+    began = time.perf_counter()
+    for batch in batches(problems):
+        model(batch.source, batch.answer)
+    if problems.source.is_cuda:
+        torch.cuda.synchronize()
+    return time.perf_counter() - began

@@ -1,0 +1,164 @@
+"""The study as a whole: verdicts, what goes together, pruning that is real; and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+import torch
+
+from headway.api import heads as heads_module
+from headway.api import prune, study_heads, train
+from headway.cli import main
+from headway.errors import HeadwayError
+from headway.evaluation.intervals import needed_examples, tango
+from headway.heads import study as study_module
+from headway.heads.ablation import Effect, Judge, Margin
+from headway.heads.pruning import closed_gates, without
+from headway.heads.study import HeadStudy
+from headway.models import Head, heads_of
+from headway.subjects.own import open_one, subject_of
+
+
+@pytest.fixture(scope="module")
+def study(adder) -> HeadStudy:
+    with pytest.MonkeyPatch.context() as patch:  # smaller, to be quick
+        patch.setattr(study_module, "SELECTED", 300)
+        patch.setattr(study_module, "PAIRED", 100)
+        return study_heads(subject_of(adder), examples=1000)
+
+
+def test_removing_together_what_is_cheap_alone_is_not_cheap(study: HeadStudy) -> None:
+    """The reports' biggest false claim, on the adder that ships with the package."""
+    assert len(study.alone) > len(study.together)
+    assert study.alone_together.accuracy < 0.9
+    assert study.together_effect.drop <= 0.01
+    assert study.baseline == 1.0
+
+
+def test_the_curve_of_greedy_removal_takes_one_head_at_a_time(study: HeadStudy) -> None:
+    best = study.curves[0]
+    for fewer, more in zip(best.sets, best.sets[1:], strict=False):
+        assert fewer < more
+        assert len(more) == len(fewer) + 1
+    assert len(best.sets) == 25
+    assert {curve.order for curve in study.curves} >= {"greedy", "by cost alone", "by slope", "random 0"}
+    assert best.accuracy[12] >= max(curve.accuracy[12] for curve in study.curves if curve.order.startswith("random"))
+
+
+def test_json_and_csv_say_the_same(study: HeadStudy) -> None:
+    content = json.loads(json.dumps(study.to_json()))
+    lines = study.to_csv().splitlines()
+    assert len(lines) == 1 + len(content["heads"]) == 25
+    for line, row in zip(lines[1:], content["heads"], strict=True):
+        assert line.startswith(f"{row['head']},{row['accuracy']}")
+    assert content["alone"]["count"] == len(content["alone"]["heads"])
+    assert {row["verdict"] for row in content["heads"]} <= {"critical", "redundant", "unclear"}
+    assert {part["part"] for part in content["parts"]} >= {"encoder.0.self", "decoder.1.feed", "decoder.0"}
+
+
+def effect(lost: int, gained: int = 0, examples: int = 2000) -> Effect:
+    return Effect(frozenset(), examples, examples - lost + gained, lost, gained, 0.0, 0.0, 0.0, {})
+
+
+def test_not_significant_is_not_redundant() -> None:
+    judge = Judge(Margin(0.01), comparisons=24, exact=False)
+    assert judge.verdict(effect(0)) == "redundant"
+    assert judge.verdict(effect(15)) == "unclear"
+    assert judge.verdict(effect(100)) == "critical"
+    few = Judge(Margin(0.01), comparisons=24, exact=False)
+    assert few.verdict(effect(0, examples=needed_examples(0.01, few.confidence) - 1)) == "unclear"
+    assert few.verdict(effect(0, examples=needed_examples(0.01, few.confidence) + 1)) == "redundant"
+    assert Judge(Margin(0.01), 24, exact=True).verdict(effect(15)) == "redundant"
+
+
+@pytest.mark.parametrize("chances", [(0.02, 0.005), (0.005, 0.0), (0.1, 0.1), (0.3, 0.05)])
+def test_the_interval_covers_the_true_drop(chances: tuple[float, float]) -> None:
+    chance, cases = numpy.random.default_rng(0), 600
+    drop, covered = chances[0] - chances[1], 0
+    for lost, gained, _ in chance.multinomial(500, [*chances, 1 - sum(chances)], size=cases).tolist():
+        interval = tango(lost, gained, 500)
+        covered += interval.low <= drop <= interval.high
+    assert covered / cases >= 0.93
+
+
+def test_where_no_verdict_changed_the_interval_is_not_nothing() -> None:
+    interval = tango(0, 0, 2000)
+    assert interval.high == pytest.approx(1.959964**2 / (2000 + 1.959964**2), rel=1e-5)
+    assert interval.low == pytest.approx(-interval.high)
+    assert tango(30, 10, 500).low < 0.04 < tango(30, 10, 500).high
+
+
+@torch.no_grad()
+def test_a_pruned_model_has_the_logits_of_the_gated_one(adder) -> None:
+    problems = adder.task.testing(seed=1, rows=50)
+    heads = heads_of(adder.model)
+    for gone in (heads[1:2], heads[3:9], heads[:4], heads):  # one, some, a whole site, all
+        pruned, config = without(adder.model, adder.config.model, gone)
+        gated = adder.model(problems.source, problems.answer, closed_gates(adder.model, gone))
+        torch.testing.assert_close(pruned(problems.source, problems.answer), gated, rtol=1e-4, atol=1e-4)
+        assert len(heads_of(pruned)) == 24 - len(gone)
+        assert config.pruned.split() == [str(head) for head in gone]
+
+
+def test_a_pruned_run_reads_back_and_is_smaller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heads_module, "COMPARED", 500)
+    gone = [Head.parse("encoder.1.self.1"), Head.parse("decoder.1.self.0")]
+    result = prune("pretrained:adder", tmp_path / "pruned", heads=gone)
+    assert result["heads_after"] == 22
+    assert result["parameters_before"] - result["parameters_after"] == 2 * 4 * 32 * 128
+    again = open_one(tmp_path / "pruned")
+    assert again.config.model.pruned == "encoder.1.self.1 decoder.1.self.0"
+    with pytest.raises(HeadwayError, match="pruned before"):
+        prune(again, tmp_path / "twice", heads=[Head.parse("encoder.0.self.0")])
+
+
+WRONG = {
+    "--max-drop 0": "max_drop is 0.0; it must lie between 0 and 1",
+    "--max-drop 1.5": "max_drop is 1.5",
+    "--max-loss-increase -1": "max_loss_increase is -1.0",
+    "--examples 100": "100 examples cannot tell a drop of 0.01 from none at this level; take at least",
+    "--examples 0": "examples is 0",
+    "--all --examples 5": "--all takes every problem; leave out --examples",
+    "--ablation nothing": "unknown ablation 'nothing'; there are: mean, resample, zero",
+    "--beam 0": "beam is 0",
+}
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_a_study_that_cannot_be_made_is_refused_in_a_line(words: str, capsys) -> None:
+    assert main(["heads", "pretrained:adder", "--quiet", *words.split()]) == 2
+    shown = capsys.readouterr()
+    assert WRONG[words] in shown.err
+    assert shown.err.count("\n") == 1
+
+
+def test_a_model_that_knows_nothing_gets_no_verdicts(tmp_path: Path) -> None:
+    small: dict[str, Any] = {"d_model": 16, "heads": 2, "d_ff": 32, "batch": 4, "steps": 2}
+    run = train("addition", out=tmp_path / "fresh", device="cpu", **small)
+    with pytest.raises(HeadwayError, match="too little to rank heads"):
+        study_heads(run, examples=2000)
+
+
+def test_runs_of_two_shapes_are_not_compared(tmp_path: Path, capsys) -> None:
+    small: dict[str, Any] = {"d_model": 16, "heads": 2, "d_ff": 32, "batch": 4, "steps": 2, "device": "cpu"}
+    train("addition", out=tmp_path / "runs" / "one", **small)
+    train("addition", out=tmp_path / "runs" / "two", **{**small, "d_ff": 64})
+    assert main(["heads", str(tmp_path / "runs"), "--quiet"]) == 2
+    assert "runs of different shapes" in capsys.readouterr().err
+
+
+def test_a_factory_of_ones_own_is_studied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine_to_study.py").write_text(
+        "import headway\nfrom headway.subjects.own import subject_of\n"
+        "def adder():\n    return subject_of(headway.pretrained('adder'))\n"
+        "def number():\n    return 3\n"
+    )
+    assert main(["heads", "mine_to_study:number", "--quiet"]) == 2
+    assert "a factory returns a headway.Subject" in capsys.readouterr().err
+    assert main(["heads", "mine_to_study:addr", "--quiet"]) == 2
+    assert "did you mean 'adder'?" in capsys.readouterr().err

@@ -16,6 +16,7 @@ from headway.heads.pruning import compare, without
 from headway.heads.study import Asked, HeadStudy, study_subject
 from headway.machine import choose_device, environment
 from headway.models import Head, Model, heads_of
+from headway.report.heads import heads_figures
 from headway.runs import disk
 from headway.runs.config import RunConfig
 from headway.runs.folder import RunFolder
@@ -40,8 +41,9 @@ def study_heads(
         subject = subject_of(subject)
     study = study_subject(subject, wanted, quiet)
     if subject.folder is not None:
-        subject.folder.record("heads", study.to_json())
+        path = subject.folder.record("heads", study.to_json())
         disk.write_bytes(subject.folder.path / "heads.csv", study.to_csv().encode())
+        heads_figures(path, subject.folder.path)
     return study
 
 

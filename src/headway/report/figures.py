@@ -26,10 +26,10 @@ def lab_figure(lab: Path, out: Path) -> list[Path]:
     if importlib.util.find_spec("matplotlib") is None:
         return []
     rows = disk.read_json(lab)["runs"]
-    figure, (left, right) = _panels(2)
+    figure, (left, right) = panels(2)
     _learning(left, [row for row in rows if row["task"] == "addition"])
     _sortedness(right, [row for row in rows if row["task"] == "sortedness"])
-    return _save(figure, out / "lab")
+    return save_figure(figure, out / "lab")
 
 
 def population_figure(row: dict[str, Any], out: Path) -> list[Path]:
@@ -42,10 +42,10 @@ def population_figure(row: dict[str, Any], out: Path) -> list[Path]:
     plain = [c for c in costs if c["d_model"] == 128 and c["tokens"] == 11]
     others = [c for c in costs if c not in plain]
     swept = {key: sorted((c for c in others if c[key] != plain[0][key]), key=lambda c: c[key]) for key in SWEPT}
-    panels = [key for key in SWEPT if swept[key]]
-    figure, (size, *rest) = _panels(1 + len(panels))
+    shown = [key for key in SWEPT if swept[key]]
+    figure, (size, *rest) = panels(1 + len(shown))
     _against_size(size, plain, row)
-    for axes, key in zip(rest, panels, strict=True):
+    for axes, key in zip(rest, shown, strict=True):
         members = swept[key][0]["population"]
         mine = sorted(swept[key] + [c for c in plain if c["population"] == members], key=lambda c: c[key])
         axes.plot([c[key] for c in mine], [c["milliseconds_each"] for c in mine], "o-", color=BLUE)
@@ -53,7 +53,7 @@ def population_figure(row: dict[str, Any], out: Path) -> list[Path]:
         axes.set_xlabel(SWEPT[key])
         axes.set_ylabel("milliseconds a model and step")
         axes.set_title(f"{members:,} models as one: cost grows as {key}^{fits[key]['power']:.2f}")
-    return _save(figure, out)
+    return save_figure(figure, out)
 
 
 def _against_size(axes: Axes, costs: list[dict[str, Any]], row: dict[str, Any]) -> None:
@@ -124,20 +124,22 @@ def _seeds(rows: list[dict[str, Any]]) -> str:
     return f"{count} seed{'s' if count > 1 else ''}"
 
 
-def _panels(count: int) -> tuple[Figure, Any]:
+def panels(count: int, height: float = 3.8) -> tuple[Figure, Any]:
+    """A figure with so many panels side by side."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(1, count, figsize=(5.4 * count, 3.8), layout="constrained", squeeze=False)
+    figure, axes = pyplot.subplots(1, count, figsize=(5.4 * count, height), layout="constrained", squeeze=False)
     for each in axes[0]:
         each.spines[["top", "right"]].set_visible(False)
         each.title.set_fontsize(11)
     return figure, axes[0]
 
 
-def _save(figure: Figure, path: Path) -> list[Path]:
+def save_figure(figure: Figure, path: Path) -> list[Path]:
+    """Writes it as SVG and as PNG."""
     import io
 
     from matplotlib import pyplot

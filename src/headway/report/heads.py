@@ -1,0 +1,116 @@
+"""Figures of a study of heads: the ranking with intervals, the removal curves, the strata and the pairs.
+
+Knows only heads.json.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headway.report.figures import BLUE, GREEN, GREY, ORANGE, panels, save_figure
+from headway.runs import disk
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+VERDICTS = {"critical": ORANGE, "redundant": BLUE, "unclear": GREY}
+
+
+def heads_figures(study: Path, out: Path) -> list[Path]:
+    """`heads.svg` and `heads-pairs.svg`, and the same as PNG, in the folder `out`. Without matplotlib, none."""
+    if importlib.util.find_spec("matplotlib") is None:
+        return []
+    content = disk.read_json(study)
+    figure, (left, right) = panels(2, height=5.2)
+    _ranking(left, content)
+    _curves(right, content)
+    written = save_figure(figure, out / "heads")
+    figure, (left, right) = panels(2, height=5.8)
+    _strata(left, content)
+    _pairs(right, content)
+    return written + save_figure(figure, out / "heads-pairs")
+
+
+def short(head: str) -> str:
+    """encoder.0.self.2 as people write it in a tight place: enc self L0H2."""
+    stack, layer, kind, number = head.split(".")
+    return f"{stack[:3]} {kind} L{layer}H{number}"
+
+
+def _ranking(axes: Axes, content: dict[str, Any]) -> None:
+    rows = sorted(content["heads"], key=lambda row: row["drop"])
+    for place, row in enumerate(rows):
+        low, high = row["interval"] or (row["drop"], row["drop"])
+        axes.plot([100 * low, 100 * high], [place, place], color=VERDICTS[row["verdict"]], linewidth=2)
+        axes.plot(100 * row["drop"], place, "o", color=VERDICTS[row["verdict"]], markersize=4)
+    for verdict, colour in VERDICTS.items():
+        if any(row["verdict"] == verdict for row in rows):
+            axes.plot([], [], "o-", color=colour, label=verdict)
+    axes.axvline(100 * content["max_drop"], color=GREY, linestyle="--", linewidth=1, label="margin")
+    axes.set_yticks(range(len(rows)), [short(row["head"]) for row in rows], fontsize=7)
+    axes.set_xscale("symlog", linthresh=1)
+    axes.set_xticks([0, 1, 10, 50], ["0", "1", "10", "50"])
+    axes.set_xlabel("drop in percent when this head alone goes, with interval")
+    axes.set_title(
+        f"One at a time: {content['alone']['count']} of {len(rows)} cost under {100 * content['max_drop']:g}%"
+    )
+    axes.legend(frameon=False, fontsize=8, loc="lower right")
+
+
+def _curves(axes: Axes, content: dict[str, Any]) -> None:
+    colours = {"by cost alone": ORANGE, "by slope": GREEN}
+    for number, curve in enumerate(content["curves"]):
+        name, random = curve["order"], curve["order"].startswith("random")
+        colour = BLUE if number == 0 else colours.get(name, GREY)
+        label = "random" if name == "random 0" else None if random else name
+        style = {"linewidth": 1 if random else 1.8, "alpha": 0.5 if random else 1.0}
+        axes.plot(range(len(curve["accuracy"])), curve["accuracy"], color=colour, label=label, **style)
+    alone, together = content["alone"]["count"], content["together"]
+    axes.plot(alone, content["alone_removed_together"]["accuracy"], "X", color=ORANGE, markersize=9)
+    axes.annotate(
+        f"all {alone} that are cheap alone:\n{content['alone_removed_together']['accuracy']:.3f}",
+        (alone, content["alone_removed_together"]["accuracy"]),
+        xytext=(-8, -34), textcoords="offset points", ha="right", fontsize=8, color=ORANGE,
+    )  # fmt: skip
+    axes.plot(together["count"], together["accuracy"], "o", color=BLUE, markersize=7)
+    axes.set_xlabel("heads removed")
+    axes.set_ylabel("whole answers right")
+    axes.set_ylim(-0.02, 1.05)
+    axes.set_title(f"Together: {together['count']} can go, {together['accuracy']:.4f} right")
+    axes.legend(frameon=False, fontsize=8, loc="lower left")
+
+
+def _strata(axes: Axes, content: dict[str, Any]) -> None:
+    """The error rate of each kind of problem without each head."""
+    names = [entry["stratum"] for entry in content["heads"][0]["by_stratum"]]
+    rows = [
+        [100 * entry["errors"] / max(1, entry["examples"]) for entry in row["by_stratum"]] for row in content["heads"]
+    ]
+    if not names:
+        axes.set_axis_off()
+        axes.text(0.5, 0.5, "this subject names no strata", ha="center", transform=axes.transAxes)
+        return
+    picture = axes.imshow(rows, aspect="auto", cmap="viridis", vmin=0, vmax=100)
+    axes.figure.colorbar(picture, ax=axes, label="percent wrong without this head")
+    axes.set_xticks(range(len(names)), names, rotation=60, ha="right", fontsize=7)
+    axes.set_yticks(range(len(rows)), [short(row["head"]) for row in content["heads"]], fontsize=7)
+    axes.set_title("Which problems a head is needed for")
+
+
+def _pairs(axes: Axes, content: dict[str, Any]) -> None:
+    """How much more two heads cost together than one by one."""
+    heads = [row["head"] for row in content["heads"]]
+    place = {head: number for number, head in enumerate(heads)}
+    table = [[0.0] * len(heads) for _ in heads]
+    for pair in content["pairs"]:
+        a, b = (place[head] for head in pair["heads"])
+        table[a][b] = table[b][a] = 100 * pair["backup"]
+    most = max((abs(value) for line in table for value in line), default=1.0) or 1.0
+    picture = axes.imshow(table, cmap="RdBu_r", vmin=-most, vmax=most)
+    axes.figure.colorbar(picture, ax=axes, label="percent that the two cost beyond the sum of both")
+    ticks = range(len(heads))
+    axes.set_xticks(ticks, [short(head) for head in heads], rotation=90, fontsize=6)
+    axes.set_yticks(ticks, [short(head) for head in heads], fontsize=6)
+    axes.set_title("Which heads stand in for each other")

@@ -1,0 +1,45 @@
+"""The pictures of a study show what heads.json says, and nothing runs off the page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from headway.report.heads import heads_figures, short
+
+STUDY = Path(__file__).parents[2] / "results" / "heads.json"
+
+
+def test_names_in_tight_places() -> None:
+    assert short("decoder.1.cross.3") == "dec cross L1H3"
+
+
+def test_the_pictures_name_every_head_and_both_answers(tmp_path: Path) -> None:
+    written = heads_figures(STUDY, tmp_path)
+    assert {path.name for path in written} == {"heads.svg", "heads.png", "heads-pairs.svg", "heads-pairs.png"}
+    study, drawn = json.loads(STUDY.read_text()), (tmp_path / "heads.svg").read_text()
+    for row in study["heads"]:
+        assert f"<!-- {short(row['head'])} -->" in drawn
+    assert f"One at a time: {study['alone']['count']} of 24 cost under 1%" in drawn
+    assert f"Together: {study['together']['count']} can go" in drawn
+
+
+def test_a_subject_without_strata_gets_a_sentence_instead(tmp_path: Path) -> None:
+    study = json.loads(STUDY.read_text())
+    for row in study["heads"]:
+        row["by_stratum"] = []
+    (tmp_path / "heads.json").write_text(json.dumps(study))
+    heads_figures(tmp_path / "heads.json", tmp_path)
+    assert "this subject names no strata" in (tmp_path / "heads-pairs.svg").read_text()
+
+
+@pytest.mark.parametrize("verdict", ["unclear", "critical"])
+def test_a_study_of_everything_has_points_without_intervals(verdict: str, tmp_path: Path) -> None:
+    study = json.loads(STUDY.read_text())
+    for row in study["heads"]:
+        row |= {"interval": None, "verdict": verdict}
+    (tmp_path / "heads.json").write_text(json.dumps(study))
+    heads_figures(tmp_path / "heads.json", tmp_path)
+    assert verdict in (tmp_path / "heads.svg").read_text()

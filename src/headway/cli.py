@@ -175,6 +175,8 @@ class Heads(Common):
     """judge heads by the loss instead: how much it may rise"""
     beam: int = 1
     """sets kept at a time in the search for heads that can go together"""
+    out: str | None = None
+    """folder of numbers, maps and pictures (default: the run's own)"""
     seed: int = 0
     """seed of the problems"""
 
@@ -189,6 +191,8 @@ class Heads(Common):
         }  # fmt: skip
         common = {"device": self.device, "quiet": self.quiet}
         if is_folder_of_runs(self.subject):
+            if self.out is not None:
+                raise HeadwayError("--out is for one run; the members of a folder keep their studies themselves")
             studies = study_members(self.subject, **asked, **common)
             found = distribution(studies)
             rows = [
@@ -199,7 +203,7 @@ class Heads(Common):
             return Output({"members": [study.to_json() for study in studies], "distribution": found}, "Heads", rows)
         from headway.api import study_heads
 
-        study = study_heads(self.subject, **asked, **common)
+        study = study_heads(self.subject, out=self.out, **asked, **common)
         content = study.to_json()
         shown = ("head", "accuracy", "drop", "interval", "verdict", "depends_on_ablation")
         rows = [{key: row[key] for key in shown} for row in content["heads"]]

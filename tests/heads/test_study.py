@@ -116,6 +116,18 @@ def test_a_pruned_run_reads_back_and_is_smaller(tmp_path: Path, monkeypatch: pyt
         prune(again, tmp_path / "twice", heads=[Head.parse("encoder.0.self.0")])
 
 
+def test_a_study_leaves_numbers_maps_and_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setattr(study_module, "SELECTED", 50)
+    monkeypatch.setattr(study_module, "PAIRED", 10)
+    monkeypatch.setattr(heads_module, "MAPPED", 30)
+    words = ["heads", "pretrained:adder", "--examples", "1000", "--out", str(tmp_path / "study"), "--json", "--quiet"]
+    assert main(words) == 0
+    shown = json.loads(capsys.readouterr().out)
+    kept = {path.name for path in (tmp_path / "study").iterdir()}
+    assert kept >= {"heads.json", "heads.csv", "maps.json", "heads.svg", "heads-pairs.png", "maps-problem.svg"}
+    assert json.loads((tmp_path / "study" / "heads.json").read_text()) == shown
+
+
 WRONG = {
     "--max-drop 0": "max_drop is 0.0; it must lie between 0 and 1",
     "--max-drop 1.5": "max_drop is 1.5",

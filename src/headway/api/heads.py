@@ -12,11 +12,13 @@ from safetensors.torch import save
 from headway.errors import HeadwayError
 from headway.evaluation.exact import Evaluation, device_of, evaluate_chunks
 from headway.heads.ablation import Margin
+from headway.heads.maps import average_maps, maps_of
 from headway.heads.pruning import compare, without
 from headway.heads.study import Asked, HeadStudy, study_subject
 from headway.machine import choose_device, environment
 from headway.models import Head, Model, heads_of
 from headway.report.heads import heads_figures
+from headway.report.maps import problem_figure
 from headway.runs import disk
 from headway.runs.config import RunConfig
 from headway.runs.folder import RunFolder
@@ -24,15 +26,21 @@ from headway.subjects.own import Run, find_runs, one_shape, open_one, open_run, 
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
-COMPARED = 10_000
+COMPARED, MAPPED = 10_000, 1_000
 
 
 def study_heads(
-    subject: str | Path | Run | Subject, *, device: str = "auto", quiet: bool = True, **asked: Any
+    subject: str | Path | Run | Subject,
+    *,
+    out: str | Path | None = None,
+    device: str = "auto",
+    quiet: bool = True,
+    **asked: Any,
 ) -> HeadStudy:
-    """Which heads a model needs, and which can go together; kept as heads.json and heads.csv in a run's folder.
+    """Which heads a model needs, and which can go together.
 
-    Takes `ablation`, `examples` or `all`, `max_drop` or `max_loss_increase`, `beam` and `seed`.
+    Takes `ablation`, `examples` or `all`, `max_drop` or `max_loss_increase`, `beam` and `seed`. Numbers, maps and
+    pictures are kept in `out`, or else in the run's own folder.
     """
     wanted = _asked(**asked)
     if isinstance(subject, str | Path):
@@ -40,11 +48,22 @@ def study_heads(
     elif isinstance(subject, Run):
         subject = subject_of(subject)
     study = study_subject(subject, wanted, quiet)
-    if subject.folder is not None:
-        path = subject.folder.record("heads", study.to_json())
-        disk.write_bytes(subject.folder.path / "heads.csv", study.to_csv().encode())
-        heads_figures(path, subject.folder.path)
+    home = Path(out) if out is not None else None if subject.folder is None else subject.folder.path
+    if home is not None:
+        _keep(study, subject, home, wanted.seed)
     return study
+
+
+def _keep(study: HeadStudy, subject: Subject, home: Path, seed: int) -> None:
+    """heads.json and heads.csv, maps.json, and the pictures of both."""
+    disk.write_json(home / "heads.json", study.to_json())
+    disk.write_bytes(home / "heads.csv", study.to_csv().encode())
+    heads_figures(home / "heads.json", home)
+    problems = subject.examples(MAPPED, seed, False)
+    maps = {"average": average_maps(subject, problems), "problem": maps_of(subject, problems[:1])}
+    disk.write_json(home / "maps.json", maps)
+    problem_figure(maps["problem"], home / "maps-problem")
+    problem_figure(maps["average"]["all"], home / "maps-average")
 
 
 def study_members(subject: str | Path, *, device: str = "auto", quiet: bool = True, **asked: Any) -> list[HeadStudy]:

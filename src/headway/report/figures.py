@@ -124,18 +124,18 @@ def _seeds(rows: list[dict[str, Any]]) -> str:
     return f"{count} seed{'s' if count > 1 else ''}"
 
 
-def panels(count: int, height: float = 3.8) -> tuple[Figure, Any]:
-    """A figure with so many panels side by side."""
+def panels(count: int, height: float = 3.8, rows: int = 1, width: float = 5.4) -> tuple[Figure, Any]:
+    """A figure with so many panels side by side, in so many rows."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(1, count, figsize=(5.4 * count, height), layout="constrained", squeeze=False)
-    for each in axes[0]:
+    figure, axes = pyplot.subplots(rows, count, figsize=(width * count, height), layout="constrained", squeeze=False)
+    for each in axes.flat:
         each.spines[["top", "right"]].set_visible(False)
         each.title.set_fontsize(11)
-    return figure, axes[0]
+    return figure, axes[0] if rows == 1 else axes
 
 
 def save_figure(figure: Figure, path: Path) -> list[Path]:

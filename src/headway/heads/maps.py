@@ -1,0 +1,80 @@
+"""Attention maps: where each head looks, for one problem, on average over many, and by kind of problem.
+
+Query rows, key columns; a map is as large as the problem, nothing is padded. As plain numbers, for `maps.json`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headway.errors import HeadwayError
+from headway.evaluation.examples import batches
+from headway.models import Site, Trace
+from headway.subjects.subject import Subject
+from headway.tasks import Problems
+
+LEAST = 20
+"""problems of a kind, below which no average is given for it"""
+
+
+def maps_of(subject: Subject, problem: Problems) -> dict[str, Any]:
+    """The maps of one problem, with its tokens as labels."""
+    if len(problem) != 1:
+        raise HeadwayError(f"maps of one problem are asked for, {len(problem)} are given; take one row")
+    source, read = problem.source[0].tolist(), _read(subject, problem)
+    labels = subject.spelled(source), subject.spelled(read)
+    return _content(_averaged(subject, problem), *labels)
+
+
+def average_maps(subject: Subject, problems: Problems) -> dict[str, Any]:
+    """The mean map of every head, with positions as labels; and the same for each kind of problem."""
+    source = [str(place) for place in range(problems.source.shape[1])]
+    read = [str(place) for place in range(len(_read(subject, problems[:1])))]
+    content = {"examples": len(problems), "all": _content(_averaged(subject, problems), source, read), "strata": {}}
+    for name, values in subject.strata(problems).items():
+        for value in values.unique().tolist():
+            own = problems[(values == value).nonzero()[:, 0]]
+            if len(own) >= LEAST:
+                maps = _content(_averaged(subject, own), source, read)
+                content["strata"][f"{name}={value}"] = {"examples": len(own), **maps}
+    return content
+
+
+def _read(subject: Subject, problem: Problems) -> list[int]:
+    """The tokens that a decoder reads: the start and all but the last of the answer."""
+    return [] if subject.start is None else [subject.start, *problem.answer[0].tolist()[:-1]]
+
+
+@torch.no_grad()
+def _averaged(subject: Subject, problems: Problems) -> dict[Site, Tensor]:
+    totals: dict[Site, Tensor] = {}
+    for batch in batches(problems):
+        trace = Trace()
+        subject.model(batch.source, batch.answer, None, trace)
+        for site, attention in trace.maps.items():
+            total = attention.double().sum(0)  # head query key
+            totals[site] = totals[site] + total if site in totals else total
+    return {site: total / len(problems) for site, total in totals.items()}
+
+
+def _content(maps: dict[Site, Tensor], source: list[str], read: list[str]) -> dict[str, Any]:
+    content = []
+    for site, attention in maps.items():
+        _, queries, keys = attention.shape
+        whole = source + read  # of a decoder without an encoder
+        content.append(
+            {
+                "site": str(site),
+                "queries": _fitting(queries, source, read, whole),
+                "keys": _fitting(keys, source, read, whole) if site.kind == "self" else source,
+                "heads": [[[round(weight, 5) for weight in row] for row in head] for head in attention.tolist()],
+            }
+        )
+    return {"maps": content}
+
+
+def _fitting(tokens: int, source: list[str], read: list[str], whole: list[str]) -> list[str]:
+    return next(labels for labels in (source, read, whole) if len(labels) == tokens)

@@ -1,0 +1,88 @@
+"""Attention maps: as large as the problem, labelled by its tokens, and averages that are averages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy
+import pytest
+
+from headway.errors import HeadwayError
+from headway.heads import maps as module
+from headway.heads.maps import average_maps, maps_of
+from headway.models import build_model, heads_of
+from headway.report.maps import chosen_figure, problem_figure, site_figure
+from headway.runs.config import Wishes
+from headway.subjects.own import subject_of
+from headway.subjects.subject import Subject
+from headway.tasks import Addition
+from headway.training.defaults import plan
+
+
+@pytest.fixture(scope="module")
+def subject(adder) -> Subject:
+    return subject_of(adder)
+
+
+def test_a_map_is_as_large_as_the_problem_and_its_rows_are_shares(subject: Subject) -> None:
+    problem = subject.examples(1, 0, False)
+    source = subject.spelled(problem.source[0].tolist())
+    content = maps_of(subject, problem)["maps"]
+    assert [entry["site"] for entry in content] == [str(site) for site in subject.sites]
+    for entry in content:
+        attention = numpy.array(entry["heads"])
+        assert attention.shape == (4, len(entry["queries"]), len(entry["keys"]))
+        numpy.testing.assert_allclose(attention.sum(-1), 1, atol=1e-3)
+        if entry["site"].startswith("encoder"):
+            assert entry["queries"] == entry["keys"] == source
+        else:
+            assert entry["queries"][0] == "start"
+            assert entry["keys"] == (source if entry["site"].endswith("cross") else entry["queries"])
+        if entry["site"].startswith("decoder") and entry["site"].endswith("self"):
+            assert (numpy.triu(attention, 1) == 0).all()
+
+
+def test_an_average_is_the_mean_of_the_maps_of_its_problems(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LEAST", 1)
+    problems = subject.examples(12, 3, False)
+    each = [maps_of(subject, problems[row : row + 1])["maps"] for row in range(12)]
+    found = average_maps(subject, problems)
+    for place, entry in enumerate(found["all"]["maps"]):
+        slow = numpy.mean([one[place]["heads"] for one in each], axis=0)
+        numpy.testing.assert_allclose(entry["heads"], slow, atol=1e-4)
+    carries = subject.strata(problems)["carries"]
+    for value in carries.unique().tolist():
+        rows = (carries == value).nonzero()[:, 0].tolist()
+        entry = found["strata"][f"carries={value}"]
+        assert entry["examples"] == len(rows)
+        slow = numpy.mean([each[row][0]["heads"] for row in rows], axis=0)
+        numpy.testing.assert_allclose(entry["maps"][0]["heads"], slow, atol=1e-4)
+
+
+def test_a_decoder_alone_has_the_whole_sequence_on_both_axes() -> None:
+    config, task = plan("addition", Wishes(model="decoder", d_model=16, heads=2, d_ff=32), 0), Addition()
+    model = build_model(config.model)
+    subject = Subject(
+        "bare", model, tuple(heads_of(model)), lambda rows, seed, held: task.testing(seed, rows),
+        spelled=task.spelled, start=task.start,
+    )  # fmt: skip
+    entry = maps_of(subject, subject.examples(1, 0, False))["maps"][0]
+    assert len(entry["queries"]) == len(entry["keys"]) == 11
+    assert entry["keys"][7] == "start"
+
+
+def test_pictures_of_a_site_of_chosen_heads_and_of_everything(subject: Subject, tmp_path: Path) -> None:
+    content = maps_of(subject, subject.examples(1, 0, False))
+    assert [path.suffix for path in site_figure(content, "decoder.0.cross", tmp_path / "site")] == [".svg", ".png"]
+    chosen_figure(content, ["encoder.0.self.2", "decoder.0.cross.3"], tmp_path / "chosen")
+    drawn = (tmp_path / "chosen.svg").read_text()
+    assert "<!-- encoder.0.self.2 -->" in drawn
+    assert "<!-- encoder.0.self.1 -->" not in drawn
+    problem_figure(content, tmp_path / "all")
+    assert (tmp_path / "all.svg").read_text().count("<!-- decoder.1.") == 8
+    with pytest.raises(HeadwayError, match=r"there are no maps of 'decoder\.7\.self'; there are: encoder"):
+        site_figure(content, "decoder.7.self", tmp_path / "none")
+    with pytest.raises(HeadwayError, match="has heads 0 to 3, none called '9'"):
+        chosen_figure(content, ["encoder.0.self.9"], tmp_path / "none")
+    with pytest.raises(HeadwayError, match="2 are given; take one row"):
+        maps_of(subject, subject.examples(2, 0, False))

@@ -134,6 +134,7 @@ WRONG = {
     "--max-loss-increase -1": "max_loss_increase is -1.0",
     "--examples 100": "100 examples cannot tell a drop of 0.01 from none at this level; take at least",
     "--examples 0": "examples is 0",
+    "--examples 20 --max-loss-increase 0.1": "20 examples are too few for an interval of the loss; take 500",
     "--all --examples 5": "--all takes every problem; leave out --examples",
     "--ablation nothing": "unknown ablation 'nothing'; there are: mean, resample, zero",
     "--beam 0": "beam is 0",
@@ -150,9 +151,21 @@ def test_a_study_that_cannot_be_made_is_refused_in_a_line(words: str, capsys) ->
 
 def test_a_model_that_knows_nothing_gets_no_verdicts(tmp_path: Path) -> None:
     small: dict[str, Any] = {"d_model": 16, "heads": 2, "d_ff": 32, "batch": 4, "steps": 2}
-    run = train("addition", out=tmp_path / "fresh", device="cpu", **small)
-    with pytest.raises(HeadwayError, match="too little to rank heads"):
-        study_heads(run, examples=2000)
+    for task, positions in (("addition", "learned"), ("sortedness", "none")):  # the latter is at chance
+        run = train(task, out=tmp_path / task, device="cpu", positions=positions, **small)
+        with pytest.raises(HeadwayError, match="too little to rank heads"):
+            study_heads(run, examples=2000)
+
+
+def test_a_pruned_model_with_an_empty_site_can_be_studied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(study_module, "SELECTED", 50)
+    monkeypatch.setattr(study_module, "PAIRED", 10)
+    monkeypatch.setattr(study_module, "EXAMPLES", 1000)
+    monkeypatch.setattr(heads_module, "COMPARED", 200)
+    gone = [Head.parse(f"decoder.1.self.{number}") for number in range(4)]
+    prune("pretrained:adder", tmp_path / "pruned", heads=[*gone, gone[0]])
+    study = study_heads(tmp_path / "pruned", examples=1000, device="cpu")
+    assert len(study.heads) == 20
 
 
 def test_runs_of_two_shapes_are_not_compared(tmp_path: Path, capsys) -> None:

@@ -8,15 +8,19 @@ from dataclasses import replace
 import pytest
 import torch
 
+from headway.errors import HeadwayError
 from headway.evaluation.exact import right
 from headway.evaluation.greedy import check_greedy
 from headway.heads import variants as module
 from headway.heads.pruning import closed_gates
 from headway.heads.together import pairs
 from headway.heads.variants import Variants, losses_of
-from headway.models import Attention, Gate, Head, Site, Trace
+from headway.models import Attention, Gate, Head, Site, Trace, build_model, heads_of
+from headway.runs.config import Wishes
 from headway.subjects.own import subject_of
 from headway.subjects.subject import Subject
+from headway.tasks import Addition, Sortedness
+from headway.training.defaults import plan
 
 ROWS = 40
 
@@ -63,7 +67,7 @@ def slow(subject: Subject, problems, closed, fills) -> tuple[list[bool], list[fl
         own = problems[row : row + 1]
         gates = {}
         for site in {part.site if isinstance(part, Head) else part for part in closed}:
-            heads = 1 if site.kind == "feed" else subject.heads_at(site)
+            heads = 1 if site.kind == "feed" else 4
             open_ = [float(site not in closed and Head(site, n) not in closed) for n in range(heads)]
             gates[site] = Gate(torch.tensor([open_]), fills(site, row))
         logits = subject.model(own.source, own.answer, gates)
@@ -105,12 +109,38 @@ def test_mean_ablation_is_the_mean_at_each_position_over_held_out_problems(
 
 
 def test_resample_ablation_takes_the_output_of_another_problem(subject: Subject, problems) -> None:
-    outcome = Variants(subject, "resample", seed=3)(problems, some_variants(subject))
-    said = outputs(subject, subject.examples(ROWS, 4, False))
+    ran = Variants(subject, "resample", seed=3)
+    outcome = ran(problems, some_variants(subject))
+    said = outputs(subject, ran.donors(problems))
     for number, closed in enumerate(some_variants(subject)):
         expected = slow(subject, problems, closed, lambda site, row: said[site][row : row + 1])
         assert outcome.right[number].tolist() == expected[0]
         assert outcome.loss[number].tolist() == pytest.approx(expected[1], rel=1e-3, abs=1e-4)
+
+
+def test_donors_are_other_problems_in_an_order_that_knows_no_labels() -> None:
+    for task, options in ((Sortedness(), {}), (Addition(digits=1), {"digits": 1})):
+        config = plan(task.name, Wishes(d_model=16, heads=2, d_ff=32), 0, options)
+        model = build_model(config.model)
+        own = Subject(
+            "bare", model, tuple(heads_of(model)), lambda rows, seed, held, task=task: task.testing(seed, rows)
+        )
+        problems = own.examples(400, 0, False)
+        donors = Variants(own, "resample").donors(problems)
+        assert not (donors.source == problems.source).all(1).any()
+        if task.classes is not None:
+            assert 0.4 < (donors.answer == problems.answer).float().mean() < 0.6
+
+
+def test_one_head_named_closes_one_head(subject: Subject, problems) -> None:
+    few = replace(subject, heads=subject.heads[2:3])
+    ours = Variants(few)(problems, [frozenset(few.heads)])
+    assert torch.equal(ours.right, Variants(subject)(problems, [frozenset(few.heads)]).right)
+
+
+def test_a_head_that_the_model_does_not_have_is_refused(subject: Subject) -> None:
+    with pytest.raises(HeadwayError, match=r"names decoder\.7\.self\.0, which its model does not have"):
+        Variants(replace(subject, heads=(Head(Site("decoder", 7, "self"), 0),)))
 
 
 def test_variants_on_top_of_a_base_close_both(subject: Subject, problems) -> None:

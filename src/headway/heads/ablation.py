@@ -23,6 +23,7 @@ from headway.tasks import Problems
 
 Verdict = Literal["critical", "redundant", "unclear"]
 CONFIDENCE = 0.95
+LEAST_FOR_LOSS = 500  # examples, for a normal approximation to stand
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def measure(
     effects = []
     for place, parts in enumerate(wanted):
         mean = table["increase"][place] / examples
-        variance = max(table["squares"][place] / examples - mean * mean, 0.0)
+        variance = max(table["squares"][place] - examples * mean * mean, 0.0) / max(1, examples - 1)
         effects.append(
             Effect(
                 parts,
@@ -142,18 +143,28 @@ class Judge:
         """Of each interval, so that all of them hold together with 95%."""
         return 1 - (1 - CONFIDENCE) / self.comparisons
 
-    def check(self, examples: int, baseline: float) -> None:
-        """Refuses where no verdict could be given."""
+    @property
+    def limit(self) -> float:
+        return self.margin.drop if self.margin.loss is None else self.margin.loss
+
+    def cost(self, effect: Effect) -> float:
+        """What the margin is about: the drop in accuracy, or the increase in loss."""
+        return effect.drop if self.margin.loss is None else effect.loss_increase
+
+    def check(self, examples: int, baseline: float, chance: float) -> None:
+        """Refuses where no verdict could be given; `chance` is what the best constant answer gets."""
         needed = needed_examples(self.margin.drop, self.confidence)
         if not self.exact and self.margin.loss is None and examples < needed:
             raise HeadwayError(
                 f"{examples:,} examples cannot tell a drop of {self.margin.drop:g} from none at this level; take at "
                 f"least {needed:,}, or a wider --max-drop"
             )
-        if baseline <= self.margin.drop:
+        if not self.exact and self.margin.loss is not None and examples < LEAST_FOR_LOSS:
+            raise HeadwayError(f"{examples:,} examples are too few for an interval of the loss; take {LEAST_FOR_LOSS}")
+        if baseline <= chance + self.margin.drop:
             raise HeadwayError(
-                f"the model is right on {baseline:.4f} of the examples; that is too little to rank heads by what they "
-                "cost: train it first, or give a smaller --max-drop"
+                f"the model is right on {baseline:.4f} of the examples, where a constant answer gets {chance:.4f}; "
+                "that is too little to rank heads by what they cost: train it first"
             )
 
     def interval(self, effect: Effect) -> Interval | None:
@@ -164,9 +175,7 @@ class Judge:
         return effect.interval(self.confidence)
 
     def verdict(self, effect: Effect) -> Verdict:
-        measured = effect.drop if self.margin.loss is None else effect.loss_increase
-        limit = self.margin.drop if self.margin.loss is None else self.margin.loss
-        found = self.interval(effect) or Interval(measured, measured)
-        if found.low > limit:
+        found = self.interval(effect) or Interval(self.cost(effect), self.cost(effect))
+        if found.low > self.limit:
             return "critical"
-        return "redundant" if found.high < limit else "unclear"
+        return "redundant" if found.high < self.limit else "unclear"

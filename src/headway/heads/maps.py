@@ -61,20 +61,15 @@ def _averaged(subject: Subject, problems: Problems) -> dict[Site, Tensor]:
 
 
 def _content(maps: dict[Site, Tensor], source: list[str], read: list[str]) -> dict[str, Any]:
-    content = []
+    content, encoded = [], any(site.stack == "encoder" for site in maps)
     for site, attention in maps.items():
-        _, queries, keys = attention.shape
-        whole = source + read  # of a decoder without an encoder
+        own = source if site.stack == "encoder" else read if encoded else source + read
         content.append(
             {
                 "site": str(site),
-                "queries": _fitting(queries, source, read, whole),
-                "keys": _fitting(keys, source, read, whole) if site.kind == "self" else source,
+                "queries": own,
+                "keys": own if site.kind == "self" else source,
                 "heads": [[[round(weight, 5) for weight in row] for row in head] for head in attention.tolist()],
             }
         )
     return {"maps": content}
-
-
-def _fitting(tokens: int, source: list[str], read: list[str], whole: list[str]) -> list[str]:
-    return next(labels for labels in (source, read, whole) if len(labels) == tokens)

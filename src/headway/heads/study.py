@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
+import statistics
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from headway.errors import HeadwayError
+from headway.evaluation.examples import MOST_LISTED
 from headway.evaluation.intervals import wilson
-from headway.heads.ablation import Effect, Judge, Margin, Verdict, measure
+from headway.heads.ablation import CONFIDENCE, Effect, Judge, Margin, Verdict, measure
 from headway.heads.together import Curve, Pair, at_random, by_cost, by_slope, greedy, in_order, pairs
 from headway.heads.variants import ABLATIONS, Closed, Part, Variants, site_of
 from headway.models import Head, Site
@@ -53,7 +55,6 @@ class HeadRow:
     """under every kind of ablation"""
 
     def to_json(self) -> dict[str, Any]:
-        kinds = set(self.verdicts.values())
         return {
             "head": str(self.head),
             "accuracy": self.effect.accuracy,
@@ -62,7 +63,7 @@ class HeadRow:
             "loss_increase": self.effect.loss_increase,
             "verdict": self.verdict,
             "verdicts": self.verdicts,
-            "depends_on_ablation": len(kinds) > 1,
+            "depends_on_ablation": {"critical", "redundant"} <= set(self.verdicts.values()),
             "pattern": None,
             "by_stratum": [
                 {"stratum": name, "examples": count, "errors": count - right}
@@ -103,6 +104,7 @@ class HeadStudy:
             "max_drop": self.margin.drop,
             "max_loss_increase": self.margin.loss,
             "confidence_of_each_interval": None if self.exact else self.confidence,
+            "interval_of": "drop" if self.margin.loss is None else "loss_increase",
             "heads": [row.to_json() for row in self.heads],
             "parts": [
                 {
@@ -149,11 +151,13 @@ class HeadStudy:
         """The answer in sentences, the false one beside the true one."""
         heads, drop, left = len(self.heads), self.margin.drop, self.together_effect.accuracy
         checked = "all" if self.exact else "fresh"
+        limit = f"{drop:g}" if self.margin.loss is None else f"{self.margin.loss:g} of loss"
         return [
-            f"One at a time, {len(self.alone)} of {heads} heads cost less than {drop:g} each; removed together they "
+            f"One at a time, {len(self.alone)} of {heads} heads cost less than {limit} each; removed together they "
             f"leave {self.alone_together.accuracy:.4f} right (n = {self.examples:,} {checked} problems).",
             f"Together, {len(self.together)} of {heads} heads can go within {drop:g}: {left:.4f} right, of "
-            f"{self.baseline:.4f} with all heads. Found by greedy removal; a larger set may exist.",
+            f"{self.baseline:.4f} with all heads. Found by removing them one by one ({self.curves[0].order}); a larger "
+            "set may exist.",
         ]
 
     def to_csv(self) -> str:
@@ -182,13 +186,15 @@ class HeadStudy:
 def study_subject(subject: Subject, asked: Asked, quiet: bool = True) -> HeadStudy:
     """Every head alone, then which can go together."""
     began = time.monotonic()
-    if asked.all and (subject.every is None or subject.count is None):
+    if asked.all and (subject.every is None or subject.count is None or subject.count > MOST_LISTED):
         raise HeadwayError(f"{subject.name} has too many problems for --all; leave it out")
     variants = Variants(subject, asked.ablation, asked.seed)
-    judge = Judge(asked.margin, len(subject.heads), exact=asked.all)
+    exact = asked.all and asked.ablation != "resample"  # what is put in a head's place is drawn
+    judge = Judge(asked.margin, len(subject.heads), exact)
     total = subject.count if asked.all and subject.count is not None else asked.examples or EXAMPLES
     report = _Report(subject, asked, total)
-    judge.check(total, variants(subject.examples(SELECTED, asked.seed + 20, False), [frozenset()]).accuracy[0])
+    first = subject.examples(SELECTED, asked.seed + 20, False)
+    judge.check(total, variants(first, [frozenset()]).accuracy[0], best_constant(first))
     singles: list[Closed] = [frozenset({head}) for head in subject.heads]
     wholes = parts_of(subject)
     with Progress(f"ablating {len(singles)} heads", quiet) as watch:
@@ -205,7 +211,7 @@ def study_subject(subject: Subject, asked: Asked, quiet: bool = True) -> HeadStu
         interval = judge.interval(effect)
         kinds: dict[str, Verdict] = {kind: verdicts[kind][place] for kind in ABLATIONS}
         rows.append(HeadRow(head, effect, kinds[asked.ablation], interval.to_json() if interval else None, kinds))
-    alone = tuple(row.head for row in rows if row.effect.drop < asked.margin.drop)
+    alone = tuple(row.head for row in rows if judge.cost(row.effect) < judge.limit)
     chosen = subject.examples(SELECTED, asked.seed + 10, False)
     with Progress("removing heads together", quiet) as watch:
         best = greedy(variants, chosen, asked.beam, watch)
@@ -214,7 +220,7 @@ def study_subject(subject: Subject, asked: Asked, quiet: bool = True) -> HeadStu
         in_order(variants, chosen, "by slope", by_slope(variants, chosen)),
         *at_random(variants, chosen, asked.seed, RANDOM_ORDERS),
     ]
-    gone = _reported(variants, report, best, whole, asked.margin)
+    gone = _confirmed(variants, subject.examples(EXAMPLES, asked.seed + 40, False), best, asked.margin)
     _, together_effect, alone_effect = measure(variants, report(), [frozenset(gone), frozenset(alone)])
     with Progress("pairs of heads", quiet) as watch:
         found = pairs(variants, subject.examples(PAIRED, asked.seed + 30, False), watch)
@@ -223,7 +229,7 @@ def study_subject(subject: Subject, asked: Asked, quiet: bool = True) -> HeadStu
         asked.ablation,
         whole.examples,
         whole.accuracy,
-        asked.all,
+        exact,
         judge.confidence,
         asked.margin,
         tuple(rows),
@@ -250,15 +256,22 @@ class _Report:
         return [self.subject.examples(self.total, self.asked.seed, False)]
 
 
-def _reported(variants: Variants, report: _Report, curve: Curve, whole: Effect, margin: Margin) -> Closed:
-    """The largest set of the curve that is within the margin also on the problems results are reported on."""
+def _confirmed(variants: Variants, problems: Problems, curve: Curve, margin: Margin) -> Closed:
+    """The largest set of the curve that is within the margin also on problems that had no say in it: the whole
+    interval of its drop lies below."""
     allowed = curve.accuracy[0] - margin.drop
     for closed in sorted(curve.sets, key=len, reverse=True):
         if curve.accuracy[len(closed)] < allowed:
             continue
-        if not closed or measure(variants, report(), [closed])[1].drop <= margin.drop:
+        if not closed or measure(variants, [problems], [closed])[1].interval(CONFIDENCE).high < margin.drop:
             return closed
     return frozenset()
+
+
+def best_constant(problems: Problems) -> float:
+    """The share of problems that have the most frequent answer."""
+    _, counts = problems.answer.unique(dim=0, return_counts=True)
+    return int(counts.max()) / len(problems)
 
 
 def parts_of(subject: Subject) -> list[Closed]:
@@ -282,8 +295,8 @@ def named(closed: Closed) -> str:
 
 def distribution(studies: Sequence[HeadStudy]) -> dict[str, Any]:
     """What the members of a population have in common."""
-    together, alone = sorted(len(s.together) for s in studies), sorted(len(s.alone) for s in studies)
-    left = sorted(s.alone_together.accuracy for s in studies)
+    together, alone = [len(study.together) for study in studies], [len(study.alone) for study in studies]
+    left = [study.alone_together.accuracy for study in studies]
     critical: dict[str, int] = {}
     for study in studies:
         for row in study.heads:
@@ -291,7 +304,7 @@ def distribution(studies: Sequence[HeadStudy]) -> dict[str, Any]:
             critical[str(row.head.site)] += row.verdict == "critical"
 
     def spread(values: list[Any]) -> dict[str, Any]:
-        return {"least": values[0], "median": values[len(values) // 2], "most": values[-1]}
+        return {"least": min(values), "median": statistics.median(values), "most": max(values)}
 
     return {
         "members": len(studies),

@@ -88,14 +88,15 @@ def by_slope(variants: Variants, problems: Problems) -> list[Head]:
     for batch in batches(problems):
         passed: dict[object, Tensor] = {}
         for site in subject.sites:
-            passed[site] = torch.ones(len(batch), subject.heads_at(site), device=subject.device, requires_grad=True)
+            passed[site] = torch.ones(len(batch), variants.width[site], device=subject.device, requires_grad=True)
         gates = {site: Gate(passed[site]) for site in subject.sites}
         with torch.enable_grad():
             value = loss(subject.model(batch.source, batch.answer, gates), batch) * len(batch)
             slopes = torch.autograd.grad(value, [passed[site] for site in subject.sites])
         for site, slope in zip(subject.sites, slopes, strict=True):
             for number, size in enumerate(slope.abs().sum(0).tolist()):
-                totals[Head(site, number)] += size
+                if Head(site, number) in totals:
+                    totals[Head(site, number)] += size
     return sorted(totals, key=totals.__getitem__)
 
 

@@ -17,10 +17,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from headway.errors import unknown
+from headway.errors import HeadwayError, unknown
 from headway.evaluation.examples import batches, even_pieces
 from headway.machine import side_by_side
-from headway.models import Gate, Gates, Head, Model, Site
+from headway.models import Attention, Gate, Gates, Head, Model, Site
 from headway.models.rerun import Kept, again, keep, sites_of
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
@@ -54,11 +54,18 @@ class Variants:
         self.subject, self.ablation, self.seed = subject, cast(Ablation, ablation), seed
         self.model = cast(Model, subject.model)
         self.order = {site: place for place, site in enumerate(sites_of(self.model))}
+        self.width = {m.site: m.heads for m in self.model.modules() if isinstance(m, Attention)}
+        for head in subject.heads:
+            if head.number >= self.width.get(head.site, 0):
+                raise HeadwayError(
+                    f"{subject.name} names {head}, which its model does not have; only models of Headway's own blocks "
+                    "can be studied yet"
+                )
         self._means = self._mean_outputs() if ablation == "mean" else {}
 
     def __call__(self, problems: Problems, variants: Sequence[Closed], base: Closed = frozenset()) -> Outcome:
         """Every variant closes its own parts and those of `base`."""
-        donors = self.subject.examples(len(problems), self.seed + 1, False) if self.ablation == "resample" else None
+        donors = self.donors(problems) if self.ablation == "resample" else None
 
         def piece(rows: slice) -> Outcome:
             with torch.inference_mode():
@@ -67,6 +74,14 @@ class Variants:
 
         outcomes = side_by_side(piece, even_pieces(problems), self.subject.device)
         return Outcome(torch.cat([o.right for o in outcomes], dim=1), torch.cat([o.loss for o in outcomes], dim=1))
+
+    def donors(self, problems: Problems) -> Problems:
+        """For each problem another, whose outputs take the place of its own; in an order that knows no labels."""
+        others = self.subject.examples(len(problems), self.seed + 1, False)
+        order = torch.randperm(len(others), generator=torch.Generator().manual_seed(self.seed))
+        others = others[order.to(others.source.device)]
+        same = (others.source == problems.source).all(1).nonzero()[:, 0]
+        return others.replaced(same, others[(same + 1) % len(others)]) if len(same) else others
 
     def _of_batch(self, batch: Problems, donors: Problems | None, variants: Sequence[Closed], base: Closed) -> Outcome:
         outputs = self._means if donors is None else self._kept(donors, {}).trace.outputs
@@ -101,7 +116,7 @@ class Variants:
         """The gates of every problem under every variant, for the sites where any is closed."""
         device, gates = self.subject.device, {}
         for site in {site_of(part) for closed in variants for part in closed}:
-            heads = 1 if site.kind == "feed" else self.subject.heads_at(site)
+            heads = self.width.get(site, 1)  # a feed-forward block is one
             passed = torch.tensor(
                 [
                     [float(site not in closed and Head(site, head) not in closed) for head in range(heads)]

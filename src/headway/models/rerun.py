@@ -37,11 +37,12 @@ class Kept:
 
 
 def sites_of(model: EncoderDecoder | Decoder | Classifier) -> list[Site]:
-    """Every attention and every feed-forward block, in the order of the forward pass."""
+    """Every attention that has heads and every feed-forward block, in the order of the forward pass."""
     found = []
     for module in model.modules():
         if isinstance(module, Block):
-            found += [*(a.site for a in module.attentions.values()), module.feed_site]  # pyright: ignore[reportAttributeAccessIssue]
+            attentions = [each for each in module.attentions.values() if isinstance(each, Attention)]
+            found += [*(each.site for each in attentions if each.heads), module.feed_site]
     return found
 
 

@@ -40,22 +40,25 @@ def short(head: str) -> str:
 
 
 def _ranking(axes: Axes, content: dict[str, Any]) -> None:
-    rows = sorted(content["heads"], key=lambda row: row["drop"])
+    by_loss = content.get("interval_of") == "loss_increase"
+    key, scale = ("loss_increase", 1) if by_loss else ("drop", 100)
+    rows = sorted(content["heads"], key=lambda row: row[key])
     for place, row in enumerate(rows):
-        low, high = row["interval"] or (row["drop"], row["drop"])
-        axes.plot([100 * low, 100 * high], [place, place], color=VERDICTS[row["verdict"]], linewidth=2)
-        axes.plot(100 * row["drop"], place, "o", color=VERDICTS[row["verdict"]], markersize=4)
+        low, high = row["interval"] or (row[key], row[key])
+        axes.plot([scale * low, scale * high], [place, place], color=VERDICTS[row["verdict"]], linewidth=2)
+        axes.plot(scale * row[key], place, "o", color=VERDICTS[row["verdict"]], markersize=4)
     for verdict, colour in VERDICTS.items():
         if any(row["verdict"] == verdict for row in rows):
             axes.plot([], [], "o-", color=colour, label=verdict)
-    axes.axvline(100 * content["max_drop"], color=GREY, linestyle="--", linewidth=1, label="margin")
+    margin = content["max_loss_increase"] if by_loss else 100 * content["max_drop"]
+    axes.axvline(margin, color=GREY, linestyle="--", linewidth=1, label="margin")
     axes.set_yticks(range(len(rows)), [short(row["head"]) for row in rows], fontsize=7)
     axes.set_xscale("symlog", linthresh=1)
     axes.set_xticks([0, 1, 10, 50], ["0", "1", "10", "50"])
-    axes.set_xlabel("drop in percent when this head alone goes, with interval")
-    axes.set_title(
-        f"One at a time: {content['alone']['count']} of {len(rows)} cost under {100 * content['max_drop']:g}%"
-    )
+    what = "increase of the loss" if by_loss else "drop in percent"
+    axes.set_xlabel(f"{what} when this head alone goes, with interval")
+    count, unit = content["alone"]["count"], " of loss" if by_loss else "%"
+    axes.set_title(f"One at a time: {count} of {len(rows)} cost under {margin:g}{unit}")
     axes.legend(frameon=False, fontsize=8, loc="lower right")
 
 

@@ -95,7 +95,15 @@ def open_subject(name: str | Path, device: torch.device | str = "cpu") -> Subjec
     """The subject that a SUBJECT names: a run folder, pretrained:NAME, or module:factory."""
     module, colon, _ = str(name).partition(":")
     if colon and module != "pretrained" and not Path(name).exists():
-        made = load_function(str(name))()
+        factory = load_function(str(name))
+        try:
+            made = factory()
+        except HeadwayError:
+            raise
+        except Exception as error:  # whatever a user's function may raise
+            raise HeadwayError(
+                f"{name!r} failed ({type(error).__name__}: {error}); call it by itself to see where"
+            ) from error
         if not isinstance(made, Subject):
             raise HeadwayError(f"{name!r} returned {type(made).__name__}; a factory returns a headway.Subject")
         return made

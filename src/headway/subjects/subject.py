@@ -68,9 +68,6 @@ class Subject:
         """The attention sites, in the order of the forward pass."""
         return tuple(dict.fromkeys(head.site for head in self.heads))
 
-    def heads_at(self, site: Site) -> int:
-        return sum(head.site == site for head in self.heads)
-
     @property
     def device(self) -> torch.device:
         return next(self.model.parameters()).device

@@ -9,7 +9,7 @@ import pytest
 
 from headway.report.heads import heads_figures, short
 
-STUDY = Path(__file__).parents[2] / "results" / "heads.json"
+STUDY = Path(__file__).parents[2] / "results" / "heads" / "heads.json"
 
 
 def test_names_in_tight_places() -> None:

@@ -101,9 +101,7 @@ def prune(
             f"the pruned model's logits differ by {comparison.largest_difference:.2g} from the gated one's, more than "
             "rounding; this is a bug of Headway's"
         )
-    before, after = (
-        evaluate_chunks(m, run.task, [problems], len(problems), stands_for_more=True) for m in (run.model, model)
-    )
+    before, after = (_checked(each, run, problems) for each in (run.model, model))
     if not folder.complete:
         _write_pruned(run, model, smaller, folder)
     reopened = open_run(folder, device_of(run.model))

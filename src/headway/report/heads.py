@@ -76,6 +76,7 @@ def _curves(axes: Axes, content: dict[str, Any]) -> None:
         f"all {alone} that are cheap alone:\n{content['alone_removed_together']['accuracy']:.3f}",
         (alone, content["alone_removed_together"]["accuracy"]),
         xytext=(-8, -34), textcoords="offset points", ha="right", fontsize=8, color=ORANGE,
+        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1},
     )  # fmt: skip
     axes.plot(together["count"], together["accuracy"], "o", color=BLUE, markersize=7)
     axes.set_xlabel("heads removed")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +14,9 @@ from headway.runs.config import Wishes
 from headway.runs.folder import RunFolder
 from headway.tasks import TASKS, create_task
 from headway.tasks.random import TRAINING, Dice
+from headway.training import population
+from headway.training.defaults import plan
+from headway.training.population import Member, train_population
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine"),
@@ -79,6 +83,62 @@ def test_a_population_repeats_itself_to_the_byte_and_learns_as_one_alone_does(tm
         expected = evaluate(tmp_path / "one" / f"seed-{seed}", all=True, device="cpu")
         assert found.errors == expected.errors
         assert found.evaluation.strata == expected.evaluation.strata
+
+
+def of_seeds(home: Path, seeds: int, **asked: Any) -> list[Member]:
+    wishes = Wishes(**{"steps": 60, "batch": 32, "layers": 1, "decoder_layers": 1, "d_model": 64, "d_ff": 64, **asked})
+    return [Member(plan("addition", wishes, seed), RunFolder(home / f"seed-{seed}")) for seed in range(seeds)]
+
+
+def test_a_population_stopped_and_resumed_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    def stop(done: int, total: int, words: str) -> None:
+        if done >= 40:
+            raise KeyboardInterrupt
+
+    asked: dict[str, Any] = {"device": torch.device("cuda"), "precision": torch.bfloat16, "checkpoint_every": 15}
+    train_population(of_seeds(tmp_path / "whole", 3), tmp_path / "whole", **asked)
+    with pytest.raises(KeyboardInterrupt):
+        train_population(of_seeds(tmp_path / "cut", 3), tmp_path / "cut", watch=stop, **asked)
+    assert (tmp_path / "cut" / "checkpoint").exists()
+    train_population(of_seeds(tmp_path / "cut", 3), tmp_path / "cut", resume=True, **asked)
+    for seed in range(3):
+        ours, theirs = (tmp_path / home / f"seed-{seed}" / "model.safetensors" for home in ("cut", "whole"))
+        assert ours.read_bytes() == theirs.read_bytes()
+
+
+def test_members_that_are_perfect_leave_the_stack_once_they_are_half(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which member is perfect when is told here: seed 2 at step 50, seed 0 at step 100."""
+    asked, perfect = [], {1: 2, 2: 0}
+
+    def told(models: Any, task: Any) -> torch.Tensor:
+        left = [seed for seed in range(4) if seed not in (2, 0)[: len(asked)]]
+        asked.append((models.members, len(stacks[-1])))
+        return torch.tensor([seed == perfect.get(len(asked)) for seed in left], device="cuda")
+
+    stacks, plain = [], population.Stack
+    monkeypatch.setattr(population, "trainable_right", told)
+    monkeypatch.setattr(population, "Stack", lambda *given: stacks.append(plain(*given)) or stacks[-1])
+    reports = train_population(
+        of_seeds(tmp_path, 4, until="perfect", steps=160),
+        tmp_path,
+        device=torch.device("cuda"),
+        precision=torch.bfloat16,
+    )
+    assert [(report.steps, report.perfect) for report in reports] == [
+        (100, True), (160, False), (50, True), (160, False)
+    ]  # fmt: skip
+    assert asked == [(4, 4), (3, 4), (2, 2), (2, 2)]
+
+
+def test_a_stack_in_bfloat16_makes_the_errors_it_makes_in_float32(tmp_path: Path) -> None:
+    train_population(
+        of_seeds(tmp_path, 3, steps=300, batch=128), tmp_path, device=torch.device("cuda"), precision=torch.bfloat16
+    )
+    coarse, fine = (evaluate_runs(tmp_path, all=True, device="cuda", precision=p) for p in ("bfloat16", "float32"))
+    assert [found.errors for found in coarse] == [found.errors for found in fine]
+    assert [found.evaluation.strata for found in coarse] == [found.evaluation.strata for found in fine]
 
 
 @pytest.mark.slow

@@ -175,35 +175,30 @@ class Heads(Common):
     """judge heads by the loss instead: how much it may rise"""
     beam: int = 1
     """sets kept at a time in the search for heads that can go together"""
+    budget: float | None = None
+    """seconds for the search of all sets of heads (default 60 for one run; 0 for none)"""
     out: str | None = None
     """folder of numbers, maps and pictures (default: the run's own)"""
     seed: int = 0
     """seed of the problems"""
 
     def run(self) -> Output:
-        from headway.api import study_members
-        from headway.heads.study import distribution
+        from headway.api import study_heads, study_members
+        from headway.heads.result import distribution, population_findings, summary
         from headway.subjects.own import is_folder_of_runs
 
         asked = {
             "ablation": self.ablation, "all": self.all, "examples": self.examples, "max_drop": self.max_drop,
-            "max_loss_increase": self.max_loss_increase, "beam": self.beam, "seed": self.seed,
+            "max_loss_increase": self.max_loss_increase, "beam": self.beam, "budget": self.budget, "seed": self.seed,
         }  # fmt: skip
-        common = {"device": self.device, "quiet": self.quiet}
+        common = {"device": self.device, "quiet": self.quiet, "out": self.out}
         if is_folder_of_runs(self.subject):
-            if self.out is not None:
-                raise HeadwayError("--out is for one run; the members of a folder keep their studies themselves")
             studies = study_members(self.subject, **asked, **common)
-            found = distribution(studies)
-            rows = [
-                {"subject": study.subject, "baseline": study.baseline, "alone": len(study.alone),
-                 "alone_removed_together": study.alone_together.accuracy, "together": len(study.together)}
-                for study in studies
-            ]  # fmt: skip
-            return Output({"members": [study.to_json() for study in studies], "distribution": found}, "Heads", rows)
-        from headway.api import study_heads
-
-        study = study_heads(self.subject, out=self.out, **asked, **common)
+            content = {"members": [study.to_json() for study in studies], "distribution": distribution(studies)}
+            shown = ("subject", "baseline", "alone", "alone_removed_together", "together", "refused")
+            rows = [{key: line[key] for key in shown if key in line} for line in map(summary, studies)]
+            return Output(content, "Heads", rows, words=population_findings(content["distribution"]))
+        study = study_heads(self.subject, **asked, **common)
         content = study.to_json()
         shown = ("head", "accuracy", "drop", "interval", "verdict", "depends_on_ablation")
         rows = [{key: row[key] for key in shown} for row in content["heads"]]

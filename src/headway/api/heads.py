@@ -7,22 +7,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import save
 
 from headway.errors import HeadwayError
 from headway.evaluation.exact import Evaluation, device_of, evaluate_chunks
-from headway.heads.ablation import Margin
+from headway.heads.ablation import Margin, TooWeak
+from headway.heads.lots import Lot
 from headway.heads.maps import average_maps, maps_of
+from headway.heads.members import study_stack
 from headway.heads.pruning import compare, without
-from headway.heads.study import Asked, HeadStudy, study_subject
+from headway.heads.result import HeadStudy, Refused, population_json
+from headway.heads.study import Asked, study_subject
 from headway.machine import choose_device, environment
 from headway.models import Head, Model, heads_of
-from headway.report.heads import heads_figures
+from headway.report.heads import heads_figures, population_figures
 from headway.report.maps import problem_figure
 from headway.runs import disk
 from headway.runs.config import RunConfig
 from headway.runs.folder import RunFolder
-from headway.subjects.own import Run, find_runs, one_shape, open_one, open_run, open_subject, subject_of
+from headway.subjects.own import Run, find_runs, one_shape, open_one, open_run, open_stack, open_subject, subject_of
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
@@ -39,8 +43,8 @@ def study_heads(
 ) -> HeadStudy:
     """Which heads a model needs, and which can go together.
 
-    Takes `ablation`, `examples` or `all`, `max_drop` or `max_loss_increase`, `beam` and `seed`. Numbers, maps and
-    pictures are kept in `out`, or else in the run's own folder.
+    Takes `ablation`, `examples` or `all`, `max_drop` or `max_loss_increase`, `beam`, `budget` and `seed`. Numbers, maps
+    and pictures are kept in `out`, or else in the run's own folder.
     """
     wanted = _asked(**asked)
     if isinstance(subject, str | Path):
@@ -59,19 +63,50 @@ def _keep(study: HeadStudy, subject: Subject, home: Path, seed: int) -> None:
     disk.write_json(home / "heads.json", study.to_json())
     disk.write_bytes(home / "heads.csv", study.to_csv().encode())
     heads_figures(home / "heads.json", home)
-    problems = subject.examples(MAPPED, seed, False)
+    problems = subject.examples(MAPPED, Lot.REPORT.seed(seed), False)
     maps = {"average": average_maps(subject, problems), "problem": maps_of(subject, problems[:1])}
     disk.write_json(home / "maps.json", maps)
     problem_figure(maps["problem"], home / "maps-problem")
     problem_figure(maps["average"]["all"], home / "maps-average")
 
 
-def study_members(subject: str | Path, *, device: str = "auto", quiet: bool = True, **asked: Any) -> list[HeadStudy]:
-    """The same for every run of a folder, which must be of one shape."""
-    folders = find_runs(subject)
+def study_members(
+    subject: str | Path, *, out: str | Path | None = None, device: str = "auto", quiet: bool = True, **asked: Any
+) -> list[HeadStudy | Refused]:
+    """The same for every run of a folder, which must be of one shape; on a GPU all are studied as one.
+
+    Each run keeps its own study; what they have in common is kept in `out`, or else in the folder.
+    """
+    folders, wanted, chosen = find_runs(subject), _asked(**asked), choose_device(device)
     if not one_shape(folders):
         raise HeadwayError(f"{subject} holds runs of different shapes; their heads cannot be compared: name one run")
-    return [study_heads(folder.path, device=device, quiet=quiet, **asked) for folder in folders]
+    if chosen.type == "cuda" and wanted.ablation == "zero" and not wanted.all and not wanted.budget:
+        studies = _studied_together(folders, wanted, chosen, quiet)
+    else:
+        studies = [_studied(folder, chosen, quiet, asked) for folder in folders]
+    home = Path(out) if out is not None else Path(subject)
+    disk.write_json(home / "heads.json", population_json(studies))
+    population_figures(home / "heads.json", home)
+    return studies
+
+
+def _studied(folder: RunFolder, device: torch.device, quiet: bool, asked: dict[str, Any]) -> HeadStudy | Refused:
+    run = open_run(folder, device)
+    try:
+        return study_heads(run, quiet=quiet, **asked)
+    except TooWeak as error:
+        return Refused(run.config.name, str(error))
+
+
+def _studied_together(
+    folders: Sequence[RunFolder], asked: Asked, device: torch.device, quiet: bool
+) -> list[HeadStudy | Refused]:
+    runs, weights = open_stack(folders, device)
+    studies = study_stack([subject_of(run) for run in runs], weights, asked, quiet)
+    for folder, study in zip(folders, studies, strict=True):
+        if isinstance(study, HeadStudy):
+            disk.write_json(folder.path / "heads.json", study.to_json())
+    return studies
 
 
 def prune(
@@ -94,7 +129,7 @@ def prune(
     model, config = without(run.model, run.config.model, heads)
     smaller = replace(run.config, model=config)
     folder.check(smaller, resume=True)
-    problems = subject_of(run).examples(COMPARED, asked.get("seed", 0) + 50, False)
+    problems = subject_of(run).examples(COMPARED, Lot.COMPARE.seed(asked.get("seed", 0)), False)
     comparison = compare(run.model, model, heads, problems)
     if comparison.largest_difference > ROUNDING:
         raise HeadwayError(
@@ -151,5 +186,6 @@ def _asked(
     max_loss_increase: float | None = None,
     seed: int = 0,
     beam: int = 1,
+    budget: int | float | None = None,
 ) -> Asked:
-    return Asked(ablation, examples, all, Margin(max_drop, max_loss_increase), seed, beam)
+    return Asked(ablation, examples, all, Margin(max_drop, max_loss_increase), seed, beam, budget)

@@ -42,7 +42,7 @@ POPULATION = 256
 SIZES = (1, 8, 64, 256, 512, 1024)
 WIDTHS, LENGTHS = (64, 256), (1, 12)
 """d_model, with d_ff four times that, and digits; 128 and 3 are measured among the sizes"""
-SWEPT = 512  # members of the stacks of other widths and lengths: fewer leave the GPU idle whatever the width
+SWEPT = 1024  # members of the stacks of other widths and lengths: fewer leave the GPU idle
 THROUGHPUT = {"batch": 512, "optimizer": "adamw"}
 """the setting in which the most operations a second are reached, beside the recipe of the adder"""
 WARM, STEPS = 32, 64  # as many steps are timed as are drawn at once
@@ -221,10 +221,11 @@ def _marked(name: str, mark: str) -> bool:
 
 
 def fits(costs: Sequence[Cost]) -> dict[str, dict[str, float]]:
-    """A step's time against the members: fixed + each · n. A model's against width and tokens: a power."""
+    """A step's time against the members: the larger of a fixed time and each · n. A model's against width and
+    tokens: a power."""
     plain = [cost for cost in costs if cost.d_model == 128 and cost.tokens == 11]
     swept = [cost for cost in costs if cost.population == SWEPT]
-    fixed, each = _line([c.population for c in plain], [c.milliseconds for c in plain])
+    fixed, each = _elbow([c.population for c in plain], [c.milliseconds for c in plain])
     wide = [c for c in swept if c.tokens == 11]
     long = [c for c in swept if c.d_model == 128]
     return {
@@ -234,14 +235,18 @@ def fits(costs: Sequence[Cost]) -> dict[str, dict[str, float]]:
     }
 
 
-def _line(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
-    """y = fixed + each · x, by least squares of the relative error."""
-    import numpy
+def _elbow(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
+    """y = max(fixed, each · x) for ascending x, by least squares of the logarithm, at the elbow that fits best."""
 
-    values = numpy.array(y)
-    design = numpy.stack([numpy.ones(len(x)), numpy.array(x, dtype=float)], axis=1) / values[:, None]
-    fixed, each = numpy.linalg.lstsq(design, numpy.ones(len(x)), rcond=None)[0]
-    return float(fixed), float(each)
+    def at(elbow: int) -> tuple[float, float]:
+        each = [value / place for place, value in zip(x[elbow:], y[elbow:], strict=True)]
+        return statistics.geometric_mean(y[:elbow]), statistics.geometric_mean(each)
+
+    def miss(elbow: int) -> float:
+        fixed, each = at(elbow)
+        return sum(math.log(value / max(fixed, each * place)) ** 2 for place, value in zip(x, y, strict=True))
+
+    return at(min(range(1, len(x)), key=miss))
 
 
 def _power(x: Sequence[float], y: Sequence[float]) -> float:

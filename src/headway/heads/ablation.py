@@ -12,18 +12,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import torch
+from jaxtyping import Int
 from torch import Tensor
 
 from headway.errors import HeadwayError
 from headway.evaluation.exact import Watch
 from headway.evaluation.intervals import Interval, needed_examples, tango
-from headway.heads.variants import Closed, Variants
+from headway.heads.variants import Closed, Outcome, Variants
 from headway.tasks import Problems
 
 Verdict = Literal["critical", "redundant", "unclear"]
 CONFIDENCE = 0.95
 LEAST_FOR_LOSS = 500  # examples, for a normal approximation to stand
+
+
+class TooWeak(HeadwayError):
+    """The subject is hardly ever right: nothing can be said about its heads."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,9 @@ class Margin:
             raise HeadwayError(f"max_drop is {self.drop}; it must lie between 0 and 1, such as 0.01")
         if self.loss is not None and not 0 < self.loss < math.inf:
             raise HeadwayError(f"max_loss_increase is {self.loss}; it must be above 0")
+
+    def allows(self, drop: float, loss_increase: float) -> bool:
+        return drop <= self.drop if self.loss is None else loss_increase <= self.loss
 
 
 @dataclass(frozen=True)
@@ -76,6 +83,67 @@ class Effect:
         return Interval(self.loss_increase - reach, self.loss_increase + reach)
 
 
+class Tally:
+    """Adds up what became of problems under variants, of which the first closes nothing. Outcomes of many models
+    have a leading axis `model`."""
+
+    def __init__(self) -> None:
+        self.examples = 0
+        self.sums: dict[str, Tensor] = {}  # *model variant
+        self.strata: dict[str, tuple[int, Tensor]] = {}
+
+    def add(self, outcome: Outcome, strata: dict[str, Int[Tensor, " row"]]) -> None:
+        right, whole = outcome.right, outcome.right[..., :1, :]
+        increase = (outcome.loss - outcome.loss[..., :1, :]).double()
+        counted = {
+            "right": right.sum(-1),
+            "lost": (whole & ~right).sum(-1),
+            "gained": (~whole & right).sum(-1),
+            "loss": outcome.loss.double().sum(-1),
+            "increase": increase.sum(-1),
+            "squares": increase.square().sum(-1),
+        }
+        self.sums = {name: value + self.sums.get(name, 0) for name, value in counted.items()}
+        for name, values in strata.items():
+            for value in values.unique().tolist():
+                rows = values == value
+                count, before = self.strata.get(f"{name}={value}", (0, 0))
+                self.strata[f"{name}={value}"] = count + int(rows.sum()), before + right[..., rows].sum(-1)
+        self.examples += right.shape[-1]
+
+    def to_cpu(self) -> None:
+        """Brings the sums of many models over at once."""
+        self.sums = {name: value.cpu() for name, value in self.sums.items()}
+        self.strata = {name: (count, right.cpu()) for name, (count, right) in self.strata.items()}
+
+    def effects(self, closed: Sequence[Closed], member: int | None = None) -> list[Effect]:
+        """Of the first variant, which closes nothing, and of `closed`."""
+
+        def listed(values: Tensor) -> list[Any]:
+            return (values if member is None else values[member]).tolist()
+
+        table = {name: listed(value) for name, value in self.sums.items()}
+        strata = {name: (count, listed(right)) for name, (count, right) in sorted(self.strata.items())}
+        examples, effects = self.examples, []
+        for place, parts in enumerate([frozenset[Any](), *closed]):
+            mean = table["increase"][place] / examples
+            variance = max(table["squares"][place] - examples * mean * mean, 0.0) / max(1, examples - 1)
+            effects.append(
+                Effect(
+                    parts,
+                    examples,
+                    int(table["right"][place]),
+                    int(table["lost"][place]),
+                    int(table["gained"][place]),
+                    table["loss"][place] / examples,
+                    mean,
+                    math.sqrt(variance / examples),
+                    {name: (count, int(right[place])) for name, (count, right) in strata.items()},
+                )
+            )
+        return effects
+
+
 def measure(
     variants: Variants,
     chunks: Iterable[Problems],
@@ -84,50 +152,13 @@ def measure(
     watch: Watch | None = None,
     total: int = 0,
 ) -> list[Effect]:
-    """The effect of closing each of `closed`, beside `base` alone."""
-    wanted = [frozenset[Any](), *closed]
-    sums: dict[str, Tensor] = {}
-    strata: dict[str, tuple[int, Tensor]] = {}
-    examples = 0
+    """The effect of closing each of `closed`, beside `base` alone, which comes first."""
+    tally = Tally()
     for chunk in chunks:
-        outcome = variants(chunk, wanted, base)
-        whole, increase = outcome.right[0], (outcome.loss - outcome.loss[0]).double()
-        counted = {
-            "right": outcome.right.sum(1),
-            "lost": (whole & ~outcome.right).sum(1),
-            "gained": (~whole & outcome.right).sum(1),
-            "loss": outcome.loss.double().sum(1),
-            "increase": increase.sum(1),
-            "squares": increase.square().sum(1),
-        }
-        sums = {name: sums[name] + value if name in sums else value for name, value in counted.items()}
-        for name, values in variants.subject.strata(chunk).items():
-            for value in values.unique().tolist():
-                rows = values == value
-                before = strata.get(f"{name}={value}", (0, torch.zeros_like(sums["right"])))
-                strata[f"{name}={value}"] = (before[0] + int(rows.sum()), before[1] + outcome.right[:, rows].sum(1))
-        examples += len(chunk)
+        tally.add(variants(chunk, [frozenset(), *closed], base), variants.subject.strata(chunk))
         if watch is not None:
-            watch(examples, total)
-    table = {name: value.tolist() for name, value in sums.items()}
-    effects = []
-    for place, parts in enumerate(wanted):
-        mean = table["increase"][place] / examples
-        variance = max(table["squares"][place] - examples * mean * mean, 0.0) / max(1, examples - 1)
-        effects.append(
-            Effect(
-                parts,
-                examples,
-                int(table["right"][place]),
-                int(table["lost"][place]),
-                int(table["gained"][place]),
-                table["loss"][place] / examples,
-                mean,
-                math.sqrt(variance / examples),
-                {name: (count, int(right[place])) for name, (count, right) in sorted(strata.items())},
-            )
-        )
-    return effects
+            watch(tally.examples, total)
+    return tally.effects(closed)
 
 
 @dataclass(frozen=True)
@@ -162,7 +193,7 @@ class Judge:
         if not self.exact and self.margin.loss is not None and examples < LEAST_FOR_LOSS:
             raise HeadwayError(f"{examples:,} examples are too few for an interval of the loss; take {LEAST_FOR_LOSS}")
         if baseline <= chance + self.margin.drop:
-            raise HeadwayError(
+            raise TooWeak(
                 f"the model is right on {baseline:.4f} of the examples, where a constant answer gets {chance:.4f}; "
                 "that is too little to rank heads by what they cost: train it first"
             )
@@ -173,6 +204,12 @@ class Judge:
         if self.margin.loss is not None:
             return effect.loss_interval(self.confidence)
         return effect.interval(self.confidence)
+
+    def confirms(self, effect: Effect) -> bool:
+        """Whether a removal is within the margin by its whole interval (of this one effect, at 95%)."""
+        if self.margin.loss is not None:
+            return effect.loss_interval(CONFIDENCE).high < self.margin.loss
+        return effect.interval(CONFIDENCE).high < self.margin.drop
 
     def verdict(self, effect: Effect) -> Verdict:
         found = self.interval(effect) or Interval(self.cost(effect), self.cost(effect))

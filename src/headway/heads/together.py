@@ -17,7 +17,7 @@ from torch import Tensor
 
 from headway.evaluation.exact import Watch, loss
 from headway.evaluation.examples import batches
-from headway.heads.ablation import Effect, measure
+from headway.heads.ablation import Effect, Margin, measure
 from headway.heads.variants import Closed, Variants
 from headway.models import Gate, Head
 from headway.tasks import Problems
@@ -30,41 +30,50 @@ class Curve:
     order: str
     sets: tuple[Closed, ...]
     accuracy: tuple[float, ...]
+    loss: tuple[float, ...]
     searched: int
     """how many sets were tried for it"""
 
-    def within(self, allowed: float) -> Closed:
-        """The largest set on the curve whose accuracy is at least `allowed`."""
-        fitting = [closed for closed, right in zip(self.sets, self.accuracy, strict=True) if right >= allowed]
-        return max(fitting, key=len, default=frozenset())
+    def fitting(self, margin: Margin) -> list[Closed]:
+        """The sets that are within the margin on the problems of the curve, the largest first."""
+        points = zip(self.sets, self.accuracy, self.loss, strict=True)
+        found = [
+            closed
+            for closed, right, loss in points
+            if closed and margin.allows(self.accuracy[0] - right, loss - self.loss[0])
+        ]
+        return sorted(found, key=len, reverse=True)
 
 
 def greedy(variants: Variants, problems: Problems, width: int = 1, watch: Watch | None = None) -> Curve:
     """Removes head after head, always the one that costs least given those already gone; `width` sets are kept."""
     heads = variants.subject.heads
     beam: list[Closed] = [frozenset()]
-    sets, accuracy, searched = [frozenset()], [variants(problems, beam).accuracy[0]], 1
+    whole = variants(problems, beam)
+    sets, scores, searched = [frozenset()], [(whole.accuracy[0], -whole.losses[0])], 1
     for removed in range(1, len(heads) + 1):
         found: dict[Closed, tuple[float, float]] = {}
         for base in beam:
             tried = [base | {head} for head in heads if head not in base]
             new = [closed for closed in tried if closed not in found]
             outcome = variants(problems, new, base)
-            scores = zip(outcome.accuracy, (-outcome.loss.double().mean(1)).tolist(), strict=True)
-            found |= dict(zip(new, scores, strict=True))
+            each = zip(outcome.accuracy, (-loss for loss in outcome.losses), strict=True)
+            found |= dict(zip(new, each, strict=True))
         searched += len(found)
         beam = sorted(found, key=found.__getitem__, reverse=True)[:width]
         sets.append(beam[0])
-        accuracy.append(found[beam[0]][0])
+        scores.append(found[beam[0]])
         if watch is not None:
             watch(removed, len(heads))
-    return Curve("greedy" if width == 1 else f"beam of {width}", tuple(sets), tuple(accuracy), searched)
+    accuracy, loss = tuple(right for right, _ in scores), tuple(-better for _, better in scores)
+    return Curve("greedy" if width == 1 else f"beam of {width}", tuple(sets), accuracy, loss, searched)
 
 
 def in_order(variants: Variants, problems: Problems, name: str, heads: Sequence[Head]) -> Curve:
     """The heads removed in a given order."""
     sets = [frozenset(heads[:count]) for count in range(len(heads) + 1)]
-    return Curve(name, tuple(sets), tuple(variants(problems, sets).accuracy), len(sets))
+    outcome = variants(problems, sets)
+    return Curve(name, tuple(sets), tuple(outcome.accuracy), tuple(outcome.losses), len(sets))
 
 
 def by_cost(effects: Sequence[Effect]) -> list[Head]:

@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from headway.errors import HeadwayError, unknown
 from headway.evaluation.examples import batches, even_pieces
+from headway.heads.lots import Lot
 from headway.machine import side_by_side
 from headway.models import Attention, Gate, Gates, Head, Model, Site
 from headway.models.rerun import Kept, again, keep, sites_of
@@ -35,14 +36,18 @@ GPU_ROWS = 60_000  # of problems under variants, in one pass
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of each problem under each variant."""
+    """What became of each problem under each variant; of many models, each with variants of its own."""
 
-    right: Bool[Tensor, "variant row"]
-    loss: Float[Tensor, "variant row"]
+    right: Bool[Tensor, "*model variant row"]
+    loss: Float[Tensor, "*model variant row"]
 
     @property
     def accuracy(self) -> list[float]:
-        return self.right.double().mean(1).tolist()
+        return self.right.double().mean(-1).tolist()
+
+    @property
+    def losses(self) -> list[float]:
+        return self.loss.double().mean(-1).tolist()
 
 
 class Variants:
@@ -61,7 +66,7 @@ class Variants:
                     f"{subject.name} names {head}, which its model does not have; only models of Headway's own blocks "
                     "can be studied yet"
                 )
-        self._means = self._mean_outputs() if ablation == "mean" else {}
+        self.means = self._mean_outputs() if ablation == "mean" else {}
 
     def __call__(self, problems: Problems, variants: Sequence[Closed], base: Closed = frozenset()) -> Outcome:
         """Every variant closes its own parts and those of `base`."""
@@ -77,14 +82,14 @@ class Variants:
 
     def donors(self, problems: Problems) -> Problems:
         """For each problem another, whose outputs take the place of its own; in an order that knows no labels."""
-        others = self.subject.examples(len(problems), self.seed + 1, False)
+        others = self.subject.examples(len(problems), Lot.DONORS.seed(self.seed), False)
         order = torch.randperm(len(others), generator=torch.Generator().manual_seed(self.seed))
         others = others[order.to(others.source.device)]
         same = (others.source == problems.source).all(1).nonzero()[:, 0]
         return others.replaced(same, others[(same + 1) % len(others)]) if len(same) else others
 
     def _of_batch(self, batch: Problems, donors: Problems | None, variants: Sequence[Closed], base: Closed) -> Outcome:
-        outputs = self._means if donors is None else self._kept(donors, {}).trace.outputs
+        outputs = self.means if donors is None else self._kept(donors, {}).trace.outputs
         kept = self._kept(batch, self._gates([base], outputs, len(batch)))
         right = torch.empty(len(variants), len(batch), dtype=torch.bool, device=batch.source.device)
         losses = torch.empty(len(variants), len(batch), device=batch.source.device)
@@ -133,7 +138,7 @@ class Variants:
     @torch.inference_mode()
     def _mean_outputs(self) -> dict[Site, Tensor]:
         """What each head says at each position, on average over held-out problems."""
-        problems = self.subject.examples(MEAN_OVER, self.seed + 2, True)
+        problems = self.subject.examples(MEAN_OVER, Lot.MEANS.seed(self.seed), True)
         totals: dict[Site, Tensor] = {}
         for batch in batches(problems):
             for site, output in self._kept(batch, {}).trace.outputs.items():

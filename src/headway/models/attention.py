@@ -87,25 +87,37 @@ class Attention(nn.Module):
     ) -> Float[Tensor, "batch query d_model"]:
         if self.heads == 0:  # all pruned: what is left is the constant that it adds
             return self.out.bias.expand_as(x)
+        z, attention = self.said(x, context, order, cache, wants_map=trace is not None)
+        z = gated(z, gate)
+        if trace is not None and attention is not None:
+            trace.maps[self.site], trace.outputs[self.site] = attention, z
+        return self.out(z.flatten(2))
+
+    def said(
+        self,
+        x: Float[Tensor, "batch query d_model"],
+        context: Float[Tensor, "batch key d_model"],
+        order: Order,
+        cache: Cache | None = None,
+        wants_map: bool = False,
+    ) -> tuple[Float[Tensor, "batch query head dim"], Float[Tensor, "batch head query key"] | None]:
+        """What each head says, before its gate, and its map where asked."""
         query = F.linear(x, self.query).unflatten(-1, (self.heads, self.dim))  # batch query head dim
-        if cache is None and trace is None and self._at_once(x.shape[1], context.shape[1], order):
-            z, _ = few_keys(query, self._both(context), order.causal, self.dim**-0.5)
-            return self.out(gated(z, gate).flatten(2))
+        if cache is None and not wants_map and self._at_once(x, context, order):
+            return few_keys(query, self._both(context), order.causal, self.dim**-0.5)[0], None
         query = query.transpose(1, 2)  # batch head query dim
         key, value = self.keys_values(context, cache)
         if order.positions is not None:
             query = order.positions.rotate(query, order.query_index)
             key = order.positions.rotate(key, order.key_index)
-        z, attention = attend(query, key, value, order, wants_map=trace is not None)
-        z = gated(z.transpose(1, 2), gate)  # batch query head dim
-        if trace is not None and attention is not None:
-            trace.maps[self.site], trace.outputs[self.site] = attention, z
-        return self.out(z.flatten(2))
+        z, attention = attend(query, key, value, order, wants_map)
+        return z.transpose(1, 2), attention
 
-    def _at_once(self, queries: int, keys: int, order: Order) -> bool:
-        """Whether one operation does it all."""
+    def _at_once(self, x: Tensor, context: Tensor, order: Order) -> bool:
+        """Whether one operation does it all: compiled, or on a GPU where no slope is wanted."""
         plain = order.positions is None or order.positions.only_embeds
-        return plain and is_compiling() and max(queries, keys) <= MOST and self.dim & (self.dim - 1) == 0
+        fast = is_compiling() or (x.is_cuda and torch.is_inference_mode_enabled())
+        return plain and fast and max(x.shape[1], context.shape[1]) <= MOST and self.dim & (self.dim - 1) == 0
 
     def _both(self, context: Tensor) -> Tensor:
         both = F.linear(context, self.key_value.flatten(0, 1))

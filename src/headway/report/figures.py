@@ -60,7 +60,9 @@ def _against_size(axes: Axes, costs: list[dict[str, Any]], row: dict[str, Any]) 
     sizes = [c["population"] for c in costs]
     fixed, each = row["fits"]["population"].values()
     axes.plot(sizes, [c["milliseconds_each"] for c in costs], "o-", color=BLUE, label="population, as one stack")
-    axes.plot(sizes, [fixed / n + each for n in sizes], "--", color=GREY, label=f"fit: {fixed:.1f} / n + {each:.3f} ms")
+    elbow = sorted([*sizes, fixed / each])
+    fit = [max(fixed / n, each) for n in elbow]
+    axes.plot(elbow, fit, "--", color=GREY, label=f"fit: {fixed:.1f} / n, at least {each:.3f} ms")
     axes.axhline(row["eager_milliseconds"], color=ORANGE, label="one at a time, eager")
     axes.axhline(row["compiled_milliseconds"], color=GREEN, label="one at a time, compiled")
     _doubling(axes, sizes)

@@ -33,6 +33,59 @@ def heads_figures(study: Path, out: Path) -> list[Path]:
     return written + save_figure(figure, out / "heads-pairs")
 
 
+def population_figures(study: Path, out: Path) -> list[Path]:
+    """`heads-population.svg` and the same as PNG: what the members of a population have in common."""
+    if importlib.util.find_spec("matplotlib") is None:
+        return []
+    found = disk.read_json(study)
+    members = [member for member in found["members"] if "refused" not in member]
+    if not members:
+        return []
+    figure, axes = panels(3, height=4.2)
+    _counts(axes[0], members)
+    _collapse(axes[1], members)
+    _critical(axes[2], found["distribution"])
+    return save_figure(figure, out / "heads-population")
+
+
+def _counts(axes: Axes, members: list[dict[str, Any]]) -> None:
+    both = {"can go together": ("together", BLUE), "cost little one at a time": ("alone", ORANGE)}
+    for label, (key, colour) in both.items():
+        counts = [member[key] for member in members]
+        edges = [edge - 0.5 for edge in range(min(counts), max(counts) + 2)]
+        axes.hist(counts, bins=edges, color=colour, alpha=0.65, label=label, edgecolor="white")
+    axes.set_xlabel("heads")
+    axes.set_ylabel("runs")
+    axes.set_title(f"How many heads, in {len(members):,} runs")
+    axes.legend(frameon=False, fontsize=8)
+
+
+def _collapse(axes: Axes, members: list[dict[str, Any]]) -> None:
+    bins = [step / 40 for step in range(41)]
+    axes.hist(
+        [m["alone_removed_together"] for m in members], bins=bins, color=ORANGE, label="all that cost little alone"
+    )
+    axes.hist([m["together_accuracy"] for m in members], bins=bins, color=BLUE, alpha=0.65, label="the set that can go")
+    axes.set_yscale("log")
+    axes.set_xlabel("whole answers right after their removal")
+    axes.set_ylabel("runs")
+    axes.set_title("What is left when they are removed")
+    axes.legend(frameon=False, fontsize=8, loc="upper left")
+
+
+def _critical(axes: Axes, found: dict[str, Any]) -> None:
+    sites = found["critical_heads_by_site"]
+    for place, site in enumerate(sites.values()):
+        axes.bar(place, site["mean"], color=BLUE)
+        axes.annotate(
+            f"{site['mean']:.2f}", (place, site["mean"]), xytext=(0, 3), textcoords="offset points", ha="center"
+        )
+    names = [f"{stack}\n{kind} L{layer}" for stack, layer, kind in (name.split(".") for name in sites)]
+    axes.set_xticks(range(len(names)), names, fontsize=8)
+    axes.set_ylabel("critical heads, mean over the runs")
+    axes.set_title("Where the critical heads sit")
+
+
 def short(head: str) -> str:
     """encoder.0.self.2 as people write it in a tight place: enc self L0H2."""
     stack, layer, kind, number = head.split(".")

@@ -1,0 +1,209 @@
+"""The heads of many runs of one shape, studied as one: the members of a population side by side on a GPU.
+
+The same steps as study.py takes with one subject, and the same answers: every head alone, then heads together,
+selected on some problems, confirmed on others, reported on others again. What is left out is what would make a
+thousand studies long: other kinds of ablation, whole sites, pairs, other orders.
+
+Axes: model (a member), variant (a set of closed heads), row (a problem), head.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.func import functional_call, vmap
+
+from headway.evaluation.exact import Watch
+from headway.evaluation.stacked import PASS_TOKENS
+from headway.heads.ablation import Effect, Judge, Tally, TooWeak
+from headway.heads.lots import Lot
+from headway.heads.result import HeadRow, HeadStudy, Refused, as_list
+from headway.heads.study import CONFIRMED, EXAMPLES, SELECTED, Asked, best_constant
+from headway.heads.together import Curve
+from headway.heads.variants import Closed, Outcome, losses_of
+from headway.machine import compiled
+from headway.models import Gate, Head, Model, heads_of
+from headway.progress import Progress
+from headway.subjects.subject import Subject
+from headway.tasks import Problems
+
+CHUNK = 2_000  # problems whose outcomes are held at a time
+
+
+class StackedVariants:
+    """Members of one shape, each with heads of its own closed. `subject` lends examples and what counts as correct."""
+
+    def __init__(self, subject: Subject, weights: dict[str, Tensor]) -> None:
+        self.subject, self.model, self.weights = subject, cast(Model, subject.model), weights
+        self.heads, self.members = heads_of(self.model), len(next(iter(weights.values())))
+        self.device = next(iter(weights.values())).device
+        self._pass = compiled(self._pass_of, self.device)
+
+    def named(self, closed: Sequence[bool]) -> Closed:
+        return frozenset(head for head, gone in zip(self.heads, closed, strict=True) if gone)
+
+    def closing(self, sets: Sequence[Sequence[Closed]]) -> Bool[Tensor, "model variant head"]:
+        """As many sets for each member, as a table."""
+        table = [[[head in closed for head in self.heads] for closed in own] for own in sets]
+        return torch.tensor(table, device=self.device)
+
+    @torch.no_grad()
+    def __call__(self, problems: Problems, closed: Bool[Tensor, "model variant head"]) -> Outcome:
+        """What becomes of each problem under each member's variants."""
+        variants, rows = closed.shape[1], len(problems)
+        tokens = problems.source.shape[1] + problems.answer.shape[1]
+        at_once = max(1, min(variants * rows, PASS_TOKENS // (self.members * tokens)))
+        right, losses = [], []
+        for start in range(0, variants * rows, at_once):
+            place = torch.arange(start, start + at_once, device=self.device).clamp(max=variants * rows - 1)
+            own, opened = problems[place % rows], ~closed[:, place // rows]  # the last pass is filled up
+            found = self._pass(self.weights, own.source, own.answer, own.scored, opened)
+            kept = min(at_once, variants * rows - start)
+            right.append(found[0][:, :kept])
+            losses.append(found[1][:, :kept])
+        shape = self.members, variants, rows
+        return Outcome(torch.cat(right, dim=1).view(shape), torch.cat(losses, dim=1).view(shape))
+
+    def _pass_of(
+        self, weights: dict[str, Tensor], source: Tensor, answer: Tensor, scored: Tensor | None, opened: Tensor
+    ) -> tuple[Bool[Tensor, "model row"], Float[Tensor, "model row"]]:
+        problems = Problems(source, answer, scored)
+        places: dict[object, list[int]] = {}
+        for place, head in enumerate(self.heads):
+            places.setdefault(head.site, []).append(place)
+
+        def of_member(own: dict[str, Tensor], opened: Tensor) -> tuple[Tensor, Tensor]:
+            gates = {site: Gate(opened[:, at[0] : at[-1] + 1].float()) for site, at in places.items()}
+            logits = functional_call(self.model, own, (source, answer, gates)).float()
+            return self.subject.correct(logits, problems), losses_of(logits, problems)
+
+        return vmap(of_member)(weights, opened)
+
+
+def study_stack(
+    subjects: Sequence[Subject], weights: dict[str, Tensor], asked: Asked, quiet: bool = True
+) -> list[HeadStudy | Refused]:
+    """Of each member every head alone, then which can go together. The subjects share a model, whose weights are
+    nobody's, and a task."""
+    began, lender = time.monotonic(), subjects[0]
+    variants = StackedVariants(lender, weights)
+    heads, total = variants.heads, asked.examples or EXAMPLES
+    judge = Judge(asked.margin, len(heads), exact=False)
+
+    def lot(which: Lot, rows: int) -> Problems:
+        return lender.examples(rows, which.seed(asked.seed), False)
+
+    first = lot(Lot.BASELINE, SELECTED)
+    base = variants(first, torch.zeros(len(subjects), 1, len(heads), dtype=torch.bool, device=variants.device))
+    refused: dict[int, Refused] = {}
+    for member, right in enumerate(base.right[:, 0].double().mean(-1).tolist()):
+        try:
+            judge.check(total, right, best_constant(first))
+        except TooWeak as error:
+            refused[member] = Refused(subjects[member].name, str(error))
+    singles = torch.eye(len(heads), dtype=torch.bool, device=variants.device).expand(len(subjects), -1, -1)
+    with Progress(f"ablating {len(heads)} heads of {len(subjects):,} runs", quiet) as watch:
+        effects = measure_members(variants, lot(Lot.REPORT, total), singles, watch)
+    with Progress("removing heads together", quiet) as watch:
+        curves = greedy_members(variants, lot(Lot.SELECT, SELECTED), watch)
+    with Progress("confirming what can go", quiet) as watch:
+        gone = confirmed_members(variants, lot(Lot.CONFIRM, CONFIRMED), curves, judge, watch)
+    cheap = [[head for head, e in zip(heads, own[1:], strict=True) if judge.cost(e) < judge.limit] for own in effects]
+    both = [[gone[member], frozenset(cheap[member])] for member in range(len(subjects))]
+    with Progress("removing them all", quiet) as watch:
+        last = measure_members(variants, lot(Lot.REPORT, total), variants.closing(both), watch)
+    share = (time.monotonic() - began) / len(subjects)
+    studies: list[HeadStudy | Refused] = []
+    for member, subject in enumerate(subjects):
+        if member in refused:
+            studies.append(refused[member])
+            continue
+        whole, *own = effects[member]
+        _, together, alone = last[member]
+        rows = [_row(head, effect, judge, asked.ablation) for head, effect in zip(heads, own, strict=True)]
+        removed = tuple(head for head in heads if head in gone[member])
+        studies.append(
+            HeadStudy(
+                subject.name, asked.ablation, whole, judge, tuple(rows), (), tuple(cheap[member]), alone, removed,
+                together, (curves[member],), (), None, share,
+            )
+        )  # fmt: skip
+    return studies
+
+
+def _row(head: Head, effect: Effect, judge: Judge, ablation: str) -> HeadRow:
+    verdict = judge.verdict(effect)
+    return HeadRow(head, effect, verdict, as_list(judge.interval(effect)), {ablation: verdict})
+
+
+def measure_members(
+    variants: StackedVariants,
+    problems: Problems,
+    closed: Bool[Tensor, "model variant head"],
+    watch: Watch | None = None,
+) -> list[list[Effect]]:
+    """For each member the effects of its variants beside all heads open, which comes first."""
+    tally, wanted = Tally(), torch.cat((torch.zeros_like(closed[:, :1]), closed), dim=1)
+    for start in range(0, len(problems), CHUNK):
+        some = problems[start : start + CHUNK]
+        tally.add(variants(some, wanted), variants.subject.strata(some))
+        if watch is not None:
+            watch(tally.examples, len(problems))
+    tally.to_cpu()
+    return [tally.effects([variants.named(row) for row in rows], member) for member, rows in enumerate(closed.tolist())]
+
+
+def greedy_members(variants: StackedVariants, problems: Problems, watch: Watch | None = None) -> list[Curve]:
+    """Of each member the curve of removals; always the head that costs least, given those already gone, goes next."""
+    count, members, device = len(variants.heads), variants.members, variants.device
+    gone, every = torch.zeros(members, count, dtype=torch.bool, device=device), torch.arange(members, device=device)
+    whole = variants(problems, gone[:, None])
+    sets, rights, losses = [gone], [whole.right[:, 0].sum(-1)], [whole.loss[:, 0].double().mean(-1)]
+    for removed in range(1, count + 1):
+        tried = (~gone).nonzero()[:, 1].view(members, -1)  # model variant: each has as many heads left
+        closed = gone[:, None].repeat(1, tried.shape[1], 1).scatter(2, tried[..., None], True)
+        outcome = variants(problems, closed)
+        right, loss = outcome.right.sum(-1), outcome.loss.double().mean(-1)
+        best = loss.where(right == right.amax(1, keepdim=True), math.inf).argmin(1)  # of the most right, the least loss
+        gone = closed[every, best]
+        sets.append(gone)
+        rights.append(right[every, best])
+        losses.append(loss[every, best])
+        if watch is not None:
+            watch(removed, count)
+    table = zip(*(torch.stack(each, dim=1).tolist() for each in (sets, rights, losses)), strict=True)
+    searched = 1 + count * (count + 1) // 2
+    return [
+        Curve(
+            "greedy",
+            tuple(variants.named(row) for row in own),
+            tuple(right / len(problems) for right in rights),
+            tuple(losses),
+            searched,
+        )
+        for own, rights, losses in table
+    ]
+
+
+def confirmed_members(
+    variants: StackedVariants, problems: Problems, curves: Sequence[Curve], judge: Judge, watch: Watch | None = None
+) -> list[Closed]:
+    """Of each member the largest set on its curve that is within the margin also on problems that had no say in it."""
+    offers = [[*curve.fitting(judge.margin), frozenset()] for curve in curves]
+    waiting = set(range(len(curves)))
+    while waiting:
+        effects = measure_members(variants, problems, variants.closing([own[:1] for own in offers]))
+        for member in sorted(waiting):
+            if not offers[member][0] or judge.confirms(effects[member][1]):
+                waiting.remove(member)
+            else:
+                offers[member].pop(0)
+        if watch is not None:
+            watch(len(curves) - len(waiting), len(curves))
+    return [own[0] for own in offers]

@@ -1,0 +1,254 @@
+"""The largest set of heads that can go together, over all sets there are: found, with a stated confidence.
+
+Sets are taken by size, the largest first. Problems are drawn at random, and a set is dropped as soon as it has made
+so many errors that a set within the margin would show them with a probability below δ / (sets × stages): so with
+confidence 1 − δ no set within the margin is ever dropped. Those that are left at the end are checked on every problem
+there is. The first size with a set within the margin is the optimum. Where time runs out before, what was proved
+stands as bounds: a set that was found, and the size above which there is none.
+
+A problem counts against a set only where the right token is behind by more than rounding could have moved it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from headway.errors import HeadwayError
+from headway.evaluation.exact import Watch
+from headway.evaluation.examples import MOST_LISTED
+from headway.evaluation.stacked import NARROW
+from headway.heads.ablation import Effect, Margin, measure
+from headway.heads.lots import Lot
+from headway.heads.variants import Closed, Variants
+from headway.machine import exact_products, side_by_side
+from headway.models import heads_of
+from headway.models.branches import Branches
+from headway.tasks import Problems
+
+CONFIDENCE = 0.99
+STAGES = (8, 32, 128, 512, 4_096, 32_768, 131_072)
+"""problems seen by the end of each"""
+CHECKED = 100_000  # fresh problems, where not all can be listed
+MOST_HEADS = 26
+CPU_ROWS, GPU_ROWS = 1_024, 1_000_000
+"""problems under sets, in one pass"""
+
+
+@dataclass(frozen=True)
+class Size:
+    """What became of the sets of one size."""
+
+    heads: int
+    sets: int
+    left: tuple[int, ...]
+    """after each stage"""
+    checked: int
+    """of those left, until one was within the margin"""
+
+
+@dataclass(frozen=True)
+class Optimum:
+    closed: Closed
+    """the largest set that is known to be within the margin"""
+    checked: Effect | None
+    """of that set, on every problem there is, or on many where they cannot be listed; None where time ran out"""
+    most: int
+    """no set of more heads is within the margin, with this confidence"""
+    confidence: float
+    searched: int
+    sizes: tuple[Size, ...]
+    seconds: float
+
+    @property
+    def proved(self) -> bool:
+        return len(self.closed) == self.most and self.checked is not None
+
+    def to_json(self) -> dict[str, Any]:
+        found = self.checked
+        return {
+            "count": len(self.closed),
+            "heads": sorted(map(str, self.closed)),
+            "checked_on": None if found is None else found.examples,
+            "errors": None if found is None else found.examples - found.right,
+            "at_most": self.most,
+            "proved": self.proved,
+            "confidence": self.confidence,
+            "searched": self.searched,
+            "stages": list(STAGES),
+            "sizes": [
+                {"heads": size.heads, "sets": size.sets, "left": list(size.left), "checked": size.checked}
+                for size in self.sizes
+            ],
+            "seconds": self.seconds,
+        }
+
+
+def find_optimum(
+    variants: Variants,
+    known: Closed,
+    margin: float,
+    *,
+    budget: int | float = math.inf,
+    seed: int = 0,
+    watch: Watch | None = None,
+) -> Optimum:
+    """Searches all sets of heads within `budget` seconds; `known` is a set that is believed to be within the margin."""
+    return _Search(variants, margin, budget, seed, watch).run(known)
+
+
+class _OutOfTime(Exception):
+    pass
+
+
+class _Search:
+    def __init__(self, variants: Variants, margin: float, budget: int | float, seed: int, watch: Watch | None) -> None:
+        self.variants, self.subject, self.margin, self.watch = variants, variants.subject, margin, watch
+        self.began, self.budget = time.monotonic(), budget
+        self.heads = list(self.subject.heads)
+        self.device = self.subject.device
+        quick = torch.bfloat16 if self.device.type == "cuda" else torch.float32
+        self.passes = {kind: Branches(variants.model, kind, variants.means) for kind in {quick, torch.float32}}
+        self.precisions = [quick] + [torch.float32] * (len(STAGES) - 1)
+        self.problems = self.subject.examples(STAGES[-1], Lot.SCREEN.seed(seed), False)
+        self.fresh = lambda: self.subject.examples(CHECKED, Lot.CONFIRM.seed(seed), False)
+        doubt = (1 - CONFIDENCE) / 2
+        base = self.subject.examples(STAGES[-2], Lot.BASELINE.seed(seed), False)
+        wrong = len(base) - int(variants(base, [frozenset()]).right.sum())
+        worst = highest_rate(wrong, len(base), doubt) + margin
+        self.limits = [most_errors(total, worst, doubt / (2 ** len(self.heads) * len(STAGES))) for total in STAGES]
+        self.closed = sizes_of_all_sets(len(self.heads), self.device)
+        self.sizes: list[Size] = []
+        count = self.subject.count
+        self.listable = self.subject.every is not None and count is not None and count <= MOST_LISTED
+
+    def run(self, known: Closed) -> Optimum:
+        heads, best, effect = len(self.heads), known, None
+        most = heads
+        try:
+            for size in range(heads, -1, -1):
+                if size == len(known):
+                    effect = self._within(known)
+                    if effect is not None:
+                        break
+                effect, sure = self._of_size(size)
+                if effect is not None:
+                    best = effect.closed
+                    break
+                most = size - 1 if sure and most == size else most
+        except _OutOfTime:
+            effect = None
+        searched = sum(size.sets for size in self.sizes)
+        took = time.monotonic() - self.began
+        return Optimum(best, effect, most, CONFIDENCE, searched, tuple(self.sizes), took)
+
+    def _of_size(self, size: int) -> tuple[Effect | None, bool]:
+        """A set of this size that is within the margin, if there is one, and whether that is sure."""
+        sets = (self.closed == size).nonzero()[:, 0]
+        wrong, left, seen = torch.zeros(len(sets), dtype=torch.int32, device=self.device), [], 0
+        for total, precision, limit in zip(STAGES, self.precisions, self.limits, strict=True):
+            wrong = wrong + self._errors(sets, self.problems[seen:total], precision)
+            sets, wrong, seen = sets[wrong <= limit], wrong[wrong <= limit], total
+            left.append(len(sets))
+            if not len(sets):
+                break
+        checked, effect = 0, None
+        for number in sets[wrong.argsort()].tolist():
+            effect, checked = self._within(self._named(number)), checked + 1
+            if effect is not None:
+                break
+        self.sizes.append(Size(size, math.comb(len(self.heads), size), tuple(left), checked))
+        if self.watch is not None:
+            self.watch(sum(each.sets for each in self.sizes), 2 ** len(self.heads))
+        return effect, self.listable or not checked
+
+    def _errors(self, sets: Int[Tensor, " set"], problems: Problems, precision: torch.dtype) -> Int[Tensor, " set"]:
+        """On how many of the problems each set is wrong beyond doubt."""
+        rows = CPU_ROWS if self.device.type == "cpu" else GPU_ROWS
+        some = max(1, min(len(problems), rows // 2))
+        total = torch.zeros(len(sets), dtype=torch.int32, device=self.device)
+        branches, slack = self.passes[precision], NARROW[precision]
+
+        def errors(own: Problems, piece: Tensor) -> Tensor:
+            if time.monotonic() - self.began > self.budget:
+                raise _OutOfTime
+            logits = branches.logits(own.source, own.answer, piece).float()  # set row answer token
+            told = own.answer[None, ..., None].expand(*logits.shape[:-1], 1)
+            eased = logits.scatter_add(-1, told, torch.full_like(logits, slack))
+            places = torch.arange(len(own), device=self.device).repeat(len(piece))
+            right = self.subject.correct(eased.flatten(0, 1), own[places])
+            return (~right).view(len(piece), len(own)).sum(1, dtype=torch.int32)
+
+        for start in range(0, len(problems), some):
+            own = problems[start : start + some]
+            pieces = sets.split(max(1, rows // len(own)))
+            total += torch.cat(side_by_side(partial(errors, own), pieces, self.device))
+        return total
+
+    def _within(self, closed: Closed) -> Effect | None:
+        """The effect of a set on every problem there is where that is within the margin; where they cannot be listed,
+        on many, and within it by the whole interval."""
+        with exact_products():
+            if self.listable:
+                assert self.subject.every is not None
+                effect = measure(self.variants, self._in_time(self.subject.every()), [closed])[1]
+                return effect if effect.drop <= self.margin else None
+            effect = measure(self.variants, [self.fresh()], [closed])[1]
+            return effect if effect.interval(CONFIDENCE).high < self.margin else None
+
+    def _in_time(self, chunks: Iterable[Problems]) -> Iterator[Problems]:
+        for chunk in chunks:
+            if time.monotonic() - self.began > self.budget:
+                raise _OutOfTime
+            yield chunk
+
+    def _named(self, number: int) -> Closed:
+        last = len(self.heads) - 1
+        return frozenset(head for place, head in enumerate(self.heads) if number >> (last - place) & 1)
+
+
+def check_searchable(variants: Variants, margin: Margin) -> None:
+    """Refuses where the sets of heads cannot all be gone through."""
+    subject = variants.subject
+    if margin.loss is not None:
+        raise HeadwayError("all sets are searched by their accuracy; for --max-loss-increase add --budget 0")
+    if len(subject.heads) > MOST_HEADS:
+        raise HeadwayError(
+            f"{subject.name} has {len(subject.heads)} heads, too many to search all sets of them; {MOST_HEADS} is the "
+            "most: add --budget 0"
+        )
+    if list(subject.heads) != heads_of(variants.model):
+        raise HeadwayError(f"{subject.name} names only some heads of its model; to search their sets name all")
+    if variants.ablation == "resample":
+        raise HeadwayError("all sets are searched with --ablation zero or mean; for resample add --budget 0")
+
+
+def sizes_of_all_sets(heads: int, device: torch.device) -> Int[Tensor, " set"]:
+    """How many heads each set closes: how many bits of its number are set."""
+    sizes = torch.zeros(1, dtype=torch.int8, device=device)
+    for _ in range(heads):
+        sizes = torch.cat((sizes, sizes + 1))
+    return sizes
+
+
+def most_errors(examples: int, rate: float, doubt: float) -> int:
+    """More errors than this are made with a probability of at most `doubt` by what errs at `rate` or less."""
+    from scipy.stats import binom
+
+    chances = binom.sf(range(examples + 1), examples, rate)
+    return int((chances <= doubt).argmax())
+
+
+def highest_rate(errors: int, examples: int, doubt: float) -> float:
+    """The rate that errors stay below with a probability of at least 1 − `doubt` (Clopper and Pearson)."""
+    from scipy.stats import beta
+
+    return 1.0 if errors == examples else float(beta.ppf(1 - doubt, errors + 1, examples - errors))

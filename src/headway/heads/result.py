@@ -1,0 +1,297 @@
+"""What a study of heads found: the numbers of one subject as `heads.json` holds them, and of many as distributions."""
+
+from __future__ import annotations
+
+import csv
+import io
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headway.errors import HeadwayError
+from headway.evaluation.intervals import Interval, wilson
+from headway.heads.ablation import Effect, Judge, Margin, Verdict
+from headway.heads.optimum import Optimum
+from headway.heads.together import Curve, Pair
+from headway.heads.variants import ABLATIONS, Closed, site_of
+from headway.models import Head
+
+
+@dataclass(frozen=True)
+class HeadRow:
+    head: Head
+    effect: Effect
+    verdict: Verdict
+    interval: list[float] | None
+    verdicts: dict[str, Verdict]
+    """under each kind of ablation that was tried"""
+
+    def to_json(self) -> dict[str, Any]:
+        kinds = set(self.verdicts.values())
+        return {
+            "head": str(self.head),
+            "accuracy": self.effect.accuracy,
+            "drop": self.effect.drop,
+            "interval": self.interval,
+            "loss_increase": self.effect.loss_increase,
+            "verdict": self.verdict,
+            "verdicts": self.verdicts,
+            "depends_on_ablation": {"critical", "redundant"} <= kinds if len(self.verdicts) > 1 else None,
+            "pattern": None,
+            "by_stratum": [
+                {"stratum": name, "examples": count, "errors": count - right}
+                for name, (count, right) in self.effect.by_stratum.items()
+            ],
+        }
+
+
+@dataclass(frozen=True)
+class HeadStudy:
+    subject: str
+    ablation: str
+    whole: Effect
+    """with all heads open"""
+    judge: Judge
+    heads: tuple[HeadRow, ...]
+    parts: tuple[Effect, ...]
+    """whole sites, layers and feed-forward blocks"""
+    alone: tuple[Head, ...]
+    """what the single-head rule would remove"""
+    alone_together: Effect
+    together: tuple[Head, ...]
+    together_effect: Effect
+    curves: tuple[Curve, ...]
+    pairs: tuple[Pair, ...]
+    optimum: Optimum | None
+    seconds: float
+
+    @property
+    def examples(self) -> int:
+        return self.whole.examples
+
+    @property
+    def baseline(self) -> float:
+        return self.whole.accuracy
+
+    @property
+    def exact(self) -> bool:
+        """Whether every problem there is was looked at."""
+        return self.judge.exact
+
+    @property
+    def margin(self) -> Margin:
+        return self.judge.margin
+
+    def to_json(self) -> dict[str, Any]:
+        interval = None if self.exact else wilson(self.alone_together.right, self.examples).to_json()
+        kept = None if self.exact else wilson(self.together_effect.right, self.examples).to_json()
+        return {
+            "subject": self.subject,
+            "baseline": self.baseline,
+            "examples": self.examples,
+            "ablation": self.ablation,
+            "max_drop": self.margin.drop,
+            "max_loss_increase": self.margin.loss,
+            "confidence_of_each_interval": None if self.exact else self.judge.confidence,
+            "interval_of": "drop" if self.margin.loss is None else "loss_increase",
+            "heads": [row.to_json() for row in self.heads],
+            "parts": [
+                {
+                    "part": named(effect.closed),
+                    "accuracy": effect.accuracy,
+                    "drop": effect.drop,
+                    "interval": as_list(self.judge.interval(effect)),
+                    "loss_increase": effect.loss_increase,
+                    "verdict": self.judge.verdict(effect),
+                }
+                for effect in self.parts
+            ],
+            "alone": {"count": len(self.alone), "heads": [str(head) for head in self.alone]},
+            "alone_removed_together": {"accuracy": self.alone_together.accuracy, "interval": interval},
+            "together": {
+                "count": len(self.together),
+                "heads": [str(head) for head in self.together],
+                "accuracy": self.together_effect.accuracy,
+                "interval": kept,
+                "optimal": self.optimal,
+                "confidence": None if self.optimum is None else self.optimum.confidence,
+                "searched": max(curve.searched for curve in self.curves)
+                + (0 if self.optimum is None else self.optimum.searched),
+            },
+            "optimum": None if self.optimum is None else self.optimum.to_json(),
+            "curves": [
+                {
+                    "order": curve.order,
+                    "accuracy": list(curve.accuracy),
+                    "searched": curve.searched,
+                    "heads": [sorted(map(str, closed)) for closed in curve.sets],
+                }
+                for curve in self.curves
+            ],
+            "pairs": [
+                {
+                    "heads": [str(head) for head in pair.heads],
+                    "drop": pair.drop,
+                    "sum_of_drops": pair.sum_of_drops,
+                    "backup": pair.backup,
+                }
+                for pair in self.pairs
+            ],
+            "seconds": self.seconds,
+        }
+
+    @property
+    def optimal(self) -> bool:
+        return self.optimum is not None and self.optimum.proved
+
+    def findings(self) -> list[str]:
+        """The answer in sentences, the false one beside the true one."""
+        heads, left = len(self.heads), self.together_effect.accuracy
+        checked = "all" if self.exact else "fresh"
+        limit = f"{self.margin.drop:g}" if self.margin.loss is None else f"{self.margin.loss:g} of loss"
+        return [
+            f"One at a time, {len(self.alone)} of {heads} heads cost less than {limit} each; removed together they "
+            f"leave {self.alone_together.accuracy:.4f} right (n = {self.examples:,} {checked} problems).",
+            f"Together, {len(self.together)} of {heads} heads can go within {limit}: {left:.4f} right, of "
+            f"{self.baseline:.4f} with all heads. {self._how_sure()}",
+        ]
+
+    def _how_sure(self) -> str:
+        best = self.optimum
+        if best is None:
+            return f"Found by removing them one by one ({self.curves[0].order}); a larger set may exist."
+        sure = f"with confidence {best.confidence:g}"
+        if not best.proved or best.checked is None:
+            return f"No set of more than {best.most} heads can, {sure}; between the two the search ran out of time."
+        wrong = best.checked.examples - best.checked.right
+        return (
+            f"No larger set can, {sure}: all {2 ** len(self.heads):,} sets are accounted for, and this one has "
+            f"{wrong:,} wrong of {best.checked.examples:,}."
+        )
+
+    def to_csv(self) -> str:
+        """One line a head, tidy."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["head", "accuracy", "drop", "low", "high", "loss_increase", "verdict", *ABLATIONS])
+        for row in self.heads:
+            low, high = row.interval or ("", "")
+            kinds = [row.verdicts.get(kind, "") for kind in ABLATIONS]
+            effect = row.effect
+            writer.writerow(
+                [row.head, effect.accuracy, effect.drop, low, high, effect.loss_increase, row.verdict, *kinds]
+            )
+        return text.getvalue()
+
+    def to_dataframe(self) -> Any:
+        """The same as a pandas table, where pandas is there."""
+        try:
+            import pandas  # pyright: ignore[reportMissingImports, reportMissingModuleSource]
+        except ImportError as error:
+            raise HeadwayError("to_dataframe needs pandas: pip install pandas; to_csv() needs nothing") from error
+        return pandas.read_csv(io.StringIO(self.to_csv()))
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A member that no verdict can be given about; it is reported, not left out."""
+
+    subject: str
+    reason: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"subject": self.subject, "refused": self.reason}
+
+
+def as_list(interval: Interval | None) -> list[float] | None:
+    return None if interval is None else interval.to_json()
+
+
+def named(closed: Closed) -> str:
+    """A part as people write it: a site, or a layer where all its sites are closed."""
+    names = sorted(map(str, closed))
+    if len(names) == 1:
+        return names[0]
+    site = site_of(next(iter(closed)))
+    return f"{site.stack}.{site.layer}"
+
+
+def population_json(found: Sequence[HeadStudy | Refused]) -> dict[str, Any]:
+    """The distributions, and a line for every member."""
+    return {"distribution": distribution(found), "members": [summary(study) for study in found]}
+
+
+def summary(study: HeadStudy | Refused) -> dict[str, Any]:
+    if isinstance(study, Refused):
+        return study.to_json()
+    return {
+        "subject": study.subject,
+        "baseline": study.baseline,
+        "examples": study.examples,
+        "alone": len(study.alone),
+        "alone_removed_together": study.alone_together.accuracy,
+        "together": len(study.together),
+        "together_accuracy": study.together_effect.accuracy,
+        "critical": [str(row.head) for row in study.heads if row.verdict == "critical"],
+        "removed": [str(head) for head in study.together],
+    }
+
+
+def distribution(found: Sequence[HeadStudy | Refused]) -> dict[str, Any]:
+    """What the members of a population have in common, and how far they differ."""
+    studies = [study for study in found if isinstance(study, HeadStudy)]
+    if not studies:
+        return {"members": len(found), "refused": len(found)}
+    critical: dict[str, list[int]] = {}
+    for study in studies:
+        counts = Counter(str(row.head.site) for row in study.heads if row.verdict == "critical")
+        for site in dict.fromkeys(str(row.head.site) for row in study.heads):
+            critical.setdefault(site, []).append(counts[site])
+    return {
+        "members": len(found),
+        "refused": len(found) - len(studies),
+        "heads": len(studies[0].heads),
+        "together": spread([len(study.together) for study in studies]),
+        "together_accuracy": spread([study.together_effect.accuracy for study in studies]),
+        "alone": spread([len(study.alone) for study in studies]),
+        "alone_removed_together": spread([study.alone_together.accuracy for study in studies]),
+        "critical_heads": spread([sum(row.verdict == "critical" for row in study.heads) for study in studies]),
+        "critical_heads_by_site": {
+            site: {"mean": statistics.fmean(counts), "members": counted(counts)} for site, counts in critical.items()
+        },
+    }
+
+
+def spread(values: Sequence[int | float]) -> dict[str, Any]:
+    """From the least to the most; of whole numbers also how many members have each."""
+    ordered = sorted(values)
+
+    def at(share: float) -> int | float:
+        return ordered[round(share * (len(ordered) - 1))]
+
+    found = {"least": ordered[0], "tenth": at(0.1), "median": at(0.5), "nine_tenths": at(0.9), "most": ordered[-1]}
+    whole = [value for value in ordered if isinstance(value, int)]
+    return found | {"mean": statistics.fmean(ordered)} | ({"members": counted(whole)} if whole else {})
+
+
+def counted(values: Sequence[int]) -> dict[str, int]:
+    return {str(value): number for value, number in sorted(Counter(values).items())}
+
+
+def population_findings(found: dict[str, Any]) -> list[str]:
+    """The same in sentences."""
+    if "heads" not in found:
+        return [f"None of the {found['members']} runs is right often enough to say anything about its heads."]
+    alone, left, together = found["alone"], found["alone_removed_together"], found["together"]
+    words = [
+        f"Of {found['members']:,} runs the median has {alone['median']} of {found['heads']} heads that cost little one "
+        f"at a time ({alone['least']} to {alone['most']}); removed together they leave {left['median']:.4f} right "
+        f"({left['least']:.4f} to {left['most']:.4f}).",
+        f"Together {together['median']} can go in the median run ({together['least']} to {together['most']}), found by "
+        "greedy removal; a larger set may exist.",
+    ]
+    if found["refused"]:
+        words.append(f"{found['refused']:,} runs are right too seldom to say anything about their heads.")
+    return words

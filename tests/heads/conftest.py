@@ -1,0 +1,27 @@
+"""Small models that a few seconds train, for studies of their heads."""
+
+from __future__ import annotations
+
+import pytest
+
+from headway.api import train
+from headway.runs.folder import RunFolder
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> list[RunFolder]:
+    """Four small adders of one digit; the last has hardly been trained."""
+    home, found = tmp_path_factory.mktemp("few"), []
+    for seed in range(4):
+        wanted = {
+            "d_model": 16,
+            "d_ff": 32,
+            "heads": 2,
+            "layers": 1,
+            "decoder_layers": 1,
+            "steps": 5 if seed == 3 else 400,
+            "batch": 64,
+        }
+        train("addition", seed=seed, options={"digits": 1}, out=home / f"seed-{seed}", quiet=True, **wanted)
+        found.append(RunFolder(home / f"seed-{seed}"))
+    return found

@@ -1,0 +1,98 @@
+"""Many runs studied as one: what each is found to be alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from headway.api import study_members
+from headway.heads import members as module
+from headway.heads import study as study_module
+from headway.heads.ablation import Margin, measure
+from headway.heads.members import StackedVariants, measure_members, study_stack
+from headway.heads.result import HeadStudy, Refused, distribution
+from headway.heads.study import Asked, study_subject
+from headway.heads.together import greedy
+from headway.heads.variants import Variants
+from headway.runs.folder import RunFolder
+from headway.subjects.own import open_run, open_stack, subject_of
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"SELECTED": 150, "CONFIRMED": 400}.items():
+        monkeypatch.setattr(module, name, value)
+        monkeypatch.setattr(study_module, name, value)
+    monkeypatch.setattr(study_module, "PAIRED", 20)
+    monkeypatch.setattr(module, "CHUNK", 100)
+    monkeypatch.setattr(module, "PASS_TOKENS", 4_000)
+
+
+def stacked(folders: list[RunFolder]) -> tuple[list, dict[str, torch.Tensor]]:
+    runs, weights = open_stack(folders, CPU)
+    return [subject_of(run) for run in runs], weights
+
+
+def test_each_members_variants_have_the_outcomes_they_have_alone(folders: list[RunFolder]) -> None:
+    subjects, weights = stacked(folders)
+    many = StackedVariants(subjects[0], weights)
+    chance = torch.Generator().manual_seed(0)
+    closed = torch.rand(4, 5, len(many.heads), generator=chance) < 0.4
+    problems = subjects[0].examples(250, 3, False)
+    found = measure_members(many, problems, closed)
+    for member, folder in enumerate(folders):
+        alone = Variants(subject_of(open_run(folder)))
+        sets = [many.named(row) for row in closed[member].tolist()]
+        for ours, theirs in zip(found[member], measure(alone, [problems], sets), strict=True):
+            assert (ours.closed, ours.right, ours.lost, ours.gained) == (
+                theirs.closed, theirs.right, theirs.lost, theirs.gained,
+            )  # fmt: skip
+            assert ours.by_stratum == theirs.by_stratum
+            assert ours.loss_increase == pytest.approx(theirs.loss_increase, abs=1e-5)
+            assert ours.loss_spread == pytest.approx(theirs.loss_spread, rel=1e-3, abs=1e-6)
+
+
+@pytest.mark.parametrize("margin", [Margin(0.05), Margin(0.05, 0.2)])
+def test_a_member_is_found_to_be_what_it_is_alone(folders: list[RunFolder], margin: Margin) -> None:
+    subjects, weights = stacked(folders)
+    asked = Asked(examples=600, margin=margin, budget=0)
+    together = study_stack(subjects, weights, asked)
+    for folder, found in zip(folders[:3], together, strict=False):
+        alone = study_subject(subject_of(open_run(folder)), asked)
+        assert isinstance(found, HeadStudy)
+        assert found.alone == alone.alone
+        assert found.together == alone.together
+        assert found.curves[0].sets == alone.curves[0].sets
+        assert found.curves[0].accuracy == alone.curves[0].accuracy
+        assert found.curves[0].searched == alone.curves[0].searched
+        assert [row.verdict for row in found.heads] == [row.verdict for row in alone.heads]
+        assert found.alone_together.right == alone.alone_together.right
+        assert found.together_effect.right == alone.together_effect.right
+    assert isinstance(together[3], Refused)
+    assert "train it first" in together[3].reason
+
+
+def test_a_folder_of_runs_has_distributions_and_leaves_none_out(folders: list[RunFolder]) -> None:
+    home = folders[0].path.parent
+    studies = study_members(home, examples=600, max_drop=0.05, budget=0, device="cpu")
+    found = distribution(studies)
+    assert found["members"] == 4
+    assert found["refused"] == 1
+    assert sum(found["together"]["members"].values()) == 3
+    assert found["together"]["least"] <= found["together"]["median"] <= found["together"]["most"]
+    assert (home / "heads.json").exists()
+    assert (home / "heads-population.png").stat().st_size > 10_000
+    assert not (Path(folders[3].path) / "heads.json").exists()
+
+
+def test_greedy_takes_the_head_that_costs_least(folders: list[RunFolder]) -> None:
+    subject = subject_of(open_run(folders[0]))
+    problems = subject.examples(200, 0, False)
+    curve = greedy(Variants(subject), problems)
+    first = Variants(subject)(problems, [frozenset({head}) for head in subject.heads])
+    best = max(zip(first.accuracy, (-loss for loss in first.losses), subject.heads, strict=True))
+    assert curve.sets[1] == frozenset({best[2]})

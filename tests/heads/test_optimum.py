@@ -1,0 +1,116 @@
+"""The largest set of heads that can go: the same as trying every set on every problem."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from scipy.stats import binom
+
+from headway.cli import main
+from headway.errors import HeadwayError
+from headway.heads import optimum as module
+from headway.heads.ablation import Margin, measure
+from headway.heads.optimum import check_searchable, find_optimum, highest_rate, most_errors, sizes_of_all_sets
+from headway.heads.study import Asked, study_subject
+from headway.heads.variants import Variants
+from headway.models import Head, build_model
+from headway.runs.config import Wishes
+from headway.runs.folder import RunFolder
+from headway.subjects.own import open_run, subject_of
+from headway.subjects.subject import Subject
+from headway.training.defaults import plan
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "STAGES", (8, 64, 512))
+    monkeypatch.setattr(module, "CPU_ROWS", 300)
+
+
+def slow(subject: Subject, margin: float, ablation: str) -> tuple[int, set[frozenset[Head]]]:
+    """Every set on every problem: how many heads can go, and which sets of so many."""
+    assert subject.every is not None
+    problems, variants = list(subject.every()), Variants(subject, ablation)
+    for size in range(len(subject.heads), -1, -1):
+        sets = [frozenset(some) for some in itertools.combinations(subject.heads, size)]
+        effects = measure(variants, problems, sets)[1:]
+        within = {effect.closed for effect in effects if effect.drop <= margin}
+        if within:
+            return size, within
+    raise AssertionError("closing nothing costs nothing")
+
+
+@pytest.mark.parametrize("ablation", ["zero", "mean"])
+@pytest.mark.parametrize("margin", [0.02, 0.1, 0.3])
+def test_the_optimum_is_that_of_trying_every_set(folders: list[RunFolder], margin: float, ablation: str) -> None:
+    for folder in folders[:3]:
+        subject = subject_of(open_run(folder))
+        size, within = slow(subject, margin, ablation)
+        found = find_optimum(Variants(subject, ablation), frozenset(), margin)
+        assert found.proved
+        assert len(found.closed) == found.most == size
+        assert found.closed in within
+        assert found.checked is not None
+        assert found.checked.examples == subject.count == 100
+        assert found.searched == sum(entry.sets for entry in found.sizes)
+
+
+def test_a_set_that_is_known_ends_the_search_at_its_size(folders: list[RunFolder]) -> None:
+    subject = subject_of(open_run(folders[0]))
+    size, within = slow(subject, 0.1, "zero")
+    known = min(within, key=sorted)
+    found = find_optimum(Variants(subject), known, 0.1)
+    assert found.closed == known
+    assert found.proved
+    assert [entry.heads for entry in found.sizes] == list(range(len(subject.heads), size, -1))
+
+
+def test_without_time_nothing_is_claimed_that_was_not_shown(folders: list[RunFolder]) -> None:
+    subject = subject_of(open_run(folders[0]))
+    found = find_optimum(Variants(subject), frozenset(subject.heads[:1]), 0.1, budget=0)
+    assert not found.proved
+    assert found.checked is None
+    assert found.most == len(subject.heads)
+    assert found.closed == frozenset(subject.heads[:1])
+    study = study_subject(subject, Asked(examples=600, margin=Margin(0.05), budget=1e-6))
+    assert not study.optimal
+    assert "ran out of time" in study.findings()[1]
+
+
+def test_a_set_at_the_margin_is_dropped_no_more_often_than_was_promised() -> None:
+    for total, rate, doubt in itertools.product((8, 32, 512, 4096), (0.01, 0.0105, 0.3), (1e-3, 1e-11)):
+        most = most_errors(total, rate, doubt)
+        assert binom.sf(most, total, rate) <= doubt
+        assert most == 0 or binom.sf(most - 1, total, rate) > doubt
+
+
+def test_the_highest_rate_has_the_errors_with_the_doubt_that_is_left() -> None:
+    for errors, total in ((0, 1000), (3, 1000), (50, 200)):
+        rate = highest_rate(errors, total, 0.005)
+        assert binom.cdf(errors, total, rate) == pytest.approx(0.005, rel=1e-6)
+    assert highest_rate(5, 5, 0.1) == 1.0
+
+
+def test_sizes_are_the_numbers_of_bits() -> None:
+    sizes = sizes_of_all_sets(10, torch.device("cpu"))
+    assert sizes.tolist() == [number.bit_count() for number in range(1024)]
+
+
+def test_what_cannot_be_searched_is_refused_in_a_sentence(adder, capsys: pytest.CaptureFixture[str]) -> None:
+    many = plan("sortedness", Wishes(layers=7, heads=4, d_model=16), 0)
+    subject = subject_of(adder)
+    model = build_model(many.model, 0)
+    heads = tuple(Head(site, n) for site in dict.fromkeys(h.site for h in subject.heads) for n in range(4))
+    assert len(heads) == 24
+    big = Variants.__new__(Variants)
+    big.subject = Subject("big", model, tuple(Head(h.site, n) for h in heads[::4] for n in range(5)), subject.examples)
+    with pytest.raises(HeadwayError, match="big has 30 heads, too many to search all sets of them; 26 is the most"):
+        check_searchable(big, Margin())
+    with pytest.raises(HeadwayError, match="searched by their accuracy"):
+        check_searchable(Variants(subject), Margin(0.01, 0.1))
+    assert main(["heads", "pretrained:adder", "--ablation", "resample", "--budget", "5", "--quiet"]) == 2
+    assert "for resample add --budget 0" in capsys.readouterr().err
+    assert main(["heads", "pretrained:adder", "--budget", "-1", "--quiet"]) == 2
+    assert "budget is -1.0; it must be a number of seconds" in capsys.readouterr().err

@@ -176,7 +176,7 @@ class Heads(Common):
     beam: int = 1
     """sets kept at a time in the search for heads that can go together"""
     budget: float | None = None
-    """seconds for the search of all sets of heads (default 60 for one run; 0 for none)"""
+    """seconds a run for the search of all sets of heads (default 60 for one run, none for a folder of runs)"""
     out: str | None = None
     """folder of numbers, maps and pictures (default: the run's own)"""
     seed: int = 0
@@ -221,6 +221,10 @@ class Prune(Common):
     """these heads instead, such as decoder.1.cross.2"""
     beam: int = 1
     """sets kept at a time in the search"""
+    budget: float = 0
+    """seconds for the search of all sets of heads (default none: heads go one by one)"""
+    recover: int = 0
+    """steps of training after the removal"""
     seed: int = 0
     """seed of the problems"""
 
@@ -229,8 +233,13 @@ class Prune(Common):
         from headway.models import Head
 
         named = [Head.parse(name) for name in self.heads] or None
-        asked = {"max_drop": self.max_drop, "examples": self.examples, "beam": self.beam, "seed": self.seed}
-        result = prune(self.subject, self.out, heads=named, device=self.device, quiet=self.quiet, **asked)
+        asked = {
+            "max_drop": self.max_drop, "examples": self.examples, "beam": self.beam, "budget": self.budget,
+            "seed": self.seed,
+        }  # fmt: skip
+        result = prune(
+            self.subject, self.out, heads=named, recover=self.recover, device=self.device, quiet=self.quiet, **asked
+        )
         return Output(result, "Pruned", [{key: value for key, value in result.items() if key != "removed"}])
 
 

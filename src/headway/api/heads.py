@@ -18,9 +18,10 @@ from headway.heads.maps import average_maps, maps_of
 from headway.heads.members import study_stack
 from headway.heads.pruning import compare, without
 from headway.heads.result import HeadStudy, Refused, population_json
-from headway.heads.study import Asked, study_subject
+from headway.heads.study import Asked, searched, study_subject
 from headway.machine import choose_device, environment
 from headway.models import Head, Model, heads_of
+from headway.progress import Progress
 from headway.report.heads import heads_figures, population_figures
 from headway.report.maps import problem_figure
 from headway.runs import disk
@@ -29,6 +30,7 @@ from headway.runs.folder import RunFolder
 from headway.subjects.own import Run, find_runs, one_shape, open_one, open_run, open_stack, open_subject, subject_of
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
+from headway.training.recovery import recover as recovered
 
 COMPARED, MAPPED, ROUNDING = 10_000, 1_000, 1e-3
 
@@ -75,12 +77,14 @@ def study_members(
 ) -> list[HeadStudy | Refused]:
     """The same for every run of a folder, which must be of one shape; on a GPU all are studied as one.
 
-    Each run keeps its own study; what they have in common is kept in `out`, or else in the folder.
+    All sets of heads are searched where a `budget` of seconds a run is given. Each run keeps its own study; what they
+    have in common is kept in `out`, or else in the folder.
     """
+    asked["budget"] = asked.get("budget") or 0
     folders, wanted, chosen = find_runs(subject), _asked(**asked), choose_device(device)
     if not one_shape(folders):
         raise HeadwayError(f"{subject} holds runs of different shapes; their heads cannot be compared: name one run")
-    if chosen.type == "cuda" and wanted.ablation == "zero" and not wanted.all and not wanted.budget:
+    if chosen.type == "cuda" and wanted.ablation == "zero" and not wanted.all and wanted.beam == 1:
         studies = _studied_together(folders, wanted, chosen, quiet)
     else:
         studies = [_studied(folder, chosen, quiet, asked) for folder in folders]
@@ -103,8 +107,10 @@ def _studied_together(
 ) -> list[HeadStudy | Refused]:
     runs, weights = open_stack(folders, device)
     studies = study_stack([subject_of(run) for run in runs], weights, asked, quiet)
-    for folder, study in zip(folders, studies, strict=True):
+    for place, (folder, study) in enumerate(zip(folders, studies, strict=True)):
         if isinstance(study, HeadStudy):
+            if asked.budget:
+                studies[place] = study = searched(study, subject_of(open_run(folder, device)), asked, quiet)
             disk.write_json(folder.path / "heads.json", study.to_json())
     return studies
 
@@ -114,20 +120,26 @@ def prune(
     out: str | Path,
     *,
     heads: Sequence[Head] | None = None,
+    recover: int = 0,
     device: str = "auto",
     quiet: bool = True,
     **asked: Any,
 ) -> dict[str, Any]:
-    """Writes a run without the heads that can go together, or without those named; `asked` is for the study."""
+    """Writes a run without the heads that can go together, or without those named; `asked` is for the study.
+
+    With `recover` it is trained for so many steps more.
+    """
+    if recover < 0:
+        raise HeadwayError(f"recover is {recover}; it must be a number of steps, or 0 for none")
     chosen = choose_device(device)
     run = subject if isinstance(subject, Run) else open_one(subject, chosen)
     folder = RunFolder(Path(out))
     if heads is None:
-        study = study_subject(subject_of(run), _asked(**asked), quiet)
+        study = study_subject(subject_of(run), _asked(**{"budget": 0, **asked}), quiet)
         heads = study.together
     heads = list(dict.fromkeys(heads))
     model, config = without(run.model, run.config.model, heads)
-    smaller = replace(run.config, model=config)
+    smaller = replace(run.config, model=config, training=replace(run.config.training, recovered=recover))
     folder.check(smaller, resume=True)
     problems = subject_of(run).examples(COMPARED, Lot.COMPARE.seed(asked.get("seed", 0)), False)
     comparison = compare(run.model, model, heads, problems)
@@ -136,11 +148,14 @@ def prune(
             f"the pruned model's logits differ by {comparison.largest_difference:.2g} from the gated one's, more than "
             "rounding; this is a bug of Headway's"
         )
-    before, after = (_checked(each, run, problems) for each in (run.model, model))
+    before, pruned = (_checked(each, run, problems) for each in (run.model, model))
     if not folder.complete:
-        _write_pruned(run, model, smaller, folder)
+        with Progress(f"training {recover} steps more", quiet) as watch:
+            loss = recovered(model, smaller, recover, watch) if recover else run.folder.training().final_loss
+        _write_pruned(run, model, smaller, folder, loss)
     reopened = open_run(folder, device_of(run.model))
-    if _checked(reopened.model, run, problems) != after:
+    after = _checked(reopened.model, run, problems)
+    if not recover and after != pruned:
         raise HeadwayError(f"{folder.path} answers differently after it was read back; this is a bug of Headway's")
     count = len(heads_of(run.model))
     return {
@@ -152,6 +167,8 @@ def prune(
         "parameters_after": sum(parameter.numel() for parameter in model.parameters()),
         "exact_match_before": before.exact_match,
         "exact_match_after": after.exact_match,
+        "exact_match_without_recovery": pruned.exact_match,
+        "recovered_steps": recover,
         "examples": len(problems),
         "largest_logit_difference": comparison.largest_difference,
         "same_answers_as_gated": comparison.same_answers,
@@ -163,7 +180,7 @@ def _checked(model: Model, run: Run, problems: Problems) -> Evaluation:
     return evaluate_chunks(model, run.task, [problems], len(problems), stands_for_more=True)
 
 
-def _write_pruned(run: Run, model: Model, config: RunConfig, folder: RunFolder) -> None:
+def _write_pruned(run: Run, model: Model, config: RunConfig, folder: RunFolder, loss: float | None) -> None:
     """A finished run like the one it was made from, with fewer heads."""
     trained = run.folder.training()
     folder.begin(config, {**environment(device_of(model)), "pruned_from": run.config.name}, resume=True)
@@ -173,7 +190,7 @@ def _write_pruned(run: Run, model: Model, config: RunConfig, folder: RunFolder) 
         steps=trained.steps,
         seconds=trained.seconds,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
-        final_loss=trained.final_loss,
+        final_loss=loss,
         perfect=None,
     )
 

@@ -45,6 +45,8 @@ WIDTHS, LENGTHS = (64, 256), (1, 12)
 SWEPT = 1024  # members of the stacks of other widths and lengths: fewer leave the GPU idle
 THROUGHPUT = {"batch": 512, "optimizer": "adamw"}
 """the setting in which the most operations a second are reached, beside the recipe of the adder"""
+WAITS = 1.1
+"""a step that takes no longer than this many times the fixed time says nothing about its size"""
 WARM, STEPS = 32, 64  # as many steps are timed as are drawn at once
 ON_CPU, TURNS = 8, 3
 
@@ -226,8 +228,8 @@ def fits(costs: Sequence[Cost]) -> dict[str, dict[str, float]]:
     plain = [cost for cost in costs if cost.d_model == 128 and cost.tokens == 11]
     swept = [cost for cost in costs if cost.population == SWEPT]
     fixed, each = _elbow([c.population for c in plain], [c.milliseconds for c in plain])
-    wide = [c for c in swept if c.tokens == 11]
-    long = [c for c in swept if c.d_model == 128]
+    full = [c for c in swept if c.milliseconds > WAITS * fixed]  # below that the GPU waits, whatever the model
+    wide, long = [c for c in full if c.tokens == 11], [c for c in full if c.d_model == 128]
     return {
         "population": {"fixed_milliseconds": fixed, "milliseconds_a_member": each},
         "d_model": {"power": _power([c.d_model for c in wide], [c.each for c in wide])},

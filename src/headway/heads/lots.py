@@ -24,4 +24,4 @@ class Lot(IntEnum):
     """what a pruned model is held against the gated one on"""
 
     def seed(self, seed: int) -> int:
-        return seed * len(Lot) + self
+        return (seed * len(Lot) + self) % 2**63

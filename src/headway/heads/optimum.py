@@ -61,6 +61,8 @@ class Optimum:
     """the largest set that is known to be within the margin"""
     checked: Effect | None
     """of that set, on every problem there is, or on many where they cannot be listed; None where time ran out"""
+    known: int
+    """how many heads could go by the set that was known before"""
     most: int
     """no set of more heads is within the margin, with this confidence"""
     confidence: float
@@ -76,6 +78,7 @@ class Optimum:
         found = self.checked
         return {
             "count": len(self.closed),
+            "known_before": self.known,
             "heads": sorted(map(str, self.closed)),
             "checked_on": None if found is None else found.examples,
             "errors": None if found is None else found.examples - found.right,
@@ -148,7 +151,7 @@ class _Search:
             effect = None
         searched = sum(size.sets for size in self.sizes)
         took = time.monotonic() - self.began
-        return Optimum(best, effect, most, CONFIDENCE, searched, tuple(self.sizes), took)
+        return Optimum(best, effect, len(known), most, CONFIDENCE, searched, tuple(self.sizes), took)
 
     def _of_size(self, size: int) -> tuple[Effect | None, bool]:
         """A set of this size that is within the margin, if there is one, and whether that is sure."""
@@ -180,7 +183,8 @@ class _Search:
         def errors(own: Problems, piece: Tensor) -> Tensor:
             if time.monotonic() - self.began > self.budget:
                 raise _OutOfTime
-            logits = branches.logits(own.source, own.answer, piece).float()  # set row answer token
+            with exact_products():
+                logits = branches.logits(own.source, own.answer, piece).float()  # set row answer token
             told = own.answer[None, ..., None].expand(*logits.shape[:-1], 1)
             eased = logits.scatter_add(-1, told, torch.full_like(logits, slack))
             places = torch.arange(len(own), device=self.device).repeat(len(piece))

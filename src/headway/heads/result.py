@@ -236,6 +236,7 @@ def summary(study: HeadStudy | Refused) -> dict[str, Any]:
         "together_accuracy": study.together_effect.accuracy,
         "critical": [str(row.head) for row in study.heads if row.verdict == "critical"],
         "removed": [str(head) for head in study.together],
+        "optimum": None if study.optimum is None else study.optimum.to_json(),
     }
 
 

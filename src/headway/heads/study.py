@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headway.errors import HeadwayError
 from headway.evaluation.examples import MOST_LISTED
@@ -112,6 +112,20 @@ def study_subject(subject: Subject, asked: Asked, quiet: bool = True) -> HeadStu
         optimum,
         time.monotonic() - began,
     )
+
+
+def searched(study: HeadStudy, subject: Subject, asked: Asked, quiet: bool = True) -> HeadStudy:
+    """The same study with all sets of heads searched."""
+    variants = Variants(subject, asked.ablation, asked.seed)
+    budget, known = _budget(variants, asked), frozenset(study.together)
+    with Progress(f"searching all sets of heads of {subject.name}", quiet) as watch:
+        found = find_optimum(variants, known, asked.margin.drop, budget=budget, seed=asked.seed, watch=watch)
+    effect = study.together_effect
+    if found.closed != known:
+        report = subject.examples(study.examples, Lot.REPORT.seed(asked.seed), False)
+        effect = measure(variants, [report], [found.closed])[1]
+    together = tuple(head for head in subject.heads if head in found.closed)
+    return replace(study, together=together, together_effect=effect, optimum=found)
 
 
 def _budget(variants: Variants, asked: Asked) -> int | float:

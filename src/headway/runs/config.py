@@ -72,9 +72,11 @@ class TrainingConfig:
     """share of each batch from the task's hard probe"""
     until: Literal["perfect"] | None = None
     """stop as soon as every trainable problem is right"""
+    recovered: int = 0
+    """steps of training after heads were taken out"""
 
     def __post_init__(self) -> None:
-        for name, least in (("steps", 1), ("batch", 1), ("warmup", 0)):
+        for name, least in (("steps", 1), ("batch", 1), ("warmup", 0), ("recovered", 0)):
             _at_least(self, name, least)
         if not 0 <= self.hard <= 1:
             raise HeadwayError(f"hard is {self.hard}; it is a share between 0 and 1")

@@ -64,12 +64,19 @@ def subject_of(run: Run) -> Subject:
     """A run as a study takes it: problems of the longest length that training shows."""
     task, device = run.task, next(run.model.parameters()).device
 
+    def draw(seed: int, rows: int, first: int = 0) -> Problems:
+        if task.classes is None:
+            return task.testing(seed, rows, first=first, device=device)
+        place = torch.arange(rows, device=device)  # of a sequence and its disordered twin one: intervals want
+        pairs = task.testing(seed, 2 * rows, first=2 * first, device=device)  # problems that are independent
+        return pairs[2 * place + place % 2]
+
     def examples(rows: int, seed: int, held_out: bool) -> Problems:
         if not held_out:
-            return task.testing(seed, rows, device=device)
+            return draw(seed, rows)
         drawn, first = [], 0
         while sum(map(len, drawn)) < rows:  # one in ten is held out
-            some = task.testing(seed, 16 * rows, first=first, device=device)
+            some = draw(seed, 16 * rows, first)
             drawn.append(some[task.held_out(some).nonzero()[:, 0]])
             first += 16 * rows
             if first > 1600 * rows:

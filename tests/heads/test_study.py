@@ -28,7 +28,7 @@ def study(adder) -> HeadStudy:
     with pytest.MonkeyPatch.context() as patch:  # smaller, to be quick
         patch.setattr(study_module, "SELECTED", 300)
         patch.setattr(study_module, "PAIRED", 100)
-        return study_heads(subject_of(adder), examples=1000)
+        return study_heads(subject_of(adder), examples=1000, budget=0)
 
 
 def test_removing_together_what_is_cheap_alone_is_not_cheap(study: HeadStudy) -> None:
@@ -116,11 +116,50 @@ def test_a_pruned_run_reads_back_and_is_smaller(tmp_path: Path, monkeypatch: pyt
         prune(again, tmp_path / "twice", heads=[Head.parse("encoder.0.self.0")])
 
 
+def test_a_pruned_run_may_be_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without these heads one sum in a hundred is wrong; a few steps make that good."""
+    monkeypatch.setattr(heads_module, "COMPARED", 1000)
+    gone = [Head.parse(f"encoder.0.self.{number}") for number in (1, 3)]
+    plain = prune("pretrained:adder", tmp_path / "plain", heads=gone)
+    result = prune("pretrained:adder", tmp_path / "recovered", heads=gone, recover=30)
+    assert result["exact_match_without_recovery"] == plain["exact_match_after"] < 0.99
+    assert result["exact_match_after"] > plain["exact_match_after"]
+    assert result["recovered_steps"] == 30
+    again = open_one(tmp_path / "recovered")
+    assert again.config.training.recovered == 30
+    assert again.config.digest != open_one(tmp_path / "plain").config.digest
+    with pytest.raises(HeadwayError, match="recover is -1"):
+        prune("pretrained:adder", tmp_path / "no", heads=gone, recover=-1)
+
+
+def test_a_margin_in_loss_is_for_sets_too(adder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(study_module, "SELECTED", 200)
+    monkeypatch.setattr(study_module, "CONFIRMED", 1000)
+    monkeypatch.setattr(study_module, "PAIRED", 10)
+    strict, wide = (
+        study_heads(subject_of(adder), examples=600, max_loss_increase=most, budget=0) for most in (0.0005, 0.05)
+    )
+    assert 0 < len(strict.together) < len(wide.together)
+    assert strict.together_effect.loss_increase < 0.0005
+    assert "within 0.0005 of loss" in strict.findings()[1]
+
+
 def test_a_study_leaves_numbers_maps_and_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.setattr(study_module, "SELECTED", 50)
     monkeypatch.setattr(study_module, "PAIRED", 10)
     monkeypatch.setattr(heads_module, "MAPPED", 30)
-    words = ["heads", "pretrained:adder", "--examples", "1000", "--out", str(tmp_path / "study"), "--json", "--quiet"]
+    words = [
+        "heads",
+        "pretrained:adder",
+        "--examples",
+        "1000",
+        "--budget",
+        "0",
+        "--out",
+        str(tmp_path / "study"),
+        "--json",
+        "--quiet",
+    ]
     assert main(words) == 0
     shown = json.loads(capsys.readouterr().out)
     kept = {path.name for path in (tmp_path / "study").iterdir()}
@@ -164,7 +203,7 @@ def test_a_pruned_model_with_an_empty_site_can_be_studied(tmp_path: Path, monkey
     monkeypatch.setattr(heads_module, "COMPARED", 200)
     gone = [Head.parse(f"decoder.1.self.{number}") for number in range(4)]
     prune("pretrained:adder", tmp_path / "pruned", heads=[*gone, gone[0]])
-    study = study_heads(tmp_path / "pruned", examples=1000, device="cpu")
+    study = study_heads(tmp_path / "pruned", examples=1000, budget=0, device="cpu")
     assert len(study.heads) == 20
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from headway.api import train
@@ -13,7 +15,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[RunFolder]:
     """Four small adders of one digit; the last has hardly been trained."""
     home, found = tmp_path_factory.mktemp("few"), []
     for seed in range(4):
-        wanted = {
+        wanted: dict[str, Any] = {
             "d_model": 16,
             "d_ff": 32,
             "heads": 2,

@@ -64,14 +64,14 @@ def test_a_member_is_found_to_be_what_it_is_alone(folders: list[RunFolder], marg
     for folder, found in zip(folders[:3], together, strict=False):
         alone = study_subject(subject_of(open_run(folder)), asked)
         assert isinstance(found, HeadStudy)
-        assert found.alone == alone.alone
-        assert found.together == alone.together
+        assert found.alone.heads == alone.alone.heads
+        assert found.together.heads == alone.together.heads
         assert found.curves[0].sets == alone.curves[0].sets
         assert found.curves[0].accuracy == alone.curves[0].accuracy
         assert found.curves[0].searched == alone.curves[0].searched
         assert [row.verdict for row in found.heads] == [row.verdict for row in alone.heads]
-        assert found.alone_together.right == alone.alone_together.right
-        assert found.together_effect.right == alone.together_effect.right
+        assert found.alone.effect.right == alone.alone.effect.right
+        assert found.together.effect.right == alone.together.effect.right
     assert isinstance(together[3], Refused)
     assert "train it first" in together[3].reason
 

@@ -14,7 +14,7 @@ from headway.heads import optimum as module
 from headway.heads.ablation import Margin, measure
 from headway.heads.optimum import check_searchable, find_optimum, highest_rate, most_errors, sizes_of_all_sets
 from headway.heads.study import Asked, study_subject
-from headway.heads.variants import Variants
+from headway.heads.variants import Closed, Variants
 from headway.models import Head, build_model
 from headway.runs.config import Wishes
 from headway.runs.folder import RunFolder
@@ -29,7 +29,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CPU_ROWS", 300)
 
 
-def slow(subject: Subject, margin: float, ablation: str) -> tuple[int, set[frozenset[Head]]]:
+def slow(subject: Subject, margin: float, ablation: str) -> tuple[int, set[Closed]]:
     """Every set on every problem: how many heads can go, and which sets of so many."""
     assert subject.every is not None
     problems, variants = list(subject.every()), Variants(subject, ablation)
@@ -60,7 +60,7 @@ def test_the_optimum_is_that_of_trying_every_set(folders: list[RunFolder], margi
 def test_a_set_that_is_known_ends_the_search_at_its_size(folders: list[RunFolder]) -> None:
     subject = subject_of(open_run(folders[0]))
     size, within = slow(subject, 0.1, "zero")
-    known = min(within, key=sorted)
+    known = min(within, key=lambda closed: sorted(map(str, closed)))
     found = find_optimum(Variants(subject), known, 0.1)
     assert found.closed == known
     assert found.proved

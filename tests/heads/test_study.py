@@ -33,9 +33,9 @@ def study(adder) -> HeadStudy:
 
 def test_removing_together_what_is_cheap_alone_is_not_cheap(study: HeadStudy) -> None:
     """The reports' biggest false claim, on the adder that ships with the package."""
-    assert len(study.alone) > len(study.together)
-    assert study.alone_together.accuracy < 0.9
-    assert study.together_effect.drop <= 0.01
+    assert study.alone.count > study.together.count
+    assert study.alone.accuracy < 0.9
+    assert study.together.effect.drop <= 0.01
     assert study.baseline == 1.0
 
 
@@ -56,6 +56,7 @@ def test_json_and_csv_say_the_same(study: HeadStudy) -> None:
     for line, row in zip(lines[1:], content["heads"], strict=True):
         assert line.startswith(f"{row['head']},{row['accuracy']}")
     assert content["alone"]["count"] == len(content["alone"]["heads"])
+    assert "<td>encoder.0.self.0</td>" in study._repr_html_()
     assert {row["verdict"] for row in content["heads"]} <= {"critical", "redundant", "unclear"}
     assert {part["part"] for part in content["parts"]} >= {"encoder.0.self", "decoder.1.feed", "decoder.0"}
 
@@ -139,8 +140,8 @@ def test_a_margin_in_loss_is_for_sets_too(adder, monkeypatch: pytest.MonkeyPatch
     strict, wide = (
         study_heads(subject_of(adder), examples=600, max_loss_increase=most, budget=0) for most in (0.0005, 0.05)
     )
-    assert 0 < len(strict.together) < len(wide.together)
-    assert strict.together_effect.loss_increase < 0.0005
+    assert 0 < strict.together.count < wide.together.count
+    assert strict.together.effect.loss_increase < 0.0005
     assert "within 0.0005 of loss" in strict.findings()[1]
 
 

@@ -136,7 +136,7 @@ def prune(
     folder = RunFolder(Path(out))
     if heads is None:
         study = study_subject(subject_of(run), _asked(**{"budget": 0, **asked}), quiet)
-        heads = study.together
+        heads = study.together.heads
     heads = list(dict.fromkeys(heads))
     model, config = without(run.model, run.config.model, heads)
     smaller = replace(run.config, model=config, training=replace(run.config.training, recovered=recover))

@@ -42,7 +42,7 @@ POPULATION = 256
 SIZES = (1, 8, 64, 256, 512, 1024)
 WIDTHS, LENGTHS = (64, 256), (1, 12)
 """d_model, with d_ff four times that, and digits; 128 and 3 are measured among the sizes"""
-SWEPT = 1024  # members of the stacks of other widths and lengths: fewer leave the GPU idle
+SWEPT = 512  # members of the stacks of other widths and lengths
 THROUGHPUT = {"batch": 512, "optimizer": "adamw"}
 """the setting in which the most operations a second are reached, beside the recipe of the adder"""
 WAITS = 1.1

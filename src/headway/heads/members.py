@@ -23,7 +23,7 @@ from headway.evaluation.exact import Watch
 from headway.evaluation.stacked import PASS_TOKENS
 from headway.heads.ablation import Effect, Judge, Tally, TooWeak
 from headway.heads.lots import Lot
-from headway.heads.result import HeadRow, HeadStudy, Refused, as_list
+from headway.heads.result import HeadRow, HeadStudy, Refused, Removal, as_list
 from headway.heads.study import CONFIRMED, EXAMPLES, SELECTED, Asked, best_constant
 from headway.heads.together import Curve
 from headway.heads.variants import Closed, Outcome, losses_of
@@ -115,9 +115,9 @@ def study_stack(
     with Progress("confirming what can go", quiet) as watch:
         gone = confirmed_members(variants, lot(Lot.CONFIRM, CONFIRMED), curves, judge, watch)
     cheap = [[head for head, e in zip(heads, own[1:], strict=True) if judge.cost(e) < judge.limit] for own in effects]
-    both = [[gone[member], frozenset(cheap[member])] for member in range(len(subjects))]
+    wanted = [[gone[member], frozenset(cheap[member])] for member in range(len(subjects))]
     with Progress("removing them all", quiet) as watch:
-        last = measure_members(variants, lot(Lot.REPORT, total), variants.closing(both), watch)
+        last = measure_members(variants, lot(Lot.REPORT, total), variants.closing(wanted), watch)
     share = (time.monotonic() - began) / len(subjects)
     studies: list[HeadStudy | Refused] = []
     for member, subject in enumerate(subjects):
@@ -128,12 +128,11 @@ def study_stack(
         _, together, alone = last[member]
         rows = [_row(head, effect, judge, asked.ablation) for head, effect in zip(heads, own, strict=True)]
         removed = tuple(head for head in heads if head in gone[member])
+        both = Removal(tuple(cheap[member]), alone), Removal(removed, together)
+        curve = (curves[member],)
         studies.append(
-            HeadStudy(
-                subject.name, asked.ablation, whole, judge, tuple(rows), (), tuple(cheap[member]), alone, removed,
-                together, (curves[member],), (), None, share,
-            )
-        )  # fmt: skip
+            HeadStudy(subject.name, asked.ablation, whole, judge, tuple(rows), (), *both, curve, (), None, share)
+        )
     return studies
 
 

@@ -48,6 +48,22 @@ class HeadRow:
 
 
 @dataclass(frozen=True)
+class Removal:
+    """Heads, and what is left when all of them go."""
+
+    heads: tuple[Head, ...]
+    effect: Effect
+
+    @property
+    def count(self) -> int:
+        return len(self.heads)
+
+    @property
+    def accuracy(self) -> float:
+        return self.effect.accuracy
+
+
+@dataclass(frozen=True)
 class HeadStudy:
     subject: str
     ablation: str
@@ -57,11 +73,10 @@ class HeadStudy:
     heads: tuple[HeadRow, ...]
     parts: tuple[Effect, ...]
     """whole sites, layers and feed-forward blocks"""
-    alone: tuple[Head, ...]
+    alone: Removal
     """what the single-head rule would remove"""
-    alone_together: Effect
-    together: tuple[Head, ...]
-    together_effect: Effect
+    together: Removal
+    """the largest set that was found within the margin"""
     curves: tuple[Curve, ...]
     pairs: tuple[Pair, ...]
     optimum: Optimum | None
@@ -85,8 +100,8 @@ class HeadStudy:
         return self.judge.margin
 
     def to_json(self) -> dict[str, Any]:
-        interval = None if self.exact else wilson(self.alone_together.right, self.examples).to_json()
-        kept = None if self.exact else wilson(self.together_effect.right, self.examples).to_json()
+        interval = None if self.exact else wilson(self.alone.effect.right, self.examples).to_json()
+        kept = None if self.exact else wilson(self.together.effect.right, self.examples).to_json()
         return {
             "subject": self.subject,
             "baseline": self.baseline,
@@ -108,12 +123,12 @@ class HeadStudy:
                 }
                 for effect in self.parts
             ],
-            "alone": {"count": len(self.alone), "heads": [str(head) for head in self.alone]},
-            "alone_removed_together": {"accuracy": self.alone_together.accuracy, "interval": interval},
+            "alone": {"count": self.alone.count, "heads": [str(head) for head in self.alone.heads]},
+            "alone_removed_together": {"accuracy": self.alone.accuracy, "interval": interval},
             "together": {
-                "count": len(self.together),
-                "heads": [str(head) for head in self.together],
-                "accuracy": self.together_effect.accuracy,
+                "count": self.together.count,
+                "heads": [str(head) for head in self.together.heads],
+                "accuracy": self.together.accuracy,
                 "interval": kept,
                 "optimal": self.optimal,
                 "confidence": None if self.optimum is None else self.optimum.confidence,
@@ -148,13 +163,13 @@ class HeadStudy:
 
     def findings(self) -> list[str]:
         """The answer in sentences, the false one beside the true one."""
-        heads, left = len(self.heads), self.together_effect.accuracy
+        heads, left = len(self.heads), self.together.accuracy
         checked = "all" if self.exact else "fresh"
         limit = f"{self.margin.drop:g}" if self.margin.loss is None else f"{self.margin.loss:g} of loss"
         return [
-            f"One at a time, {len(self.alone)} of {heads} heads cost less than {limit} each; removed together they "
-            f"leave {self.alone_together.accuracy:.4f} right (n = {self.examples:,} {checked} problems).",
-            f"Together, {len(self.together)} of {heads} heads can go within {limit}: {left:.4f} right, of "
+            f"One at a time, {self.alone.count} of {heads} heads cost less than {limit} each; removed together they "
+            f"leave {self.alone.accuracy:.4f} right (n = {self.examples:,} {checked} problems).",
+            f"Together, {self.together.count} of {heads} heads can go within {limit}: {left:.4f} right, of "
             f"{self.baseline:.4f} with all heads. {self._how_sure()}",
         ]
 
@@ -170,6 +185,13 @@ class HeadStudy:
             f"No larger set can, {sure}: all {2 ** len(self.heads):,} sets are accounted for, and this one has "
             f"{wrong:,} wrong of {best.checked.examples:,}."
         )
+
+    def _repr_html_(self) -> str:
+        """A table in a notebook."""
+        cells = [[str(row.head), f"{row.effect.drop:.4f}", row.verdict] for row in self.heads]
+        body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in line) + "</tr>" for line in cells)
+        words = "".join(f"<p>{sentence}</p>" for sentence in self.findings())
+        return f"{words}<table><tr><th>head</th><th>drop</th><th>verdict</th></tr>{body}</table>"
 
     def to_csv(self) -> str:
         """One line a head, tidy."""
@@ -230,12 +252,12 @@ def summary(study: HeadStudy | Refused) -> dict[str, Any]:
         "subject": study.subject,
         "baseline": study.baseline,
         "examples": study.examples,
-        "alone": len(study.alone),
-        "alone_removed_together": study.alone_together.accuracy,
-        "together": len(study.together),
-        "together_accuracy": study.together_effect.accuracy,
+        "alone": study.alone.count,
+        "alone_removed_together": study.alone.accuracy,
+        "together": study.together.count,
+        "together_accuracy": study.together.accuracy,
         "critical": [str(row.head) for row in study.heads if row.verdict == "critical"],
-        "removed": [str(head) for head in study.together],
+        "removed": [str(head) for head in study.together.heads],
         "optimum": None if study.optimum is None else study.optimum.to_json(),
     }
 
@@ -254,10 +276,10 @@ def distribution(found: Sequence[HeadStudy | Refused]) -> dict[str, Any]:
         "members": len(found),
         "refused": len(found) - len(studies),
         "heads": len(studies[0].heads),
-        "together": spread([len(study.together) for study in studies]),
-        "together_accuracy": spread([study.together_effect.accuracy for study in studies]),
-        "alone": spread([len(study.alone) for study in studies]),
-        "alone_removed_together": spread([study.alone_together.accuracy for study in studies]),
+        "together": spread([study.together.count for study in studies]),
+        "together_accuracy": spread([study.together.accuracy for study in studies]),
+        "alone": spread([study.alone.count for study in studies]),
+        "alone_removed_together": spread([study.alone.accuracy for study in studies]),
         "critical_heads": spread([sum(row.verdict == "critical" for row in study.heads) for study in studies]),
         "critical_heads_by_site": {
             site: {"mean": statistics.fmean(counts), "members": counted(counts)} for site, counts in critical.items()

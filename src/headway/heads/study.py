@@ -12,7 +12,7 @@ from headway.evaluation.examples import MOST_LISTED
 from headway.heads.ablation import Judge, Margin, Verdict, measure
 from headway.heads.lots import Lot
 from headway.heads.optimum import check_searchable, find_optimum
-from headway.heads.result import HeadRow, HeadStudy, as_list
+from headway.heads.result import HeadRow, HeadStudy, Removal, as_list
 from headway.heads.together import Curve, at_random, by_cost, by_slope, greedy, in_order, pairs
 from headway.heads.variants import ABLATIONS, Closed, Part, Variants
 from headway.models import Site
@@ -103,10 +103,8 @@ def study_subject(subject: Subject, asked: Asked, quiet: bool = True) -> HeadStu
         judge,
         tuple(rows),
         tuple(effects[len(singles) :]),
-        alone,
-        alone_effect,
-        tuple(head for head in subject.heads if head in gone),
-        together_effect,
+        Removal(alone, alone_effect),
+        Removal(tuple(head for head in subject.heads if head in gone), together_effect),
         (best, *others),
         tuple(found),
         optimum,
@@ -117,15 +115,15 @@ def study_subject(subject: Subject, asked: Asked, quiet: bool = True) -> HeadStu
 def searched(study: HeadStudy, subject: Subject, asked: Asked, quiet: bool = True) -> HeadStudy:
     """The same study with all sets of heads searched."""
     variants = Variants(subject, asked.ablation, asked.seed)
-    budget, known = _budget(variants, asked), frozenset(study.together)
+    budget, known = _budget(variants, asked), frozenset(study.together.heads)
     with Progress(f"searching all sets of heads of {subject.name}", quiet) as watch:
         found = find_optimum(variants, known, asked.margin.drop, budget=budget, seed=asked.seed, watch=watch)
-    effect = study.together_effect
+    effect = study.together.effect
     if found.closed != known:
         report = subject.examples(study.examples, Lot.REPORT.seed(asked.seed), False)
         effect = measure(variants, [report], [found.closed])[1]
-    together = tuple(head for head in subject.heads if head in found.closed)
-    return replace(study, together=together, together_effect=effect, optimum=found)
+    together = Removal(tuple(head for head in subject.heads if head in found.closed), effect)
+    return replace(study, together=together, optimum=found)
 
 
 def _budget(variants: Variants, asked: Asked) -> int | float:

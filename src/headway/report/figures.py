@@ -49,6 +49,9 @@ def population_figure(row: dict[str, Any], out: Path) -> list[Path]:
         members = swept[key][0]["population"]
         mine = sorted(swept[key] + [c for c in plain if c["population"] == members], key=lambda c: c[key])
         axes.plot([c[key] for c in mine], [c["milliseconds_each"] for c in mine], "o-", color=BLUE)
+        waiting = fits["population"]["fixed_milliseconds"] / members
+        axes.axhline(waiting, color=GREY, linestyle="--", linewidth=1, label="here the GPU waits: not in the fit")
+        axes.legend(frameon=False, fontsize=8, loc="upper left")
         _doubling(axes, [c[key] for c in mine])
         axes.set_xlabel(SWEPT[key])
         axes.set_ylabel("milliseconds a model and step")

@@ -135,6 +135,11 @@ def _curves(axes: Axes, content: dict[str, Any]) -> None:
     axes.set_xlabel("heads removed")
     axes.set_ylabel("whole answers right")
     axes.set_ylim(-0.02, 1.05)
+    best = content.get("optimum")
+    if best is not None and best["at_most"] < len(content["heads"]):
+        axes.axvline(
+            best["at_most"], color=GREY, linestyle="--", linewidth=1, label="no larger set is within the margin"
+        )
     axes.set_title(f"Together: {together['count']} can go, {together['accuracy']:.4f} right")
     axes.legend(frameon=False, fontsize=8, loc="lower left")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,15 @@ import pytest
 import torch
 
 from headway.api import evaluate, evaluate_runs, train, train_seeds
+from headway.heads.ablation import measure
+from headway.heads.members import StackedVariants, measure_members
+from headway.heads.variants import Variants
 from headway.kernels.few_keys import few_keys, few_keys_backward
+from headway.machine import exact_products
+from headway.models.branches import Branches
 from headway.runs.config import Wishes
 from headway.runs.folder import RunFolder
+from headway.subjects.own import open_run, open_stack, subject_of
 from headway.tasks import TASKS, create_task
 from headway.tasks.random import TRAINING, Dice
 from headway.training import population
@@ -139,6 +146,50 @@ def test_a_stack_in_bfloat16_makes_the_errors_it_makes_in_float32(tmp_path: Path
     coarse, fine = (evaluate_runs(tmp_path, all=True, device="cuda", precision=p) for p in ("bfloat16", "float32"))
     assert [found.errors for found in coarse] == [found.errors for found in fine]
     assert [found.evaluation.strata for found in coarse] == [found.evaluation.strata for found in fine]
+
+
+@pytest.mark.slow
+def test_a_population_of_classifiers_meets_sequences_of_several_lengths(tmp_path: Path) -> None:
+    wishes = Wishes(steps=20, batch=32, layers=1, d_model=64, d_ff=64)
+    lengths = {"shortest": 8, "longest": 10}
+    reports = train_seeds(
+        "sortedness", [0, 1], wishes, out=tmp_path, device="cuda", quiet=True, population=True, options=lengths
+    )
+    alone = train("sortedness", seed=1, out=tmp_path / "alone", **{**SMALL, "steps": 20}, layers=1, d_model=64, d_ff=64,
+                  options=lengths).folder.training()  # fmt: skip
+    assert reports[1].final_loss == pytest.approx(alone.final_loss, rel=0.1)
+
+
+def test_sets_of_heads_have_the_logits_they_have_on_a_cpu(adder) -> None:
+    """Coarse and fine, by as much as the search allows for."""
+    sets = torch.arange(5, 2**24, 2**24 // 300)
+    problems = adder.task.testing(3, 20)
+    expected = Branches(adder.model).logits(problems.source, problems.answer, sets)
+    model = copy.deepcopy(adder.model).cuda()
+    for kind, allowed in ((torch.bfloat16, 2.0), (torch.float32, 0.1)):
+        with exact_products():
+            found = Branches(model, kind).logits(problems.source.cuda(), problems.answer.cuda(), sets.cuda())
+        spread = (found.float().cpu() - expected).abs().amax()
+        print(kind, "moves a logit by at most", float(spread))
+        assert spread < allowed / 2  # a lead is a difference of two
+
+
+@pytest.mark.slow
+def test_many_members_are_found_to_be_what_each_is_alone(tmp_path: Path) -> None:
+    train_population(
+        of_seeds(tmp_path, 3, steps=300, batch=128), tmp_path, device=torch.device("cuda"), precision=torch.bfloat16
+    )
+    folders = [RunFolder(tmp_path / f"seed-{seed}") for seed in range(3)]
+    runs, weights = open_stack(folders, "cuda")
+    many = StackedVariants(subject_of(runs[0]), weights)
+    closed = torch.rand(3, 4, len(many.heads), generator=torch.Generator().manual_seed(0)) < 0.4
+    problems = runs[0].task.testing(1, 2000, device="cuda")
+    found = measure_members(many, problems, closed.cuda())
+    for member, folder in enumerate(folders):
+        sets = [many.named(row) for row in closed[member].tolist()]
+        alone = measure(Variants(subject_of(open_run(folder))), [problems.to(torch.device("cpu"))], sets)
+        for ours, theirs in zip(found[member], alone, strict=True):
+            assert abs(ours.right - theirs.right) <= 4  # of 2,000: rounded factors may turn a near tie
 
 
 @pytest.mark.slow

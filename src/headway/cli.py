@@ -177,6 +177,8 @@ class Heads(Common):
     """sets kept at a time in the search for heads that can go together"""
     budget: float | None = None
     """seconds a run for the search of all sets of heads (default 60 for one run, none for a folder of runs)"""
+    kinds: bool = False
+    """of a folder of runs: how many kinds of solution, by causal tests"""
     out: str | None = None
     """folder of numbers, maps and pictures (default: the run's own)"""
     seed: int = 0
@@ -193,11 +195,13 @@ class Heads(Common):
         }  # fmt: skip
         common = {"device": self.device, "quiet": self.quiet, "out": self.out}
         if is_folder_of_runs(self.subject):
-            studies = study_members(self.subject, **asked, **common)
+            studies = study_members(self.subject, kinds=self.kinds, **asked, **common)
             content = {"members": [study.to_json() for study in studies], "distribution": distribution(studies)}
             shown = ("subject", "baseline", "alone", "alone_removed_together", "together", "refused")
             rows = [{key: line[key] for key in shown if key in line} for line in map(summary, studies)]
             return Output(content, "Heads", rows, words=population_findings(content["distribution"]))
+        if self.kinds:
+            raise HeadwayError("--kinds compares the runs of a folder; leave it out for one run")
         study = study_heads(self.subject, **asked, **common)
         content = study.to_json()
         shown = ("head", "accuracy", "drop", "interval", "verdict", "depends_on_ablation")

@@ -17,6 +17,9 @@ import torch
 
 from headway.errors import HeadwayError
 
+SHAPES = 64
+"""so many shapes of one piece of work are compiled; more would run as they are"""
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -58,11 +61,13 @@ def compiled(work: Callable[..., Any], device: torch.device) -> Callable[..., An
     """The same work compiled, where that pays: on a GPU. It did not on the two cores we measured."""
     if device.type != "cuda":
         return work
+    import torch._dynamo.config as limits
     import torch._inductor.config as settings
 
     if hasattr(settings, "deterministic"):
         settings.deterministic = True  # kernels are chosen by rule, not by a race: the same bytes every time
-    return torch.compile(work)
+    limits.recompile_limit = SHAPES
+    return torch.compile(work, dynamic=False)  # vmap and sizes that are only symbols do not go together
 
 
 @contextmanager

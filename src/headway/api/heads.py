@@ -13,6 +13,7 @@ from safetensors.torch import save
 from headway.errors import HeadwayError
 from headway.evaluation.exact import Evaluation, device_of, evaluate_chunks
 from headway.heads.ablation import Margin, TooWeak
+from headway.heads.kinds import Profile, kinds_of, profile_of
 from headway.heads.lots import Lot
 from headway.heads.maps import average_maps, maps_of
 from headway.heads.members import study_stack
@@ -73,12 +74,19 @@ def _keep(study: HeadStudy, subject: Subject, home: Path, seed: int) -> None:
 
 
 def study_members(
-    subject: str | Path, *, out: str | Path | None = None, device: str = "auto", quiet: bool = True, **asked: Any
+    subject: str | Path,
+    *,
+    out: str | Path | None = None,
+    device: str = "auto",
+    quiet: bool = True,
+    kinds: bool = False,
+    **asked: Any,
 ) -> list[HeadStudy | Refused]:
     """The same for every run of a folder, which must be of one shape; on a GPU all are studied as one.
 
-    All sets of heads are searched where a `budget` of seconds a run is given. Each run keeps its own study; what they
-    have in common is kept in `out`, or else in the folder.
+    All sets of heads are searched where a `budget` of seconds a run is given; with `kinds` the causal tests say how
+    many kinds of solution there are. Each run keeps its own study; what they have in common is kept in `out`, or else
+    in the folder.
     """
     asked["budget"] = asked.get("budget") or 0
     folders, wanted, chosen = find_runs(subject), _asked(**asked), choose_device(device)
@@ -89,9 +97,24 @@ def study_members(
     else:
         studies = [_studied(folder, chosen, quiet, asked) for folder in folders]
     home = Path(out) if out is not None else Path(subject)
-    disk.write_json(home / "heads.json", population_json(studies))
+    content = population_json(studies)
+    if kinds:
+        content["kinds"] = kinds_of(_profiles(folders, chosen, wanted.seed, quiet))
+    disk.write_json(home / "heads.json", content)
     population_figures(home / "heads.json", home)
     return studies
+
+
+def _profiles(folders: Sequence[RunFolder], device: torch.device, seed: int, quiet: bool) -> list[Profile]:
+    found = []
+    with Progress(f"causal tests of {len(folders):,} runs", quiet) as watch:
+        for folder in folders:
+            subject = subject_of(open_run(folder, device))
+            if subject.contrasts is None:
+                raise HeadwayError(f"{subject.name} has no pairs of problems for causal tests; leave out --kinds")
+            found.append(profile_of(subject, seed))
+            watch(len(found), len(folders))
+    return found
 
 
 def _studied(folder: RunFolder, device: torch.device, quiet: bool, asked: dict[str, Any]) -> HeadStudy | Refused:

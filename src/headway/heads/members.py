@@ -58,7 +58,8 @@ class StackedVariants:
         """What becomes of each problem under each member's variants."""
         variants, rows = closed.shape[1], len(problems)
         tokens = problems.source.shape[1] + problems.answer.shape[1]
-        at_once = max(1, min(variants * rows, PASS_TOKENS // (self.members * tokens)))
+        at_once = max(1, PASS_TOKENS // (self.members * tokens))  # always as many: a pass is compiled for its shape
+        at_once = at_once if self.device.type == "cuda" else min(at_once, variants * rows)
         right, losses = [], []
         for start in range(0, variants * rows, at_once):
             place = torch.arange(start, start + at_once, device=self.device).clamp(max=variants * rows - 1)

@@ -139,7 +139,8 @@ def gated(z: Float[Tensor, "batch query head dim"], gate: Gate | None) -> Float[
     """What the gate lets pass of each head, and what it puts in its place."""
     if gate is None:
         return z
-    passed = gate.passed[:, None, :, None].to(z.dtype)
+    passed = gate.passed if gate.passed.ndim == 3 else gate.passed[:, None]  # batch query head
+    passed = passed[..., None].to(z.dtype)
     return passed * z if gate.replacement is None else passed * z + (1 - passed) * gate.replacement
 
 

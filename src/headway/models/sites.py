@@ -55,9 +55,9 @@ class Head:
 
 @dataclass(frozen=True)
 class Gate:
-    """What becomes of the heads of one site: z becomes g·z + (1 − g)·r, row by row."""
+    """What becomes of the heads of one site: z becomes g·z + (1 − g)·r, row by row, at all positions or at some."""
 
-    passed: Float[Tensor, "#batch head"]
+    passed: Float[Tensor, "#batch head"] | Float[Tensor, "#batch query head"]
     replacement: Float[Tensor, "#batch #query head dim"] | None = None
     """r; zero where None"""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.resources import files
@@ -17,7 +17,8 @@ from headway.plugins import load_function
 from headway.runs.config import RunConfig
 from headway.runs.folder import RunFolder, runs_in
 from headway.subjects.subject import Subject
-from headway.tasks import Problems, Task, create_task
+from headway.tasks import Addition, Problems, Task, create_task
+from headway.tasks.contrasts import Contrast, contrasts
 
 READERS = 8
 CHUNK = 50_000  # problems at a time where all are listed
@@ -93,9 +94,16 @@ def subject_of(run: Run) -> Subject:
         strata=task.strata,
         spelled=task.spelled,
         start=None if task.classes is not None else task.start,
+        contrasts=_contrasts_of(task, device),
         folder=run.folder if run.writable else None,
         about={"task": run.config.task, "seed": run.config.seed, "positions": run.config.model.positions},
     )
+
+
+def _contrasts_of(task: Task, device: torch.device) -> Callable[[int, int], list[Contrast]] | None:
+    if not isinstance(task, Addition) or task.natural or "+" not in task.operators:
+        return None
+    return lambda pairs, seed: contrasts(task, pairs, seed, device)
 
 
 def open_subject(name: str | Path, device: torch.device | str = "cpu") -> Subject:

@@ -19,6 +19,7 @@ from headway.errors import HeadwayError
 from headway.models import Head, Site
 from headway.runs.folder import RunFolder
 from headway.tasks import Problems
+from headway.tasks.contrasts import Contrast
 
 Examples = Callable[[int, int, bool], Problems]
 """Called with how many, a seed, and whether only held-out problems are wanted."""
@@ -53,6 +54,8 @@ class Subject:
     """tokens as people write them"""
     start: int | None = None
     """the token an answer begins with"""
+    contrasts: Callable[[int, int], list[Contrast]] | None = None
+    """called with how many and a seed: pairs of problems that differ in one thing; None where there are none"""
     folder: RunFolder | None = None
     """where results are kept"""
     about: dict[str, Any] | None = None

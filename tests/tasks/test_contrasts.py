@@ -1,0 +1,60 @@
+"""Pairs of sums differ in what they say they differ in, and in nothing else that matters."""
+
+from __future__ import annotations
+
+import pytest
+
+from headway.errors import HeadwayError
+from headway.tasks import Addition
+from headway.tasks.contrasts import contrasts
+
+
+def numbers(task: Addition, problems) -> list[tuple[list[int], list[int]]]:
+    a, _, b = task.operands(problems)
+    return [(x[::-1], y[::-1]) for x, y in zip(a.tolist(), b.tolist(), strict=True)]  # least significant first
+
+
+def carry_into(a: list[int], b: list[int], column: int, base: int) -> int:
+    carry = 0
+    for place in range(column):
+        carry = (a[place] + b[place] + carry) // base
+    return carry
+
+
+@pytest.mark.parametrize("task", [Addition(), Addition(digits=4, base=7, first="least"), Addition(operators="+-")])
+def test_each_kind_of_pair_is_what_it_says(task: Addition) -> None:
+    found = contrasts(task, 40, seed=3)
+    assert len(found) == 2 * (3 * task.digits - 1)
+    for contrast in found:
+        k, n = contrast.column, task.digits
+        assert len(contrast.clean) == len(contrast.other) == 40
+        both = zip(numbers(task, contrast.clean), numbers(task, contrast.other), strict=True)
+        digits = contrast.clean.answer[:, contrast.place], contrast.other.answer[:, contrast.place]
+        assert bool(((digits[0] == digits[1]) == contrast.placebo).all())
+        for (a, b), (a2, b2) in both:
+            differing = [place for place in range(n) if (a[place], b[place]) != (a2[place], b2[place])]
+            assert len(differing) == 1
+            into, into2 = ([carry_into(*pair, c, task.base) for c in range(n + 1)] for pair in ((a, b), (a2, b2)))
+            if contrast.placebo:
+                assert into == into2
+                assert k not in differing
+            elif contrast.kind == "operand":
+                assert differing == [k]
+                assert into == into2
+            else:
+                assert differing == [k - 1 if contrast.kind == "carry" else k - 2]
+                assert into[k] != into2[k]
+                assert into[k + 1 :] == into2[k + 1 :]
+            if contrast.kind == "propagated":
+                assert a[k - 1] + b[k - 1] == task.base - 1
+
+
+def test_pairs_are_the_same_for_the_same_seed_and_others_for_another() -> None:
+    one, two, other = (contrasts(Addition(), 20, seed)[0].clean.source for seed in (1, 1, 2))
+    assert one.equal(two)
+    assert not one.equal(other)
+
+
+def test_sums_of_natural_length_have_no_pairs() -> None:
+    with pytest.raises(HeadwayError, match="answers of one length"):
+        contrasts(Addition(natural=True), 5, 0)

@@ -31,9 +31,12 @@ def test_each_kind_of_pair_is_what_it_says(task: Addition) -> None:
         both = zip(numbers(task, contrast.clean), numbers(task, contrast.other), strict=True)
         digits = contrast.clean.answer[:, contrast.place], contrast.other.answer[:, contrast.place]
         assert bool(((digits[0] == digits[1]) == contrast.placebo).all())
+        changed = []
         for (a, b), (a2, b2) in both:
             differing = [place for place in range(n) if (a[place], b[place]) != (a2[place], b2[place])]
             assert len(differing) == 1
+            assert (a == a2) != (b == b2)  # one digit of one number
+            changed.append(a != a2)
             into, into2 = ([carry_into(*pair, c, task.base) for c in range(n + 1)] for pair in ((a, b), (a2, b2)))
             if contrast.placebo:
                 assert into == into2
@@ -43,10 +46,11 @@ def test_each_kind_of_pair_is_what_it_says(task: Addition) -> None:
                 assert into == into2
             else:
                 assert differing == [k - 1 if contrast.kind == "carry" else k - 2]
-                assert into[k] != into2[k]
+                assert (into[k], into2[k]) == (0, 1)
                 assert into[k + 1 :] == into2[k + 1 :]
             if contrast.kind == "propagated":
                 assert a[k - 1] + b[k - 1] == task.base - 1
+        assert sum(changed) == 20
 
 
 def test_pairs_are_the_same_for_the_same_seed_and_others_for_another() -> None:

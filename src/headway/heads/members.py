@@ -132,7 +132,9 @@ def study_stack(
         both = Removal(tuple(cheap[member]), alone), Removal(removed, together)
         curve = (curves[member],)
         studies.append(
-            HeadStudy(subject.name, asked.ablation, whole, judge, tuple(rows), (), *both, curve, (), None, share)
+            HeadStudy(
+                subject.name, asked.ablation, whole, judge, tuple(rows), (), *both, curve, (), None, (), None, share
+            )
         )
     return studies
 

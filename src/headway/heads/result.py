@@ -14,6 +14,8 @@ from headway.errors import HeadwayError
 from headway.evaluation.intervals import Interval, wilson
 from headway.heads.ablation import Effect, Judge, Margin, Verdict
 from headway.heads.optimum import Optimum
+from headway.heads.patterns import Pattern
+from headway.heads.roles import Roles
 from headway.heads.together import Curve, Pair
 from headway.heads.variants import ABLATIONS, Closed, site_of
 from headway.models import Head
@@ -28,7 +30,7 @@ class HeadRow:
     verdicts: dict[str, Verdict]
     """under each kind of ablation that was tried"""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self, pattern: Pattern | None = None) -> dict[str, Any]:
         kinds = set(self.verdicts.values())
         return {
             "head": str(self.head),
@@ -39,7 +41,8 @@ class HeadRow:
             "verdict": self.verdict,
             "verdicts": self.verdicts,
             "depends_on_ablation": {"critical", "redundant"} <= kinds if len(self.verdicts) > 1 else None,
-            "pattern": None,
+            "pattern": None if pattern is None else pattern.label,
+            "pattern_scores": None if pattern is None else pattern.to_json(),
             "by_stratum": [
                 {"stratum": name, "examples": count, "errors": count - right}
                 for name, (count, right) in self.effect.by_stratum.items()
@@ -80,6 +83,10 @@ class HeadStudy:
     curves: tuple[Curve, ...]
     pairs: tuple[Pair, ...]
     optimum: Optimum | None
+    patterns: tuple[Pattern, ...]
+    """where each head looks; none where that was not asked"""
+    roles: Roles | None
+    """what each head brings to the answer, tested; None where there are no pairs of problems to test it with"""
     seconds: float
 
     @property
@@ -102,6 +109,7 @@ class HeadStudy:
     def to_json(self) -> dict[str, Any]:
         interval = None if self.exact else wilson(self.alone.effect.right, self.examples).to_json()
         kept = None if self.exact else wilson(self.together.effect.right, self.examples).to_json()
+        patterns = {pattern.head: pattern for pattern in self.patterns}
         return {
             "subject": self.subject,
             "baseline": self.baseline,
@@ -111,7 +119,7 @@ class HeadStudy:
             "max_loss_increase": self.margin.loss,
             "confidence_of_each_interval": None if self.exact else self.judge.confidence,
             "interval_of": "drop" if self.margin.loss is None else "loss_increase",
-            "heads": [row.to_json() for row in self.heads],
+            "heads": [row.to_json(patterns.get(row.head)) for row in self.heads],
             "parts": [
                 {
                     "part": named(effect.closed),
@@ -154,6 +162,7 @@ class HeadStudy:
                 }
                 for pair in self.pairs
             ],
+            "roles": None if self.roles is None else self.roles.to_json(),
             "seconds": self.seconds,
         }
 
@@ -171,6 +180,7 @@ class HeadStudy:
             f"leave {self.alone.accuracy:.4f} right (n = {self.examples:,} {checked} problems).",
             f"Together, {self.together.count} of {heads} heads can go within {limit}: {left:.4f} right, of "
             f"{self.baseline:.4f} with all heads. {self._how_sure()}",
+            *(self.roles.findings() if self.roles is not None else []),
         ]
 
     def _how_sure(self) -> str:
@@ -188,23 +198,28 @@ class HeadStudy:
 
     def _repr_html_(self) -> str:
         """A table in a notebook."""
-        cells = [[str(row.head), f"{row.effect.drop:.4f}", row.verdict] for row in self.heads]
+        patterns = {pattern.head: pattern.label for pattern in self.patterns}
+        cells = [
+            [str(row.head), f"{row.effect.drop:.4f}", row.verdict, patterns.get(row.head, "")] for row in self.heads
+        ]
         body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in line) + "</tr>" for line in cells)
         words = "".join(f"<p>{sentence}</p>" for sentence in self.findings())
-        return f"{words}<table><tr><th>head</th><th>drop</th><th>verdict</th></tr>{body}</table>"
+        return f"{words}<table><tr><th>head</th><th>drop</th><th>verdict</th><th>pattern</th></tr>{body}</table>"
 
     def to_csv(self) -> str:
         """One line a head, tidy."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(["head", "accuracy", "drop", "low", "high", "loss_increase", "verdict", *ABLATIONS])
+        patterns = {pattern.head: pattern.label for pattern in self.patterns}
+        writer.writerow(["head", "accuracy", "drop", "low", "high", "loss_increase", "verdict", *ABLATIONS, "pattern"])
         for row in self.heads:
             low, high = row.interval or ("", "")
             kinds = [row.verdicts.get(kind, "") for kind in ABLATIONS]
             effect = row.effect
             writer.writerow(
-                [row.head, effect.accuracy, effect.drop, low, high, effect.loss_increase, row.verdict, *kinds]
-            )
+                [row.head, effect.accuracy, effect.drop, low, high, effect.loss_increase, row.verdict, *kinds,
+                 patterns.get(row.head, "")]
+            )  # fmt: skip
         return text.getvalue()
 
     def to_dataframe(self) -> Any:

@@ -2,8 +2,9 @@
 
 A head is named for a contrast when in both directions of the patch the lower end of the interval of its flips, at a
 level corrected for all tests, lies above 2%. Heads that back each other up flip nothing one by one, so for every
-contrast a set is also grown, always by the head that adds most, by a pair where no single head adds anything. The set
-is grown on some pairs and reported on others, beside its placebo and random sets of as many other heads.
+contrast a set is also grown, always by the head that adds most, by a pair where no single head adds anything; heads
+that turn out needless are dropped again. The set is grown on some pairs and reported on others, beside its placebo and
+random sets of as many other heads.
 """
 
 from __future__ import annotations
@@ -108,8 +109,34 @@ class Roles:
         return {
             "table": [strength.to_json() for strength in self.table],
             "explained": [each.to_json() for each in self.explained],
-            "mean_explained": sum(each.share for each in self.explained) / max(1, len(self.explained)),
+            "mean_explained": self.mean_explained,
         }
+
+    @property
+    def mean_explained(self) -> float:
+        """The share of pairs that the sets flip, the mean over the contrasts that the model can do."""
+        known = [each for each in self.explained if each.pairs]
+        return sum(each.share for each in known) / max(1, len(known))
+
+    def findings(self) -> list[str]:
+        """What may be said, by the tests; nothing about contrasts that no set of heads flips."""
+        words = []
+        for each in self.explained:
+            kind, column = each.contrast.split()
+            what = {
+                "operand": f"The digits of column {column}",
+                "carry": f"The carry into column {column}",
+                "propagated": f"A carry that column {int(column) - 1} passes on to column {column}",
+            }[kind]
+            if each.heads and each.share >= 0.5:
+                control = "" if each.control is None else f", as many other heads at random {each.control:.1%}"
+                placebo = f"placebo pairs {each.placebo[0] / each.placebo[1]:.1%}" if each.placebo[1] else "no placebo"
+                verb = "reach" if kind == "operand" else "reaches"
+                words.append(
+                    f"{what} {verb} answer digit {column} through {' and '.join(map(str, each.heads))}: patched "
+                    f"together they turn {each.share:.1%} of {each.pairs:,} pairs ({placebo}{control})."
+                )
+        return words
 
 
 def find_roles(subject: Subject, seed: int = 0, watch: Watch | None = None) -> Roles:
@@ -199,6 +226,17 @@ def grow(pairs: Pairs, heads: Sequence[Head]) -> tuple[Head, ...]:
             if score / known < share + PAIR_ADDS:
                 break
         chosen, share = (*chosen, *best), score / known
+    return _trimmed(pairs, chosen, share * known, known)
+
+
+def _trimmed(pairs: Pairs, chosen: tuple[Head, ...], score: float, known: int) -> tuple[Head, ...]:
+    """Without the heads that the others have made needless, the earliest chosen first."""
+    for head in chosen:
+        fewer = tuple(other for other in chosen if other != head)
+        if fewer:
+            left = float(pairs([Patch(frozenset(fewer))]).flipped.sum())
+            if left >= score - ADDS * known:
+                return _trimmed(pairs, fewer, left, known)
     return chosen
 
 

@@ -1,4 +1,4 @@
-"""The study of one subject's heads: what each costs alone, and which can go together."""
+"""The study of one subject's heads: what each costs alone, which can go together, and what each does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from headway.evaluation.examples import MOST_LISTED
 from headway.heads.ablation import Judge, Margin, Verdict, measure
 from headway.heads.lots import Lot
 from headway.heads.optimum import check_searchable, find_optimum
+from headway.heads.patterns import find_patterns
 from headway.heads.result import HeadRow, HeadStudy, Removal, as_list
+from headway.heads.roles import find_roles
 from headway.heads.together import Curve, at_random, by_cost, by_slope, greedy, in_order, pairs
 from headway.heads.variants import ABLATIONS, Closed, Part, Variants
 from headway.models import Site
@@ -21,8 +23,8 @@ from headway.progress import Progress
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
-EXAMPLES, SELECTED, CONFIRMED, PAIRED, RANDOM_ORDERS = 10_000, 2_000, 10_000, 500, 3
-BUDGET = 60.0
+EXAMPLES, SELECTED, CONFIRMED, PAIRED, LOOKED_AT, RANDOM_ORDERS = 10_000, 2_000, 10_000, 500, 1_000, 3
+BUDGET = 30.0
 """seconds for the search of all sets"""
 
 
@@ -96,6 +98,10 @@ def study_subject(subject: Subject, asked: Asked, quiet: bool = True) -> HeadStu
     _, together_effect, alone_effect = measure(variants, report(), [gone, frozenset(alone)])
     with Progress("pairs of heads", quiet) as watch:
         found = pairs(variants, subject.examples(PAIRED, Lot.PAIRS.seed(asked.seed), False), watch)
+    patterns, roles = find_patterns(subject, subject.examples(LOOKED_AT, Lot.REPORT.seed(asked.seed), False)), None
+    if subject.contrasts is not None:
+        with Progress("testing what heads bring to the answer", quiet) as watch:
+            roles = find_roles(subject, asked.seed, watch)
     return HeadStudy(
         subject.name,
         asked.ablation,
@@ -108,6 +114,8 @@ def study_subject(subject: Subject, asked: Asked, quiet: bool = True) -> HeadStu
         (best, *others),
         tuple(found),
         optimum,
+        tuple(patterns),
+        roles,
         time.monotonic() - began,
     )
 

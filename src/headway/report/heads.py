@@ -30,7 +30,13 @@ def heads_figures(study: Path, out: Path) -> list[Path]:
     figure, (left, right) = panels(2, height=5.8)
     _strata(left, content)
     _pairs(right, content)
-    return written + save_figure(figure, out / "heads-pairs")
+    written += save_figure(figure, out / "heads-pairs")
+    if content.get("roles") is None:
+        return written
+    figure, (left, right) = panels(2, height=6.4, width=6.6)
+    _role_table(left, content)
+    _drawing(right, content)
+    return written + save_figure(figure, out / "heads-roles")
 
 
 def population_figures(study: Path, out: Path) -> list[Path]:
@@ -84,6 +90,70 @@ def _critical(axes: Axes, found: dict[str, Any]) -> None:
     axes.set_xticks(range(len(names)), names, fontsize=8)
     axes.set_ylabel("critical heads, mean over the runs")
     axes.set_title("Where the critical heads sit")
+
+
+KINDS = {
+    "operand": (BLUE, "digits of column"),
+    "carry": (ORANGE, "carry into column"),
+    "propagated": (GREEN, "carry passed on to"),
+}
+
+
+def _role_table(axes: Axes, content: dict[str, Any]) -> None:
+    """The share of pairs that patching each head flips; a dot where that is beyond doubt."""
+    heads = [row["head"] for row in content["heads"]]
+    cells = {(c["part"], c["contrast"]): c for c in content["roles"]["table"] if not c["at_answer"]}
+    names = list(dict.fromkeys(contrast for _, contrast in cells))
+    shares = [[100 * cells[head, name]["flips"] for name in names] for head in heads]
+    picture = axes.imshow(shares, aspect="auto", cmap="Blues", vmin=0, vmax=100)
+    axes.figure.colorbar(picture, ax=axes, label="percent of pairs that turn when this head is patched")
+    for row, head in enumerate(heads):
+        for column, name in enumerate(names):
+            if cells[head, name]["named"]:
+                axes.plot(column, row, "o", color=ORANGE, markersize=4)
+    axes.set_xticks(range(len(names)), names, rotation=60, ha="right", fontsize=8)
+    axes.set_yticks(range(len(heads)), [short(head) for head in heads], fontsize=7)
+    axes.set_title("What each head brings to the answer\n(dot: above 2% in both directions, beyond doubt)")
+
+
+def _drawing(axes: Axes, content: dict[str, Any]) -> None:
+    """From what differs, through the heads that bring it, to the answer digit; the width is the share of flips."""
+    cells = {(c["part"], c["contrast"]): c["flips"] for c in content["roles"]["table"] if not c["at_answer"]}
+    explained = [each for each in content["roles"]["explained"] if each["heads"]]
+    heads = [row["head"] for row in content["heads"] if any(row["head"] in each["heads"] for each in explained)]
+    digits = sorted({int(each["contrast"].split()[1]) for each in explained})
+    place = {
+        **_spread([each["contrast"] for each in explained], 0.0),
+        **_spread(heads, 1.0),
+        **_spread([f"answer {digit}" for digit in reversed(digits)], 2.0),
+    }
+    for each in explained:
+        kind, column = each["contrast"].split()
+        for head in each["heads"]:
+            path = [place[each["contrast"]], place[head], place[f"answer {column}"]]
+            width = 0.8 + 5 * cells[head, each["contrast"]]
+            axes.plot(*zip(*path, strict=True), color=KINDS[kind][0], linewidth=width, alpha=0.55, zorder=1)
+    for name, (x, y) in place.items():
+        kind, _, column = name.partition(" ")
+        text = (
+            f"{KINDS[kind][1]} {column}"
+            if kind in KINDS
+            else f"answer digit {column}"
+            if kind == "answer"
+            else short(name)
+        )
+        share = next((f"\n{each['flips']:.0%} explained" for each in explained if each["contrast"] == name), "")
+        box = {"boxstyle": "round", "facecolor": "white", "edgecolor": KINDS[kind][0] if kind in KINDS else GREY}
+        axes.text(x, y, text + share, ha="center", va="center", fontsize=8, bbox=box, zorder=2)
+    axes.set_xlim(-0.45, 2.45)
+    axes.set_ylim(-0.06, 1.06)
+    axes.set_axis_off()
+    axes.set_title(f"Which heads bring it there: patched together they turn {content['roles']['mean_explained']:.0%}")
+
+
+def _spread(names: list[str], x: float) -> dict[str, tuple[float, float]]:
+    """Places on a vertical line, from the top down."""
+    return {name: (x, 1 - (number + 0.5) / len(names)) for number, name in enumerate(names)}
 
 
 def short(head: str) -> str:

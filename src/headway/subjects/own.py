@@ -94,6 +94,7 @@ def subject_of(run: Run) -> Subject:
         strata=task.strata,
         spelled=task.spelled,
         start=None if task.classes is not None else task.start,
+        layout=task.layout,
         contrasts=_contrasts_of(task, device),
         folder=run.folder if run.writable else None,
         about={"task": run.config.task, "seed": run.config.seed, "positions": run.config.model.positions},

@@ -20,6 +20,7 @@ from headway.models import Head, Site
 from headway.runs.folder import RunFolder
 from headway.tasks import Problems
 from headway.tasks.contrasts import Contrast
+from headway.tasks.task import Layout
 
 Examples = Callable[[int, int, bool], Problems]
 """Called with how many, a seed, and whether only held-out problems are wanted."""
@@ -54,6 +55,8 @@ class Subject:
     """tokens as people write them"""
     start: int | None = None
     """the token an answer begins with"""
+    layout: Layout | None = None
+    """which token is which digit; None where there are no digits"""
     contrasts: Callable[[int, int], list[Contrast]] | None = None
     """called with how many and a seed: pairs of problems that differ in one thing; None where there are none"""
     folder: RunFolder | None = None

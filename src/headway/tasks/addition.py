@@ -16,7 +16,7 @@ from torch import Tensor
 from headway.errors import HeadwayError
 from headway.tasks import random
 from headway.tasks.random import Dice
-from headway.tasks.task import Problems, Task
+from headway.tasks.task import Layout, Problems, Task
 
 Digits = Int[Tensor, "row digit"]
 Columns = Int[Tensor, "row column"]  # one more than the digits
@@ -178,6 +178,14 @@ class Addition(Task):
         a = torch.where(is_sum, at // numbers, row)
         b = torch.where(is_sum, at % numbers, pair - row * (row + 1) // 2)
         return self.problems(self.spell(a), torch.where(is_sum, self.plus, self.minus), self.spell(b))
+
+    @property
+    def layout(self) -> Layout | None:
+        if self.natural:
+            return None
+        columns = tuple(range(self.digits - 1, -1, -1))
+        answer = tuple(range(self.digits, -1, -1))
+        return Layout((*columns, None, *columns), self.digits, answer if self.first == "most" else answer[::-1])
 
     def spell(self, number: Int[Tensor, " row"]) -> Digits:
         """Whole numbers as `digits` digits, most significant first."""

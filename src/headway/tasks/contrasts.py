@@ -1,13 +1,15 @@
 """Pairs of sums that differ in one thing only, to ask what brings that thing to a digit of the answer.
 
-operand     the two digits of column k are others; no carry changes
+operand     a digit of column k is another; no carry changes
 carry       the column below k makes a carry or does not; column k itself and all above it are the same
 propagated  the column below k adds up to nine and only passes on the carry of the one below it
 placebo     for each of these a change at the same place (for operand: in another column) that alters neither a carry
             nor the digit asked about
 
 Columns count from the least significant, 0. The digit asked about is that of column k; a pair's answers differ there
-(but for placebos) and in no column above it.
+and in no column above it (those of a placebo do not differ there). One digit of one number is changed, of a in every
+other pair, of b in the rest: a mixture of the two problems is then one of them. The first problem of a pair has no
+carry, the second has it.
 """
 
 from __future__ import annotations
@@ -72,14 +74,24 @@ def _pairs(
         changed = _changed(kind, column, placebo, task.digits, draw)
         at = task.digits - 1 - changed
         a2, b2 = a.clone(), b.clone()
-        a2[:, at], b2[:, at] = x[:, at], y[:, at]
+        a2[::2, at], b2[1::2, at] = x[::2, at], y[1::2, at]
         fits = _fits(task, kind, column, placebo, changed, (a, b), (a2, b2)) & (operator == task.plus)
-        rows = fits.nonzero()[:, 0]
+        if not placebo and kind != "operand":
+            fits &= a[:, at] + b[:, at] < a2[:, at] + b2[:, at]  # the second makes the carry
+        rows = _in_turn(fits)
         plus = operator[rows]
         kept.append((task.problems(a[rows], plus, b[rows]), task.problems(a2[rows], plus, b2[rows])))
         if sum(len(clean) for clean, _ in kept) >= pairs:
             return tuple(Problems.join(list(side))[:pairs] for side in zip(*kept, strict=True))  # pyright: ignore
     raise HeadwayError(f"hardly any pair of sums has a {kind} contrast at column {column}; take a larger base")
+
+
+def _in_turn(fits: Tensor) -> Tensor:
+    """The rows that fit, even and odd ones in turn, as many of both."""
+    rows = fits.nonzero()[:, 0]
+    even, odd = rows[rows % 2 == 0], rows[rows % 2 == 1]
+    both = min(len(even), len(odd))
+    return torch.stack((even[:both], odd[:both]), dim=1).flatten()
 
 
 def _changed(kind: Kind, column: int, placebo: bool, digits: int, draw: int) -> int:
@@ -109,6 +121,8 @@ def _fits(
     def at(values: Tensor, place: int) -> Tensor:
         return values[:, digits - 1 - place]
 
+    if placebo and kind == "operand":
+        above = torch.ones_like(above)  # the column that is changed may be one of them
     fits = above & ((at(one[0], changed) != at(two[0], changed)) | (at(one[1], changed) != at(two[1], changed)))
     if kind == "propagated":
         fits &= at(sums, column - 1) == nine

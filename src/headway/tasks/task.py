@@ -62,6 +62,18 @@ class Problems:
         return Problems(source, answer, scored)
 
 
+@dataclass(frozen=True)
+class Layout:
+    """What the tokens of a problem stand for, where every problem has them in the same places."""
+
+    source: tuple[int | None, ...]
+    """the column of each token's digit, 0 the least significant; None for what is no digit"""
+    operator: int
+    """the place of the operator"""
+    answer: tuple[int, ...]
+    """the column of each answer token"""
+
+
 class Task(ABC):
     """Problems with exactly known answers. Subclasses are frozen dataclasses; their fields are the options."""
 
@@ -115,6 +127,11 @@ class Task(ABC):
     @property
     def count(self) -> int | None:
         """How many problems there are, where they can be listed."""
+        return None
+
+    @property
+    def layout(self) -> Layout | None:
+        """What stands where; None where that differs from problem to problem."""
         return None
 
     def listing(self, start: int, stop: int, device: torch.device | str = "cpu") -> Problems:

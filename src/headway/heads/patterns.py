@@ -1,0 +1,149 @@
+"""Where each head looks, as scores with a stated meaning. A pattern is a description, not a cause (patching.py tests
+causes).
+
+A score is the weight a head puts on certain keys, the mean over its queries:
+diagonal      the query's own place              previous, next   the place before, behind it
+vertical      one and the same key, the one it looks at most
+operator      the operator
+aligned       an answer digit looks at the two digits of its column; in the encoder a digit at its partner's
+carry source  the digits of the column below
+Its baseline is what the score would be on average if each query's weights were shuffled among the keys it may see. The
+label is the score that gains most over its baseline, as a share of what there was to gain, where that is at least 0.3;
+else "none clear". It is stable in the share of problems in which, taken one by one, it wins as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from headway.evaluation.examples import batches
+from headway.models import EncoderDecoder, Head, Model, Site, Trace
+from headway.subjects.subject import Subject
+from headway.tasks import Problems
+
+CLEAR = 0.3
+NONE = "none clear"
+
+
+@dataclass(frozen=True)
+class Pattern:
+    head: Head
+    label: str
+    stable: float
+    """share of the problems in which the same label wins"""
+    key: int
+    """the place that is looked at most"""
+    scores: dict[str, tuple[float, float]]
+    """each score and its shuffled baseline"""
+    entropy: float
+    """of the weights: 0 one key, 1 all keys alike"""
+    distance: float | None
+    """mean distance of query and key, where they are of one sequence"""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "label": self.label,
+            "stable": self.stable,
+            "key": self.key,
+            "scores": {name: {"score": score, "shuffled": base} for name, (score, base) in self.scores.items()},
+            "entropy": self.entropy,
+            "distance": self.distance,
+        }
+
+
+@torch.no_grad()
+def find_patterns(subject: Subject, problems: Problems) -> list[Pattern]:
+    """The pattern of every head, over these problems."""
+    maps: dict[Site, list[Tensor]] = {}
+    for batch in batches(problems):
+        trace = Trace()
+        subject.model(batch.source, batch.answer, None, trace)
+        for site, attention in trace.maps.items():
+            maps.setdefault(site, []).append(attention)
+    found = []
+    for site in subject.sites:
+        found += _of_site(subject, site, torch.cat(maps[site]))
+    return [pattern for pattern in found if pattern.head in set(subject.heads)]
+
+
+def _of_site(subject: Subject, site: Site, maps: Float[Tensor, "row head query key"]) -> list[Pattern]:
+    queries, keys = maps.shape[-2:]
+    causal = site.kind == "self" and bool((maps.sum((0, 1)).triu(1 + keys - queries) == 0).all()) and queries > 1
+    seen = torch.ones(queries, keys, dtype=torch.bool, device=maps.device)
+    seen = seen.tril(keys - queries) if causal else seen
+    top = maps.mean((0, 2)).argmax(-1)  # head: the key that is looked at most
+    targets = targets_of(subject, site, queries, keys, maps.device)
+    table: dict[str, tuple[Tensor, Tensor]] = {
+        name: _score(maps, mask & seen, seen) for name, mask in targets.items() if bool((mask & seen).any())
+    }
+    vertical = torch.nn.functional.one_hot(top, keys).bool()[:, None].expand(-1, queries, -1)  # head query key
+    table["vertical"] = _score(maps, vertical & seen, seen)
+    names = list(table)
+    gains = torch.stack(
+        [(score - base) / (1 - base).clamp(min=1e-9) for score, base in table.values()]
+    )  # name row head
+    mean = torch.stack([(score.mean(0) - base) / (1 - base).clamp(min=1e-9) for score, base in table.values()])
+    best, each = _label(mean), _label(gains)
+    share = (maps.clamp(min=1e-12).log() * maps).sum(-1).neg()  # row head query
+    entropy = (share / seen.sum(-1).clamp(min=2).log()).mean((0, 2))
+    place = torch.arange(keys, device=maps.device)
+    gap = (place[None] - torch.arange(queries, device=maps.device)[:, None]).abs().float()
+    distance = (maps * gap).sum(-1).mean((0, 2)) if site.kind == "self" else None
+    return [
+        Pattern(
+            Head(site, head),
+            NONE if best[head] < 0 else names[int(best[head])],
+            float((each[:, head] == best[head]).double().mean()),
+            int(top[head]),
+            {
+                n: (float(score.mean(0)[head]), float(base.expand(len(best))[head]))
+                for n, (score, base) in table.items()
+            },
+            float(entropy[head]),
+            None if distance is None else float(distance[head]),
+        )
+        for head in range(maps.shape[1])
+    ]
+
+
+def _label(gains: Float[Tensor, name * rest]) -> Tensor:
+    """The number of the score that gains most; −1 where none is clear."""
+    most, place = gains.max(0)
+    return place.where(most >= CLEAR, -1)
+
+
+def _score(maps: Tensor, mask: Bool[Tensor, "*head query key"], seen: Tensor) -> tuple[Tensor, Tensor]:
+    """The weight on the marked keys, of each row and head, and its baseline; over queries that have such a key."""
+    asked = mask.any(-1)  # *head query
+    count = asked.sum(-1).clamp(min=1)
+    weight = (maps * mask).sum(-1)  # row head query
+    score = (weight * asked).sum(-1) / count
+    base = (mask.sum(-1) / seen.sum(-1)).mul(asked).sum(-1) / count
+    return score, base
+
+
+def targets_of(
+    subject: Subject, site: Site, queries: int, keys: int, device: torch.device
+) -> dict[str, Bool[Tensor, "query key"]]:
+    """The keys that each score is about."""
+    query, key = torch.arange(queries, device=device)[:, None], torch.arange(keys, device=device)[None]
+    found: dict[str, Tensor] = {}
+    layout = subject.layout
+    if layout is not None and isinstance(cast(Model, subject.model), EncoderDecoder):
+        source = torch.tensor([-9 if column is None else column for column in layout.source], device=device)
+        answer = torch.tensor(layout.answer, device=device)
+        if site.stack == "encoder" or site.kind == "cross":
+            own = source if site.stack == "encoder" else answer
+            found["operator"] = (key == layout.operator).expand(queries, keys)
+            digit = (own >= 0)[:, None]
+            aligned = digit & (source[None] == own[:, None])
+            found["aligned"] = aligned & (query != key) if site.stack == "encoder" else aligned
+            found["carry source"] = digit & (source[None] == own[:, None] - 1)
+    if site.kind == "self":
+        found |= {"diagonal": key == query, "previous": key == query - 1, "next": key == query + 1}
+    return found

@@ -1,0 +1,224 @@
+"""Causal tests find the wiring of a model that was wired by hand, all of it and nothing else.
+
+The adder built here adds three digits a side without propagating carries. Its parts:
+encoder.0.self.0      brings each digit of b to its column's digit of a; the feed-forward block makes sum and carry
+decoder.0.cross.0     brings the sum of column k to answer digit k
+decoder.0.cross.1, 2  bring the carry of the column below, as the wiring says; if both do, either is enough
+all other heads       do nothing
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+import torch
+
+from headway.errors import HeadwayError
+from headway.heads import roles as module
+from headway.heads.patching import Pairs, Patch
+from headway.heads.roles import Roles, find_roles
+from headway.models import EncoderDecoder, Head, Site, build_model
+from headway.runs.config import Wishes
+from headway.subjects.subject import Subject
+from headway.tasks import Addition
+from headway.tasks.contrasts import contrasts
+from headway.training.defaults import plan
+
+TASK, WIDTH, LARGE, SHARP = Addition(), 64, 3000.0, 40.0
+# features of the stream: a constant that keeps the norms still, places, and numbers, each with its negative
+PLACES, VALUE, PARTNER, CARRY, SUM, FIRST, SECOND, INTO, WRAP = 2, 20, 22, 24, 26, 28, 30, 32, 34
+
+
+def a_at(column: int) -> int:
+    return 2 - column
+
+
+def b_at(column: int) -> int:
+    return 6 - column
+
+
+PLUS = 3
+
+
+@torch.no_grad()
+def wired(carries: dict[int, list[int]]) -> EncoderDecoder:
+    """`carries` says which columns' carries the cross heads 1 and 2 bring."""
+    config = plan("addition", Wishes(layers=1, decoder_layers=2, d_model=WIDTH, heads=4, d_ff=8), 0).model
+    model = build_model(config)
+    assert isinstance(model, EncoderDecoder)
+    for weight in model.parameters():
+        weight.zero_()
+    for norm in (m for m in model.modules() if isinstance(m, torch.nn.LayerNorm)):
+        norm.weight.fill_(LARGE * (2 / WIDTH) ** 0.5)
+    model.tokens.weight[:, 0], model.tokens.weight[:, 1] = LARGE, -LARGE
+    model.tokens.weight[:10, VALUE] = torch.arange(10.0)
+    model.tokens.weight[:10, VALUE + 1] = -torch.arange(10.0)
+    for table in (cast(Any, model.source_positions).table, cast(Any, model.answer_positions).table):
+        table[:8, PLACES : PLACES + 8] = torch.eye(8)
+    encoder, first, second = cast(list[Any], [*model.encoder, *model.decoder])
+    partners = {a_at(k): b_at(k) for k in range(3)} | dict.fromkeys((3, 4, 5, 6), PLUS)
+    wire(encoder.attentions["self"], 0, partners, [VALUE], PARTNER)
+    step(encoder.feed, [VALUE, PARTNER], CARRY, at=10)
+    digit = {3 - k: a_at(k) for k in range(3)} | {0: PLUS}
+    wire(first.attentions["cross"], 0, digit, [VALUE, PARTNER], SUM)
+    for head, into in ((1, FIRST), (2, SECOND)):
+        below = {3 - k: a_at(k - 1) if k in carries.get(head, []) else PLUS for k in range(4)}
+        wire(first.attentions["cross"], head, below, [CARRY], into)
+    step(first.feed, [FIRST, SECOND], INTO, at=1)
+    step(second.feed, [SUM, INTO], WRAP, at=10)
+    for token in range(10):
+        for feature, times in ((SUM, 1), (INTO, 1), (WRAP, -10)):  # the digit d, for logits 2·d·token − token²
+            model.unembed.weight[token, feature] = times * token
+            model.unembed.weight[token, feature + 1] = -times * token
+    model.unembed.bias[:10] = -torch.arange(10.0).square()
+    model.unembed.bias[10:] = -1e4
+    return model.eval()
+
+
+def wire(site: Any, head: int, looks: dict[int, int], reads: list[int], writes: int) -> None:
+    """At each place of `looks` the head looks at one place, and writes what stands there."""
+    keys = sorted(set(looks.values()))
+    for query, key in looks.items():
+        site.query[head * site.dim + keys.index(key), PLACES + query] = SHARP
+    for number, key in enumerate(keys):
+        site.key_value[0, head * site.dim + number, PLACES + key] = SHARP
+    for feature in reads:
+        site.key_value[1, head * site.dim, feature], site.key_value[1, head * site.dim, feature + 1] = 0.5, -0.5
+    site.out.weight[writes, head * site.dim] = 1.0
+    site.out.weight[writes + 1, head * site.dim] = -1.0
+
+
+def step(feed: Any, reads: list[int], writes: int, at: int) -> None:
+    """Writes 1 where the whole numbers read add up to `at` or more, else 0."""
+    feed.into.weight[:2, reads] = 0.5
+    feed.into.weight[:2, [feature + 1 for feature in reads]] = -0.5
+    feed.into.bias[0], feed.into.bias[1] = 1.0 - at, -at
+    feed.out.weight[writes, 0], feed.out.weight[writes, 1] = 1.0, -1.0
+    feed.out.weight[writes + 1, 0], feed.out.weight[writes + 1, 1] = -1.0, 1.0
+
+
+def subject_with(carries: dict[int, list[int]]) -> Subject:
+    model = wired(carries)
+    sites = [Site("encoder", 0, "self")] + [Site("decoder", layer, k) for layer in range(2) for k in ("self", "cross")]  # pyright: ignore
+    heads = tuple(Head(site, number) for site in sites for number in range(4))
+    return Subject(
+        "wired", model, heads, lambda rows, seed, held_out: TASK.testing(seed, rows),
+        contrasts=lambda pairs, seed: contrasts(TASK, pairs, seed),
+    )  # fmt: skip
+
+
+def named(roles: Roles, contrast: str, at_answer: bool = False) -> set[str]:
+    return {
+        str(s.part)
+        for s in roles.table
+        if s.named and s.contrast == contrast and s.at_answer == at_answer and isinstance(s.part, Head)
+    }
+
+
+@pytest.fixture(autouse=True)
+def _fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PAIRS", 100)
+    monkeypatch.setattr(module, "GROWN", 30)
+
+
+@torch.no_grad()
+def test_the_wired_model_adds() -> None:
+    model = wired({1: [1, 2, 3]})
+    problems = TASK.testing(0, 3000)
+    right = (model(problems.source, problems.answer).argmax(-1) == problems.answer).all(1)
+    assert torch.equal(right, TASK.strata(problems)["propagated carries"] == 0)
+
+
+ENCODER, DIGITS = "encoder.0.self.0", "decoder.0.cross.0"
+
+
+def test_every_part_of_the_wiring_is_found_at_its_column_and_no_other() -> None:
+    """Head 1 brings the carry into column 2 only, head 2 those into columns 1 and 3."""
+    roles = find_roles(subject_with({1: [2], 2: [1, 3]}))
+    carriers = {1: "decoder.0.cross.2", 2: "decoder.0.cross.1", 3: "decoder.0.cross.2"}
+    for column in range(3):
+        assert named(roles, f"operand {column}") == {ENCODER, DIGITS}
+        assert named(roles, f"operand {column}", at_answer=True) == {DIGITS}
+    for column, head in carriers.items():
+        assert named(roles, f"carry {column}") == {ENCODER, head}
+        assert named(roles, f"carry {column}", at_answer=True) == {head}
+        explained = next(each for each in roles.explained if each.contrast == f"carry {column}")
+        assert explained.heads == (Head.parse(head),)
+        assert explained.share == 1.0
+    for strength in roles.table:
+        assert strength.placebo[0] <= 0.02 * max(1, strength.placebo[1]), strength
+        if strength.contrast.startswith("propagated"):  # which this model cannot do
+            assert sum(strength.pairs) == 0
+    for each in roles.explained:
+        assert each.placebo[0] <= 0.02 * max(1, each.placebo[1])
+        assert each.control is None or each.control <= 0.02
+
+
+def test_the_strength_of_a_head_that_brings_everything_is_one() -> None:
+    subject = subject_with({1: [1, 2, 3]})
+    roles = find_roles(subject)
+    by = {(str(s.part), s.contrast, s.at_answer): s for s in roles.table}
+    for column in (1, 2, 3):
+        carrier = by["decoder.0.cross.1", f"carry {column}", False]
+        assert carrier.flips == carrier.pairs
+        assert carrier.moved == pytest.approx(1, abs=0.01)
+        idle = by["decoder.0.cross.3", f"carry {column}", False]
+        assert idle.flips == (0, 0)
+        assert idle.moved == pytest.approx(0, abs=1e-4)
+
+
+def test_two_heads_that_back_each_other_up_are_found_together() -> None:
+    """A carry that either brings is made by one patch and unmade only by both."""
+    roles = find_roles(subject_with({1: [1, 2, 3], 2: [1, 2, 3]}))
+    both = {"decoder.0.cross.1", "decoder.0.cross.2"}
+    for column in (1, 2, 3):
+        assert not named(roles, f"carry {column}") & both  # in one of the directions neither does anything alone
+        explained = next(each for each in roles.explained if each.contrast == f"carry {column}")
+        assert {str(head) for head in explained.heads} == both
+        assert explained.share == 1.0
+
+
+def test_a_patch_is_the_whole_model_run_with_the_other_problems_output() -> None:
+    """The slow obvious way: every head's output written out, the whole pass again."""
+    from headway.models import Gate, Trace
+
+    subject = subject_with({1: [2], 2: [1, 3]})
+    pairs = Pairs(subject, contrasts(TASK, 2, 0)[::3])
+    heads = [Head.parse(name) for name in (ENCODER, DIGITS, "decoder.0.cross.2")]
+    patches = [Patch(frozenset({head})) for head in heads]
+    patches += [Patch(frozenset(heads)), Patch(frozenset(heads[1:]), at_answer=True)]
+    found = pairs(patches)
+    model = subject.model
+    with torch.no_grad():
+        for number, patch in enumerate(patches):
+            for row in range(len(pairs.problems)):
+                own, donor, trace = pairs.problems[row : row + 1], pairs.donors[row : row + 1], Trace()
+                model(donor.source, donor.answer, None, trace)
+                gates, place = {}, int(pairs.place[row])
+                for site in {head.site for head in patch.parts if isinstance(head, Head)}:
+                    passed = torch.ones(1, trace.outputs[site].shape[1], 4)
+                    for head in patch.parts:
+                        if isinstance(head, Head) and head.site == site:
+                            passed[:, slice(place, place + 1) if patch.at_answer else slice(None), head.number] = 0
+                    gates[site] = Gate(passed, trace.outputs[site])
+                digit = int(model(own.source, own.answer, gates)[0, place].argmax())
+                expected = digit != int(pairs.own[row]) if pairs.placebo[row] else digit == int(pairs.other[row])
+                assert bool(found.flipped[number, row]) == (expected and bool(pairs.known[row]))
+
+
+def test_an_encoder_has_no_answer_position() -> None:
+    pairs = Pairs(subject_with({1: [2]}), contrasts(TASK, 2, 0))
+    with pytest.raises(HeadwayError, match="patch it at all positions"):
+        pairs([Patch(frozenset({Head.parse(ENCODER)}), at_answer=True)])
+
+
+def test_patching_nothing_of_another_contrast_moves_nothing(adder) -> None:
+    """Identical problems: every patch is the problem's own output."""
+    same = [replace(c, other=c.clean, placebo=True) for c in contrasts(TASK, 20, 1)[:4]]
+    from headway.subjects.own import subject_of
+
+    subject = subject_of(adder)
+    found = Pairs(subject, same)([Patch(frozenset({head})) for head in subject.heads])
+    assert not found.flipped.any()

@@ -8,8 +8,8 @@ operator      the operator
 aligned       an answer digit looks at the two digits of its column; in the encoder a digit at its partner's
 carry source  the digits of the column below
 Its baseline is what the score would be on average if each query's weights were shuffled among the keys it may see. The
-label is the score that gains most over its baseline, as a share of what there was to gain, where that is at least 0.3;
-else "none clear". It is stable in the share of problems in which, taken one by one, it wins as well.
+label is the score that gains most over its baseline, among those that gain at least 0.3 of what there was to gain;
+where none does, "none clear". It is stable in the share of problems in which, taken one by one, it wins as well.
 """
 
 from __future__ import annotations
@@ -84,11 +84,9 @@ def _of_site(subject: Subject, site: Site, maps: Float[Tensor, "row head query k
     vertical = torch.nn.functional.one_hot(top, keys).bool()[:, None].expand(-1, queries, -1)  # head query key
     table["vertical"] = _score(maps, vertical & seen, seen)
     names = list(table)
-    gains = torch.stack(
-        [(score - base) / (1 - base).clamp(min=1e-9) for score, base in table.values()]
-    )  # name row head
-    mean = torch.stack([(score.mean(0) - base) / (1 - base).clamp(min=1e-9) for score, base in table.values()])
-    best, each = _label(mean), _label(gains)
+    gains = torch.stack([score - base for score, base in table.values()])  # name row head
+    room = torch.stack([(1 - base).clamp(min=1e-9).expand(len(top)) for _, base in table.values()])  # name head
+    best, each = _label(gains.mean(1), room), _label(gains, room[:, None])
     share = (maps.clamp(min=1e-12).log() * maps).sum(-1).neg()  # row head query
     entropy = (share / seen.sum(-1).clamp(min=2).log()).mean((0, 2))
     place = torch.arange(keys, device=maps.device)
@@ -111,10 +109,10 @@ def _of_site(subject: Subject, site: Site, maps: Float[Tensor, "row head query k
     ]
 
 
-def _label(gains: Float[Tensor, name * rest]) -> Tensor:
-    """The number of the score that gains most; −1 where none is clear."""
-    most, place = gains.max(0)
-    return place.where(most >= CLEAR, -1)
+def _label(gains: Tensor, room: Tensor) -> Tensor:
+    """The number of the score that gains most, of those that are clear; −1 where none is."""
+    clear = gains >= CLEAR * room
+    return gains.where(clear, -1.0).argmax(0).where(clear.any(0), -1)
 
 
 def _score(maps: Tensor, mask: Bool[Tensor, "*head query key"], seen: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,49 @@
+"""How many kinds of solution: as many as there are."""
+
+from __future__ import annotations
+
+import random
+
+from headway.heads.kinds import Profile, kinds_of, profile_of
+from headway.subjects.own import subject_of
+
+SITES = ("encoder.0.self", "encoder.1.self", "decoder.0.cross", "decoder.1.cross")
+CONTRASTS: list[str] = ["operand 0", "operand 1", "carry 1", "carry 2", "propagated 2"]
+
+
+def population(kinds: int, runs: int, spread: float = 0.05) -> list[Profile]:
+    """Runs of so many kinds: each has a site of its own that brings carries."""
+    chance, found = random.Random(0), []
+    for run in range(runs):
+        own = SITES[run % kinds]
+
+        def share(site: str, contrast: str, own: str = own) -> float:
+            brings = site == "decoder.0.cross" if contrast.startswith("operand") else site == own
+            return min(1.0, max(0.0, float(brings) + chance.gauss(0, spread)))
+
+        flips = {site: {contrast: share(site, contrast) for contrast in CONTRASTS} for site in SITES}
+        found.append(Profile(f"run {run}", flips | {"decoder.0.feed": dict.fromkeys(CONTRASTS, chance.random())}))
+    return found
+
+
+def test_planted_kinds_are_counted() -> None:
+    for planted in (2, 3, 4):
+        found = kinds_of(population(planted, 40))
+        assert found["kinds"] == planted
+        assert len(found["signatures"]) == planted
+        assert sorted(cluster["runs"] for cluster in found["clusters"]) == sorted(
+            len(range(kind, 40, planted)) for kind in range(planted)
+        )
+
+
+def test_runs_that_differ_by_chance_alone_are_one_kind() -> None:
+    found = kinds_of(population(1, 40, spread=0.1))
+    assert found["kinds"] == 1
+    assert sum(entry["runs"] for entry in found["signatures"]) == 40
+    assert kinds_of(population(1, 1))["kinds"] == 1
+
+
+def test_a_profile_names_the_sites_of_the_adder(adder) -> None:
+    profile = profile_of(subject_of(adder))
+    assert profile.signature().startswith("operand: decoder.0.cross; carry: encoder.1.self + decoder.0.cross")
+    assert set(profile.sites) == {str(head.site) for head in subject_of(adder).heads}

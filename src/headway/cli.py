@@ -186,7 +186,7 @@ class Heads(Common):
 
     def run(self) -> Output:
         from headway.api import study_heads, study_members
-        from headway.heads.result import distribution, population_findings, summary
+        from headway.heads.result import summary
         from headway.subjects.own import is_folder_of_runs
 
         asked = {
@@ -195,11 +195,10 @@ class Heads(Common):
         }  # fmt: skip
         common = {"device": self.device, "quiet": self.quiet, "out": self.out}
         if is_folder_of_runs(self.subject):
-            studies = study_members(self.subject, kinds=self.kinds, **asked, **common)
-            content = {"members": [study.to_json() for study in studies], "distribution": distribution(studies)}
+            found = study_members(self.subject, kinds=self.kinds, **asked, **common)
             shown = ("subject", "baseline", "alone", "alone_removed_together", "together", "refused")
-            rows = [{key: line[key] for key in shown if key in line} for line in map(summary, studies)]
-            return Output(content, "Heads", rows, words=population_findings(content["distribution"]))
+            rows = [{key: line[key] for key in shown if key in line} for line in map(summary, found.members)]
+            return Output(found.to_json(), "Heads", rows, words=found.findings())
         if self.kinds:
             raise HeadwayError("--kinds compares the runs of a folder; leave it out for one run")
         study = study_heads(self.subject, **asked, **common)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from headway.api import train
+from headway.heads import roles, study
 from headway.runs.folder import RunFolder
 
 
@@ -27,3 +28,12 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[RunFolder]:
         train("addition", seed=seed, options={"digits": 1}, out=home / f"seed-{seed}", quiet=True, **wanted)
         found.append(RunFolder(home / f"seed-{seed}"))
     return found
+
+
+@pytest.fixture(autouse=True)
+def _few_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Causal tests on fewer pairs, where a test is about something else."""
+    monkeypatch.setattr(roles, "PAIRS", 10)
+    monkeypatch.setattr(roles, "GROWN", 4)
+    monkeypatch.setattr(roles, "RANDOM_SETS", 1)
+    monkeypatch.setattr(study, "LOOKED_AT", 20)

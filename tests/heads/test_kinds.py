@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from headway.heads.kinds import Profile, kinds_of, profile_of
+from headway.heads.kinds import Profile, kinds_finding, kinds_of, profile_of
 from headway.subjects.own import subject_of
 
 SITES = ("encoder.0.self", "encoder.1.self", "decoder.0.cross", "decoder.1.cross")
@@ -43,7 +43,17 @@ def test_runs_that_differ_by_chance_alone_are_one_kind() -> None:
     assert kinds_of(population(1, 1))["kinds"] == 1
 
 
+def test_noise_and_strays_are_no_kinds() -> None:
+    """A cluster of one run is not evidence of a kind."""
+    few = kinds_of(population(1, 6, spread=0.03))
+    assert few["kinds"] == 1
+    assert "no kinds can be told apart among 6 runs" in kinds_finding(few)
+    assert kinds_of([None, None])["left_out"] == 2
+    assert "(2 more are too often wrong" in kinds_finding(kinds_of([*population(2, 20), None, None]))
+
+
 def test_a_profile_names_the_sites_of_the_adder(adder) -> None:
     profile = profile_of(subject_of(adder))
+    assert profile is not None
     assert profile.signature().startswith("operand: decoder.0.cross; carry: encoder.1.self + decoder.0.cross")
     assert set(profile.sites) == {str(head.site) for head in subject_of(adder).heads}

@@ -78,8 +78,12 @@ def test_a_member_is_found_to_be_what_it_is_alone(folders: list[RunFolder], marg
 
 def test_a_folder_of_runs_has_distributions_and_leaves_none_out(folders: list[RunFolder]) -> None:
     home = folders[0].path.parent
-    studies = study_members(home, examples=600, max_drop=0.05, budget=0, device="cpu")
-    found = distribution(studies)
+    study = study_members(home, examples=600, max_drop=0.05, kinds=True, device="cpu")
+    found = distribution(study.members)
+    assert study.kinds is not None
+    assert study.kinds["runs"] + study.kinds["left_out"] == 4
+    assert study.kinds["left_out"] >= 1  # the one that was hardly trained
+    assert "Found by greedy removal" in study.findings()[1]
     assert found["members"] == 4
     assert found["refused"] == 1
     assert sum(found["together"]["members"].values()) == 3

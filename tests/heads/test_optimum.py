@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from scipy.stats import binom
 
+from headway.api import train
 from headway.cli import main
 from headway.errors import HeadwayError
+from headway.evaluation.intervals import exact_interval
 from headway.heads import optimum as module
 from headway.heads.ablation import Margin, measure
-from headway.heads.optimum import check_searchable, find_optimum, highest_rate, most_errors, sizes_of_all_sets
+from headway.heads.optimum import check_searchable, find_optimum, most_errors, sizes_of_all_sets
 from headway.heads.study import Asked, study_subject
 from headway.heads.variants import Closed, Variants
 from headway.models import Head, build_model
@@ -48,7 +53,7 @@ def test_the_optimum_is_that_of_trying_every_set(folders: list[RunFolder], margi
     for folder in folders[:3]:
         subject = subject_of(open_run(folder))
         size, within = slow(subject, margin, ablation)
-        found = find_optimum(Variants(subject, ablation), frozenset(), margin)
+        found = find_optimum(Variants(subject, ablation), [], margin)
         assert found.proved
         assert len(found.closed) == found.most == size
         assert found.closed in within
@@ -61,7 +66,7 @@ def test_a_set_that_is_known_ends_the_search_at_its_size(folders: list[RunFolder
     subject = subject_of(open_run(folders[0]))
     size, within = slow(subject, 0.1, "zero")
     known = min(within, key=lambda closed: sorted(map(str, closed)))
-    found = find_optimum(Variants(subject), known, 0.1)
+    found = find_optimum(Variants(subject), [known], 0.1)
     assert found.closed == known
     assert found.proved
     assert [entry.heads for entry in found.sizes] == list(range(len(subject.heads), size, -1))
@@ -69,7 +74,7 @@ def test_a_set_that_is_known_ends_the_search_at_its_size(folders: list[RunFolder
 
 def test_without_time_nothing_is_claimed_that_was_not_shown(folders: list[RunFolder]) -> None:
     subject = subject_of(open_run(folders[0]))
-    found = find_optimum(Variants(subject), frozenset(subject.heads[:1]), 0.1, budget=0)
+    found = find_optimum(Variants(subject), [frozenset(subject.heads[:1])], 0.1, budget=0)
     assert not found.proved
     assert found.checked is None
     assert found.most == len(subject.heads)
@@ -79,6 +84,50 @@ def test_without_time_nothing_is_claimed_that_was_not_shown(folders: list[RunFol
     assert "ran out of time" in study.findings()[1]
 
 
+def test_a_known_set_that_turns_out_not_to_be_within_the_margin_gives_way(folders: list[RunFolder]) -> None:
+    subject = subject_of(open_run(folders[0]))
+    size, _ = slow(subject, 0.1, "zero")
+    false = frozenset(subject.heads[: size + 1])
+    found = find_optimum(Variants(subject), [false], 0.1)
+    assert found.proved
+    assert len(found.closed) == size
+    variants = Variants(subject)
+    search = module._Search(variants, 0.1, 1e9, 0, None)
+    plain, calls = search._within, []
+
+    def within(closed: Closed) -> Any:
+        calls.append(closed)
+        if len(calls) > 1:
+            raise module._OutOfTime
+        return plain(closed)
+
+    search._within = within  # pyright: ignore[reportAttributeAccessIssue]
+    late = search.run([false])
+    assert late.out_of_time
+    assert late.closed == frozenset()  # not the one that was refuted
+
+
+def test_where_problems_cannot_be_listed_nothing_larger_is_lost(folders: list[RunFolder]) -> None:
+    """The same subject without its list: on fresh problems, what is clearly within or without is told apart."""
+    whole = subject_of(open_run(folders[0]))
+    size, _ = slow(whole, 0.3, "zero")
+    found = find_optimum(Variants(replace(whole, every=None, count=None, even=False)), [], 0.3)
+    assert found.checked is not None
+    assert found.checked.examples == 100_000
+    assert len(found.closed) <= size <= found.most
+    assert not found.out_of_time
+
+
+def test_a_list_that_is_not_drawn_evenly_is_not_taken_for_one_that_is(tmp_path: Path) -> None:
+    """Sums and differences are drawn equally often, but there are more sums."""
+    both = train(
+        "addition", out=tmp_path, options={"digits": 1, "operators": "+-"}, steps=2, batch=4, d_model=16, d_ff=16
+    )
+    assert not subject_of(both).even
+    search = module._Search(Variants(subject_of(both)), 0.1, 1e9, 0, None)
+    assert not search.listable
+
+
 def test_a_set_at_the_margin_is_dropped_no_more_often_than_was_promised() -> None:
     for total, rate, doubt in itertools.product((8, 32, 512, 4096), (0.01, 0.0105, 0.3), (1e-3, 1e-11)):
         most = most_errors(total, rate, doubt)
@@ -86,11 +135,12 @@ def test_a_set_at_the_margin_is_dropped_no_more_often_than_was_promised() -> Non
         assert most == 0 or binom.sf(most - 1, total, rate) > doubt
 
 
-def test_the_highest_rate_has_the_errors_with_the_doubt_that_is_left() -> None:
+def test_the_exact_interval_has_the_errors_with_the_doubt_that_is_left() -> None:
     for errors, total in ((0, 1000), (3, 1000), (50, 200)):
-        rate = highest_rate(errors, total, 0.005)
+        rate = exact_interval(errors, total, 0.99).high
         assert binom.cdf(errors, total, rate) == pytest.approx(0.005, rel=1e-6)
-    assert highest_rate(5, 5, 0.1) == 1.0
+    assert exact_interval(5, 5, 0.8).high == 1.0
+    assert exact_interval(0, 0).high == 1.0
 
 
 def test_sizes_are_the_numbers_of_bits() -> None:

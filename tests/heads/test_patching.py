@@ -121,6 +121,7 @@ def named(roles: Roles, contrast: str, at_answer: bool = False) -> set[str]:
 def _fewer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PAIRS", 100)
     monkeypatch.setattr(module, "GROWN", 30)
+    monkeypatch.setattr(module, "RANDOM_SETS", 10)
 
 
 @torch.no_grad()
@@ -146,14 +147,23 @@ def test_every_part_of_the_wiring_is_found_at_its_column_and_no_other() -> None:
         assert named(roles, f"carry {column}", at_answer=True) == {head}
         explained = next(each for each in roles.explained if each.contrast == f"carry {column}")
         assert explained.heads == (Head.parse(head),)
-        assert explained.share == 1.0
+        assert explained.real.share == 1.0
+        assert explained.sound
     for strength in roles.table:
-        assert strength.placebo[0] <= 0.02 * max(1, strength.placebo[1]), strength
+        assert strength.placebo.pairs >= 40
+        assert strength.placebo.share is not None
+        assert strength.placebo.share <= 0.02, strength
         if strength.contrast.startswith("propagated"):  # which this model cannot do
-            assert sum(strength.pairs) == 0
+            assert strength.pairs == 0
+            assert strength.to_json()["flips"] is None
     for each in roles.explained:
-        assert each.placebo[0] <= 0.02 * max(1, each.placebo[1])
+        assert each.placebo.share is not None
+        assert each.placebo.share <= 0.02
         assert each.control is None or each.control <= 0.02
+        assert each.sound == (not each.contrast.startswith("propagated"))
+        if each.sound:
+            assert each.by_named.share == 1.0
+    assert len(roles.findings()) == 6
 
 
 def test_the_strength_of_a_head_that_brings_everything_is_one() -> None:
@@ -162,7 +172,7 @@ def test_the_strength_of_a_head_that_brings_everything_is_one() -> None:
     by = {(str(s.part), s.contrast, s.at_answer): s for s in roles.table}
     for column in (1, 2, 3):
         carrier = by["decoder.0.cross.1", f"carry {column}", False]
-        assert carrier.flips == carrier.pairs
+        assert carrier.flips == (carrier.pairs, carrier.pairs)
         assert carrier.moved == pytest.approx(1, abs=0.01)
         idle = by["decoder.0.cross.3", f"carry {column}", False]
         assert idle.flips == (0, 0)
@@ -177,7 +187,8 @@ def test_two_heads_that_back_each_other_up_are_found_together() -> None:
         assert not named(roles, f"carry {column}") & both  # in one of the directions neither does anything alone
         explained = next(each for each in roles.explained if each.contrast == f"carry {column}")
         assert {str(head) for head in explained.heads} == both
-        assert explained.share == 1.0
+        assert explained.real.share == 1.0
+        assert explained.sound
 
 
 def test_a_patch_is_the_whole_model_run_with_the_other_problems_output() -> None:

@@ -15,6 +15,7 @@ from headway.api import prune, study_heads, train
 from headway.cli import main
 from headway.errors import HeadwayError
 from headway.evaluation.intervals import needed_examples, tango
+from headway.heads import roles as roles_module
 from headway.heads import study as study_module
 from headway.heads.ablation import Effect, Judge, Margin
 from headway.heads.pruning import closed_gates, without
@@ -28,6 +29,8 @@ def study(adder) -> HeadStudy:
     with pytest.MonkeyPatch.context() as patch:  # smaller, to be quick
         patch.setattr(study_module, "SELECTED", 300)
         patch.setattr(study_module, "PAIRED", 100)
+        patch.setattr(roles_module, "PAIRS", 40)
+        patch.setattr(roles_module, "GROWN", 10)
         return study_heads(subject_of(adder), examples=1000, budget=0)
 
 
@@ -47,6 +50,20 @@ def test_the_curve_of_greedy_removal_takes_one_head_at_a_time(study: HeadStudy) 
     assert len(best.sets) == 25
     assert {curve.order for curve in study.curves} >= {"greedy", "by cost alone", "by slope", "random 0"}
     assert best.accuracy[12] >= max(curve.accuracy[12] for curve in study.curves if curve.order.startswith("random"))
+
+
+def test_what_is_said_of_roles_is_what_was_tested(study: HeadStudy) -> None:
+    assert study.roles is not None
+    sound = [each for each in study.roles.explained if each.sound]
+    assert len(sound) >= 6  # of eight contrasts
+    assert len(study.findings()) == 2 + len(sound)
+    for each in sound:
+        assert (each.real.share or 0) > 0.9
+        assert each.placebo.share == 0
+    patterns = {str(pattern.head): pattern.label for pattern in study.patterns}
+    assert patterns["decoder.0.cross.2"] == "aligned"
+    rows = {row["head"]: row["pattern"] for row in study.to_json()["heads"]}
+    assert rows == patterns
 
 
 def test_json_and_csv_say_the_same(study: HeadStudy) -> None:
@@ -222,7 +239,16 @@ def test_a_factory_of_ones_own_is_studied(tmp_path: Path, monkeypatch: pytest.Mo
         "import headway\nfrom headway.subjects.own import subject_of\n"
         "def adder():\n    return subject_of(headway.pretrained('adder'))\n"
         "def number():\n    return 3\n"
+        "def wrapped():\n    import dataclasses, torch\n    whole = adder()\n"
+        "    return dataclasses.replace(whole, model=torch.nn.Sequential(whole.model))\n"
     )
+    for name, value in {"SELECTED": 50, "CONFIRMED": 300, "PAIRED": 10}.items():
+        monkeypatch.setattr(study_module, name, value)
+    asked = ["--examples", "1000", "--budget", "0", "--json", "--quiet"]
+    assert main(["heads", "mine_to_study:adder", *asked]) == 0
+    assert json.loads(capsys.readouterr().out)["baseline"] == 1.0
+    assert main(["heads", "mine_to_study:wrapped", *asked]) == 2
+    assert "has a Sequential; only models of Headway's own can be studied yet" in capsys.readouterr().err
     assert main(["heads", "mine_to_study:number", "--quiet"]) == 2
     assert "a factory returns a headway.Subject" in capsys.readouterr().err
     assert main(["heads", "mine_to_study:addr", "--quiet"]) == 2

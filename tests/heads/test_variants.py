@@ -12,6 +12,7 @@ from headway.errors import HeadwayError
 from headway.evaluation.exact import right
 from headway.evaluation.greedy import check_greedy
 from headway.heads import variants as module
+from headway.heads.lots import Lot
 from headway.heads.pruning import closed_gates
 from headway.heads.together import pairs
 from headway.heads.variants import Variants, losses_of
@@ -98,7 +99,7 @@ def test_mean_ablation_is_the_mean_at_each_position_over_held_out_problems(
 ) -> None:
     monkeypatch.setattr(module, "MEAN_OVER", 60)
     ran = Variants(subject, "mean", seed=3)
-    donors = subject.examples(60, 5, True)
+    donors = subject.examples(60, Lot.MEANS.seed(3), True)
     assert adder.task.held_out(donors).all()
     said = outputs(subject, donors)
     outcome = ran(problems, some_variants(subject))

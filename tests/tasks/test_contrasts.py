@@ -6,7 +6,7 @@ import pytest
 
 from headway.errors import HeadwayError
 from headway.tasks import Addition
-from headway.tasks.contrasts import contrasts
+from headway.tasks.contrasts import change, contrasts
 
 
 def numbers(task: Addition, problems) -> list[tuple[list[int], list[int]]]:
@@ -51,6 +51,24 @@ def test_each_kind_of_pair_is_what_it_says(task: Addition) -> None:
             if contrast.kind == "propagated":
                 assert a[k - 1] + b[k - 1] == task.base - 1
         assert sum(changed) == 20
+
+
+def test_a_placebo_changes_its_digit_by_as_much() -> None:
+    found = contrasts(Addition(), 200, 0)
+    for real, placebo in zip(found[::2], found[1::2], strict=True):
+        assert (real.name, real.placebo, placebo.placebo) == (placebo.name, False, True)
+        sizes = [change(each.clean, each.other).double().mean() for each in (real, placebo)]
+        assert abs(sizes[0] - sizes[1]) < 0.3
+        if real.kind != "operand":
+            changed = (placebo.clean.source != placebo.other.source).any(0).nonzero()[:, 0].tolist()
+            column = real.column - (1 if real.kind == "carry" else 2)
+            assert changed == [2 - column, 6 - column]
+
+
+def test_what_a_base_does_not_allow_is_left_out() -> None:
+    assert {each.kind for each in contrasts(Addition(base=2), 20, 0)} == {"operand"}
+    assert [each.name for each in contrasts(Addition(digits=1), 20, 0)] == ["operand 0", "carry 1", "carry 1"]
+    assert len(contrasts(Addition(base=100, digits=2), 30, 9 * 10**16)) == 10
 
 
 def test_pairs_are_the_same_for_the_same_seed_and_others_for_another() -> None:

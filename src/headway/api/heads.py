@@ -17,10 +17,12 @@ from headway.heads.kinds import Profile, kinds_of, profile_of
 from headway.heads.lots import Lot
 from headway.heads.maps import average_maps, maps_of
 from headway.heads.members import study_stack
+from headway.heads.optimum import check_searchable
 from headway.heads.pruning import compare, without
-from headway.heads.result import HeadStudy, Refused, population_json
+from headway.heads.result import HeadStudy, PopulationStudy, Refused
 from headway.heads.study import Asked, searched, study_subject
-from headway.machine import choose_device, environment
+from headway.heads.variants import Variants
+from headway.machine import choose_device, environment, exact_products
 from headway.models import Head, Model, heads_of
 from headway.progress import Progress
 from headway.report.heads import heads_figures, population_figures
@@ -81,7 +83,7 @@ def study_members(
     quiet: bool = True,
     kinds: bool = False,
     **asked: Any,
-) -> list[HeadStudy | Refused]:
+) -> PopulationStudy:
     """The same for every run of a folder, which must be of one shape; on a GPU all are studied as one.
 
     All sets of heads are searched where a `budget` of seconds a run is given; with `kinds` the causal tests say how
@@ -92,27 +94,30 @@ def study_members(
     folders, wanted, chosen = find_runs(subject), _asked(**asked), choose_device(device)
     if not one_shape(folders):
         raise HeadwayError(f"{subject} holds runs of different shapes; their heads cannot be compared: name one run")
+    if kinds:
+        _check_contrasts(folders[0])
     if chosen.type == "cuda" and wanted.ablation == "zero" and not wanted.all and wanted.beam == 1:
         studies = _studied_together(folders, wanted, chosen, quiet)
     else:
         studies = [_studied(folder, chosen, quiet, asked) for folder in folders]
     home = Path(out) if out is not None else Path(subject)
-    content = population_json(studies)
-    if kinds:
-        content["kinds"] = kinds_of(_profiles(folders, chosen, wanted.seed, quiet))
-    disk.write_json(home / "heads.json", content)
+    told = kinds_of(_profiles(folders, chosen, wanted.seed, quiet)) if kinds else None
+    population = PopulationStudy(tuple(studies), told)
+    disk.write_json(home / "heads.json", population.summary())
     population_figures(home / "heads.json", home)
-    return studies
+    return population
 
 
-def _profiles(folders: Sequence[RunFolder], device: torch.device, seed: int, quiet: bool) -> list[Profile]:
+def _check_contrasts(folder: RunFolder) -> None:
+    if subject_of(open_run(folder)).contrasts is None:
+        raise HeadwayError(f"{folder.path} has no pairs of problems for causal tests; leave out --kinds")
+
+
+def _profiles(folders: Sequence[RunFolder], device: torch.device, seed: int, quiet: bool) -> list[Profile | None]:
     found = []
     with Progress(f"causal tests of {len(folders):,} runs", quiet) as watch:
         for folder in folders:
-            subject = subject_of(open_run(folder, device))
-            if subject.contrasts is None:
-                raise HeadwayError(f"{subject.name} has no pairs of problems for causal tests; leave out --kinds")
-            found.append(profile_of(subject, seed))
+            found.append(profile_of(subject_of(open_run(folder, device)), seed))
             watch(len(found), len(folders))
     return found
 
@@ -129,6 +134,8 @@ def _studied_together(
     folders: Sequence[RunFolder], asked: Asked, device: torch.device, quiet: bool
 ) -> list[HeadStudy | Refused]:
     runs, weights = open_stack(folders, device)
+    if asked.budget:
+        check_searchable(Variants(subject_of(runs[0])), asked.margin)
     studies = study_stack([subject_of(run) for run in runs], weights, asked, quiet)
     for place, (folder, study) in enumerate(zip(folders, studies, strict=True)):
         if isinstance(study, HeadStudy):
@@ -158,15 +165,16 @@ def prune(
     run = subject if isinstance(subject, Run) else open_one(subject, chosen)
     folder = RunFolder(Path(out))
     if heads is None:
-        study = study_subject(subject_of(run), _asked(**{"budget": 0, **asked}), quiet)
+        study = study_subject(subject_of(run), replace(_asked(**{"budget": 0, **asked}), causes=False), quiet)
         heads = study.together.heads
     heads = list(dict.fromkeys(heads))
     model, config = without(run.model, run.config.model, heads)
     smaller = replace(run.config, model=config, training=replace(run.config.training, recovered=recover))
     folder.check(smaller, resume=True)
     problems = subject_of(run).examples(COMPARED, Lot.COMPARE.seed(asked.get("seed", 0)), False)
-    comparison = compare(run.model, model, heads, problems)
-    if comparison.largest_difference > ROUNDING:
+    with exact_products():
+        comparison = compare(run.model, model, heads, problems)
+    if comparison.largest_difference > ROUNDING or not comparison.same_answers:
         raise HeadwayError(
             f"the pruned model's logits differ by {comparison.largest_difference:.2g} from the gated one's, more than "
             "rounding; this is a bug of Headway's"

@@ -27,6 +27,16 @@ def wilson(right: int, examples: int, confidence: float = 0.95) -> Interval:
     return Interval(float(interval.low), float(interval.high))
 
 
+def exact_interval(count: int, examples: int, confidence: float = 0.95) -> Interval:
+    """Clopper and Pearson's interval for a share, which holds at any level and for any number of examples."""
+    from scipy.stats import binomtest
+
+    if examples < 1:
+        return Interval(0.0, 1.0)
+    interval = binomtest(count, examples).proportion_ci(confidence, method="exact")
+    return Interval(float(interval.low), float(interval.high))
+
+
 def tango(lost: int, gained: int, examples: int, confidence: float = 0.95) -> Interval:
     """Tango's score interval (1998) for a drop measured on the same problems before and after a change.
 

@@ -51,19 +51,27 @@ class Profile:
         return [share for row in self.sites.values() for share in row.values()]
 
 
-def profile_of(subject: Subject, seed: int = 0) -> Profile:
-    """Heads, sites and feed-forward blocks, each patched at all positions."""
+def profile_of(subject: Subject, seed: int = 0) -> Profile | None:
+    """Heads, sites and feed-forward blocks, each patched at all positions; None where the model is wrong on more than
+    half of the pairs of a contrast."""
     assert subject.contrasts is not None
     pairs = Pairs(subject, [c for c in subject.contrasts(PROFILED, Lot.REPORT.seed(seed)) if not c.placebo])
     patches = [Patch(frozenset({part})) for part in (*subject.heads, *sites_of(pairs.model))]
     flips: dict[str, dict[str, float]] = {}
     for strength in strengths(pairs, patches):
-        flips.setdefault(str(strength.part), {})[strength.contrast] = round(strength.share, 4)
+        if strength.pairs < PROFILED // 2:
+            return None
+        flips.setdefault(str(strength.part), {})[strength.contrast] = round(strength.share or 0.0, 4)
     return Profile(subject.name, flips)
 
 
-def kinds_of(profiles: Sequence[Profile]) -> dict[str, Any]:
-    """How many kinds of solution, by signature and by cluster, with what each does on average."""
+def kinds_of(found: Sequence[Profile | None]) -> dict[str, Any]:
+    """How many kinds of solution, by signature and by cluster, with what each does on average; None is a run that is
+    too often wrong to be tested."""
+    profiles = [profile for profile in found if profile is not None]
+    left_out = len(found) - len(profiles)
+    if not profiles:
+        return {"runs": 0, "left_out": left_out, "signatures": [], "kinds": 0, "silhouette": None, "clusters": []}
     signatures = Counter(profile.signature() for profile in profiles)
     number, silhouette, labels = _clusters([profile.vector() for profile in profiles])
     clusters = []
@@ -72,12 +80,29 @@ def kinds_of(profiles: Sequence[Profile]) -> dict[str, Any]:
         clusters.append({"runs": len(own), "flips": _mean(own), "members": [profile.subject for profile in own]})
     return {
         "runs": len(profiles),
+        "left_out": left_out,
         "signatures": [{"signature": text, "runs": count} for text, count in signatures.most_common()],
         "kinds": number,
         "silhouette": silhouette,
         "clusters": clusters,
         "flips": _mean(profiles),
     }
+
+
+def kinds_finding(found: dict[str, Any]) -> str:
+    """The same in a sentence."""
+    left_out = f" ({found['left_out']} more are too often wrong to be tested)" if found["left_out"] else ""
+    if not found["runs"]:
+        return f"No run could be tested for what its sites bring{left_out}."
+    if found["kinds"] == 1:
+        words = f"no kinds can be told apart among {found['runs']:,} runs{left_out}"
+        score = "" if found["silhouette"] is None else f": the best silhouette is {found['silhouette']:.2f}"
+        return f"By what their sites bring to the answer {words}{score}."
+    sizes = ", ".join(str(cluster["runs"]) for cluster in found["clusters"])
+    return (
+        f"By what their sites bring to the answer {found['runs']:,} runs{left_out} are of {found['kinds']} kinds "
+        f"({sizes} runs; silhouette {found['silhouette']:.2f})."
+    )
 
 
 def _mean(profiles: Sequence[Profile]) -> dict[str, dict[str, float]]:
@@ -106,7 +131,8 @@ def _clusters(vectors: list[list[float]]) -> tuple[int, float | None, list[int]]
             reach = distance[:, own].sum(1)
             inside = numpy.where(own, reach / max(1, own.sum() - 1), inside)
             outside = numpy.where(own, outside, numpy.minimum(outside, reach / own.sum()))
-        return float(((outside - inside) / numpy.maximum(outside, inside)).mean())
+        alone = numpy.bincount(labels)[labels] == 1  # a cluster of one is no structure
+        return float(numpy.where(alone, 0.0, (outside - inside) / numpy.maximum(outside, inside)).mean())
 
     tried = {k: fcluster(tree, k, "maxclust") for k in range(2, min(MOST_KINDS, len(table) - 1) + 1)}
     scores = {k: silhouette(labels) for k, labels in tried.items() if len(set(labels.tolist())) > 1}

@@ -22,6 +22,8 @@ class Lot(IntEnum):
     """what the search of all sets is made on"""
     COMPARE = 8
     """what a pruned model is held against the gated one on"""
+    CHECK = 9
+    """what the search checks its last sets on, where problems cannot be listed"""
 
     def seed(self, seed: int) -> int:
         return (seed * len(Lot) + self) % 2**63

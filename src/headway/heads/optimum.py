@@ -6,14 +6,16 @@ confidence 1 − δ no set within the margin is ever dropped. Those that are lef
 there is. The first size with a set within the margin is the optimum. Where time runs out before, what was proved
 stands as bounds: a set that was found, and the size above which there is none.
 
-A problem counts against a set only where the right token is behind by more than rounding could have moved it.
+A problem counts against a set only where the right token is behind by more than rounding was measured to move it.
+Where problems cannot be listed, or are not drawn evenly from the list, the best set that is left of a size is checked
+on many fresh ones, and is within the margin where its whole interval is.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -25,6 +27,7 @@ from torch import Tensor
 from headway.errors import HeadwayError
 from headway.evaluation.exact import Watch
 from headway.evaluation.examples import MOST_LISTED
+from headway.evaluation.intervals import exact_interval
 from headway.evaluation.stacked import NARROW
 from headway.heads.ablation import Effect, Margin, measure
 from headway.heads.lots import Lot
@@ -32,15 +35,16 @@ from headway.heads.variants import Closed, Variants
 from headway.machine import exact_products, side_by_side
 from headway.models import heads_of
 from headway.models.branches import Branches
+from headway.subjects.subject import all_tokens_right
 from headway.tasks import Problems
 
 CONFIDENCE = 0.99
 STAGES = (8, 32, 128, 512, 4_096, 32_768, 131_072)
 """problems seen by the end of each"""
-CHECKED = 100_000  # fresh problems, where not all can be listed
+CHECKED, PIECE = 100_000, 5_000  # fresh problems, where not all can be listed; so many between two looks at the clock
 MOST_HEADS = 26
-CPU_ROWS, GPU_ROWS = 1_024, 1_000_000
-"""problems under sets, in one pass"""
+CPU_ROWS, GPU_NUMBERS = 1_024, 1_500_000_000
+"""problems under sets in one pass; on a GPU so many numbers of the widest tensor"""
 
 
 @dataclass(frozen=True)
@@ -60,9 +64,10 @@ class Optimum:
     closed: Closed
     """the largest set that is known to be within the margin"""
     checked: Effect | None
-    """of that set, on every problem there is, or on many where they cannot be listed; None where time ran out"""
+    """of that set, on every problem there is, or on many where they cannot be listed; None where it was not checked"""
     known: int
     """how many heads could go by the set that was known before"""
+    out_of_time: bool
     most: int
     """no set of more heads is within the margin, with this confidence"""
     confidence: float
@@ -84,6 +89,7 @@ class Optimum:
             "errors": None if found is None else found.examples - found.right,
             "at_most": self.most,
             "proved": self.proved,
+            "out_of_time": self.out_of_time,
             "confidence": self.confidence,
             "searched": self.searched,
             "stages": list(STAGES),
@@ -97,14 +103,15 @@ class Optimum:
 
 def find_optimum(
     variants: Variants,
-    known: Closed,
+    known: Sequence[Closed],
     margin: float,
     *,
     budget: int | float = math.inf,
     seed: int = 0,
     watch: Watch | None = None,
 ) -> Optimum:
-    """Searches all sets of heads within `budget` seconds; `known` is a set that is believed to be within the margin."""
+    """Searches all sets of heads within `budget` seconds. `known` are sets believed to be within the margin, the
+    largest first; one that is found not to be gives way to the next."""
     return _Search(variants, margin, budget, seed, watch).run(known)
 
 
@@ -116,42 +123,50 @@ class _Search:
     def __init__(self, variants: Variants, margin: float, budget: int | float, seed: int, watch: Watch | None) -> None:
         self.variants, self.subject, self.margin, self.watch = variants, variants.subject, margin, watch
         self.began, self.budget = time.monotonic(), budget
-        self.heads = list(self.subject.heads)
+        self.heads = heads_of(variants.model)
         self.device = self.subject.device
-        quick = torch.bfloat16 if self.device.type == "cuda" else torch.float32
+        plain = self.subject.correct is all_tokens_right
+        quick = torch.bfloat16 if self.device.type == "cuda" and plain else torch.float32
         self.passes = {kind: Branches(variants.model, kind, variants.means) for kind in {quick, torch.float32}}
+        self.slack = {kind: NARROW[kind] if plain else 0.0 for kind in self.passes}
         self.precisions = [quick] + [torch.float32] * (len(STAGES) - 1)
         self.problems = self.subject.examples(STAGES[-1], Lot.SCREEN.seed(seed), False)
-        self.fresh = lambda: self.subject.examples(CHECKED, Lot.CONFIRM.seed(seed), False)
-        doubt = (1 - CONFIDENCE) / 2
+        self.fresh: list[Problems] = []
+        self.seed, count = seed, self.subject.count
+        listed = self.subject.every is not None and count is not None and count <= MOST_LISTED
+        self.listable = listed and self.subject.even
+        self.doubt = (1 - CONFIDENCE) / (2 if self.listable else 3)  # of the baseline, the screening, the last check
         base = self.subject.examples(STAGES[-2], Lot.BASELINE.seed(seed), False)
-        wrong = len(base) - int(variants(base, [frozenset()]).right.sum())
-        worst = highest_rate(wrong, len(base), doubt) + margin
-        self.limits = [most_errors(total, worst, doubt / (2 ** len(self.heads) * len(STAGES))) for total in STAGES]
+        with exact_products():
+            wrong = len(base) - int(variants(base, [frozenset()]).right.sum())
+        worst = min(1.0, exact_interval(wrong, len(base), 1 - 2 * self.doubt).high + margin)
+        each = self.doubt / (2 ** len(self.heads) * len(STAGES))
+        self.limits = [most_errors(total, worst, each) for total in STAGES]
         self.closed = sizes_of_all_sets(len(self.heads), self.device)
         self.sizes: list[Size] = []
-        count = self.subject.count
-        self.listable = self.subject.every is not None and count is not None and count <= MOST_LISTED
+        width = variants.model.config.d_ff * max(self.problems.source.shape[1], self.problems.answer.shape[1])
+        self.rows = CPU_ROWS if self.device.type == "cpu" else max(1, GPU_NUMBERS // width)
 
-    def run(self, known: Closed) -> Optimum:
-        heads, best, effect = len(self.heads), known, None
-        most = heads
+    def run(self, known: Sequence[Closed]) -> Optimum:
+        believed = [*known, frozenset[Any]()]
+        most, effect, late = len(self.heads), None, False
         try:
-            for size in range(heads, -1, -1):
-                if size == len(known):
-                    effect = self._within(known)
-                    if effect is not None:
-                        break
-                effect, sure = self._of_size(size)
+            for size in range(len(self.heads), -1, -1):
+                while effect is None and len(believed[0]) == size:
+                    effect = self._within(believed[0])
+                    if effect is None:
+                        believed.pop(0)
+                if effect is None:
+                    effect, sure = self._of_size(size)
+                    most = size - 1 if effect is None and sure and most == size else most
                 if effect is not None:
-                    best = effect.closed
                     break
-                most = size - 1 if sure and most == size else most
         except _OutOfTime:
-            effect = None
-        searched = sum(size.sets for size in self.sizes)
+            late = True
+        best = believed[0] if effect is None else effect.closed
+        count, searched = len(known[0]) if known else 0, sum(size.sets for size in self.sizes)
         took = time.monotonic() - self.began
-        return Optimum(best, effect, len(known), most, CONFIDENCE, searched, tuple(self.sizes), took)
+        return Optimum(best, effect, count, late, most, CONFIDENCE, searched, tuple(self.sizes), took)
 
     def _of_size(self, size: int) -> tuple[Effect | None, bool]:
         """A set of this size that is within the margin, if there is one, and whether that is sure."""
@@ -164,38 +179,42 @@ class _Search:
             if not len(sets):
                 break
         checked, effect = 0, None
-        for number in sets[wrong.argsort()].tolist():
+        for number in sets[wrong.argsort()][: None if self.listable else 1].tolist():
             effect, checked = self._within(self._named(number)), checked + 1
             if effect is not None:
                 break
         self.sizes.append(Size(size, math.comb(len(self.heads), size), tuple(left), checked))
         if self.watch is not None:
             self.watch(sum(each.sets for each in self.sizes), 2 ** len(self.heads))
-        return effect, self.listable or not checked
+        return effect, self.listable or not len(sets)
 
     def _errors(self, sets: Int[Tensor, " set"], problems: Problems, precision: torch.dtype) -> Int[Tensor, " set"]:
-        """On how many of the problems each set is wrong beyond doubt."""
-        rows = CPU_ROWS if self.device.type == "cpu" else GPU_ROWS
-        some = max(1, min(len(problems), rows // 2))
+        """On how many of the problems each set is wrong beyond doubt; in smaller pieces where memory does not
+        suffice."""
+        some = max(1, min(len(problems), self.rows // 2))
         total = torch.zeros(len(sets), dtype=torch.int32, device=self.device)
-        branches, slack = self.passes[precision], NARROW[precision]
-
-        def errors(own: Problems, piece: Tensor) -> Tensor:
-            if time.monotonic() - self.began > self.budget:
-                raise _OutOfTime
+        try:
             with exact_products():
-                logits = branches.logits(own.source, own.answer, piece).float()  # set row answer token
-            told = own.answer[None, ..., None].expand(*logits.shape[:-1], 1)
-            eased = logits.scatter_add(-1, told, torch.full_like(logits, slack))
-            places = torch.arange(len(own), device=self.device).repeat(len(piece))
-            right = self.subject.correct(eased.flatten(0, 1), own[places])
-            return (~right).view(len(piece), len(own)).sum(1, dtype=torch.int32)
+                for start in range(0, len(problems), some):
+                    own = problems[start : start + some]
+                    pieces = sets.split(max(1, self.rows // len(own)))
+                    total += torch.cat(side_by_side(partial(self._wrong, own, precision), pieces, self.device))
+            return total
+        except torch.OutOfMemoryError:
+            if self.rows < 2:
+                raise
+        self.rows //= 2
+        torch.cuda.empty_cache()
+        return self._errors(sets, problems, precision)
 
-        for start in range(0, len(problems), some):
-            own = problems[start : start + some]
-            pieces = sets.split(max(1, rows // len(own)))
-            total += torch.cat(side_by_side(partial(errors, own), pieces, self.device))
-        return total
+    def _wrong(self, own: Problems, precision: torch.dtype, sets: Int[Tensor, " set"]) -> Int[Tensor, " set"]:
+        self._in_time()
+        logits = self.passes[precision].logits(own.source, own.answer, sets).float()  # set row answer token
+        told = own.answer[None, ..., None].expand(*logits.shape[:-1], 1)
+        eased = logits.scatter_add(-1, told, torch.full_like(logits, self.slack[precision]))
+        places = torch.arange(len(own), device=self.device).repeat(len(sets))
+        right = self.subject.correct(eased.flatten(0, 1), own[places])
+        return (~right).view(len(sets), len(own)).sum(1, dtype=torch.int32)
 
     def _within(self, closed: Closed) -> Effect | None:
         """The effect of a set on every problem there is where that is within the margin; where they cannot be listed,
@@ -203,15 +222,24 @@ class _Search:
         with exact_products():
             if self.listable:
                 assert self.subject.every is not None
-                effect = measure(self.variants, self._in_time(self.subject.every()), [closed])[1]
+                effect = measure(self.variants, self._each_in_time(self.subject.every()), [closed])[1]
                 return effect if effect.drop <= self.margin else None
-            effect = measure(self.variants, [self.fresh()], [closed])[1]
-            return effect if effect.interval(CONFIDENCE).high < self.margin else None
+            if not closed:
+                return measure(self.variants, [self.problems[:PIECE]], [closed])[1]  # nothing costs nothing
+            if not self.fresh:
+                drawn = self.subject.examples(CHECKED, Lot.CHECK.seed(self.seed), False)
+                self.fresh = [drawn[start : start + PIECE] for start in range(0, len(drawn), PIECE)]
+            effect = measure(self.variants, self._each_in_time(self.fresh), [closed])[1]
+            tests = 2 * len(self.heads) + 2  # at most two of a size
+            return effect if effect.interval(1 - 2 * self.doubt / tests).high < self.margin else None
 
-    def _in_time(self, chunks: Iterable[Problems]) -> Iterator[Problems]:
+    def _in_time(self) -> None:
+        if time.monotonic() - self.began > self.budget:
+            raise _OutOfTime
+
+    def _each_in_time(self, chunks: Iterable[Problems]) -> Iterator[Problems]:
         for chunk in chunks:
-            if time.monotonic() - self.began > self.budget:
-                raise _OutOfTime
+            self._in_time()
             yield chunk
 
     def _named(self, number: int) -> Closed:
@@ -229,7 +257,7 @@ def check_searchable(variants: Variants, margin: Margin) -> None:
             f"{subject.name} has {len(subject.heads)} heads, too many to search all sets of them; {MOST_HEADS} is the "
             "most: add --budget 0"
         )
-    if list(subject.heads) != heads_of(variants.model):
+    if set(subject.heads) != set(heads_of(variants.model)):
         raise HeadwayError(f"{subject.name} names only some heads of its model; to search their sets name all")
     if variants.ablation == "resample":
         raise HeadwayError("all sets are searched with --ablation zero or mean; for resample add --budget 0")
@@ -249,10 +277,3 @@ def most_errors(examples: int, rate: float, doubt: float) -> int:
 
     chances = binom.sf(range(examples + 1), examples, rate)
     return int((chances <= doubt).argmax())
-
-
-def highest_rate(errors: int, examples: int, doubt: float) -> float:
-    """The rate that errors stay below with a probability of at least 1 − `doubt` (Clopper and Pearson)."""
-    from scipy.stats import beta
-
-    return 1.0 if errors == examples else float(beta.ppf(1 - doubt, errors + 1, examples - errors))

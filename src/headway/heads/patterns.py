@@ -3,7 +3,7 @@ causes).
 
 A score is the weight a head puts on certain keys, the mean over its queries:
 diagonal      the query's own place              previous, next   the place before, behind it
-vertical      one and the same key, the one it looks at most
+vertical      one and the same key, the one it looks at most (found in half of the problems)
 operator      the operator
 aligned       an answer digit looks at the two digits of its column; in the encoder a digit at its partner's
 carry source  the digits of the column below
@@ -15,19 +15,20 @@ where none does, "none clear". It is stable in the share of problems in which, t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from headway.evaluation.examples import batches
-from headway.models import EncoderDecoder, Head, Model, Site, Trace
+from headway.models import EncoderDecoder, Head, Site, Trace
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
 CLEAR = 0.3
 NONE = "none clear"
+NO = -9  # the column of what is no digit
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,8 @@ def _of_site(subject: Subject, site: Site, maps: Float[Tensor, "row head query k
     causal = site.kind == "self" and bool((maps.sum((0, 1)).triu(1 + keys - queries) == 0).all()) and queries > 1
     seen = torch.ones(queries, keys, dtype=torch.bool, device=maps.device)
     seen = seen.tril(keys - queries) if causal else seen
-    top = maps.mean((0, 2)).argmax(-1)  # head: the key that is looked at most
+    half = maps[: max(1, len(maps) // 2)]
+    top = half.mean((0, 2)).argmax(-1)  # head: the key that is looked at most, in half of the problems
     targets = targets_of(subject, site, queries, keys, maps.device)
     table: dict[str, tuple[Tensor, Tensor]] = {
         name: _score(maps, mask & seen, seen) for name, mask in targets.items() if bool((mask & seen).any())
@@ -88,7 +90,8 @@ def _of_site(subject: Subject, site: Site, maps: Float[Tensor, "row head query k
     room = torch.stack([(1 - base).clamp(min=1e-9).expand(len(top)) for _, base in table.values()])  # name head
     best, each = _label(gains.mean(1), room), _label(gains, room[:, None])
     share = (maps.clamp(min=1e-12).log() * maps).sum(-1).neg()  # row head query
-    entropy = (share / seen.sum(-1).clamp(min=2).log()).mean((0, 2))
+    choice = seen.sum(-1) > 1  # queries that have a choice
+    entropy = (share / seen.sum(-1).clamp(min=2).log())[..., choice].mean((0, 2))
     place = torch.arange(keys, device=maps.device)
     gap = (place[None] - torch.arange(queries, device=maps.device)[:, None]).abs().float()
     distance = (maps * gap).sum(-1).mean((0, 2)) if site.kind == "self" else None
@@ -132,16 +135,17 @@ def targets_of(
     query, key = torch.arange(queries, device=device)[:, None], torch.arange(keys, device=device)[None]
     found: dict[str, Tensor] = {}
     layout = subject.layout
-    if layout is not None and isinstance(cast(Model, subject.model), EncoderDecoder):
-        source = torch.tensor([-9 if column is None else column for column in layout.source], device=device)
-        answer = torch.tensor(layout.answer, device=device)
-        if site.stack == "encoder" or site.kind == "cross":
-            own = source if site.stack == "encoder" else answer
+    if layout is not None:
+        source, answer = [NO if column is None else column for column in layout.source], list(layout.answer)
+        encoded = isinstance(subject.model, EncoderDecoder)
+        asked = source if site.stack == "encoder" else answer if encoded else source + answer
+        read = source if encoded else source + [NO] * len(answer)
+        if site.stack == "encoder" or site.kind == "cross" or not encoded:
+            own, other = torch.tensor(asked, device=device)[:, None], torch.tensor(read, device=device)[None]
+            reads = query < len(source) if not encoded else torch.full_like(query, site.stack == "encoder").bool()
             found["operator"] = (key == layout.operator).expand(queries, keys)
-            digit = (own >= 0)[:, None]
-            aligned = digit & (source[None] == own[:, None])
-            found["aligned"] = aligned & (query != key) if site.stack == "encoder" else aligned
-            found["carry source"] = digit & (source[None] == own[:, None] - 1)
+            found["aligned"] = (own >= 0) & (other == own) & ~(reads & (query == key))
+            found["carry source"] = (own >= 0) & (other == own - 1)
     if site.kind == "self":
         found |= {"diagonal": key == query, "previous": key == query - 1, "next": key == query + 1}
     return found

@@ -13,6 +13,7 @@ from typing import Any
 from headway.errors import HeadwayError
 from headway.evaluation.intervals import Interval, wilson
 from headway.heads.ablation import Effect, Judge, Margin, Verdict
+from headway.heads.kinds import kinds_finding
 from headway.heads.optimum import Optimum
 from headway.heads.patterns import Pattern
 from headway.heads.roles import Roles
@@ -189,7 +190,8 @@ class HeadStudy:
             return f"Found by removing them one by one ({self.curves[0].order}); a larger set may exist."
         sure = f"with confidence {best.confidence:g}"
         if not best.proved or best.checked is None:
-            return f"No set of more than {best.most} heads can, {sure}; between the two the search ran out of time."
+            why = "the search ran out of time" if best.out_of_time else "sets are too close to the margin to decide"
+            return f"No set of more than {best.most} heads can, {sure}; between the two {why}."
         wrong = best.checked.examples - best.checked.right
         return (
             f"No larger set can, {sure}: all {2 ** len(self.heads):,} sets are accounted for, and this one has "
@@ -255,9 +257,27 @@ def named(closed: Closed) -> str:
     return f"{site.stack}.{site.layer}"
 
 
-def population_json(found: Sequence[HeadStudy | Refused]) -> dict[str, Any]:
-    """The distributions, and a line for every member."""
-    return {"distribution": distribution(found), "members": [summary(study) for study in found]}
+@dataclass(frozen=True)
+class PopulationStudy:
+    """The studies of the runs of a folder, and what they have in common."""
+
+    members: tuple[HeadStudy | Refused, ...]
+    kinds: dict[str, Any] | None = None
+    """of solution, where that was asked"""
+
+    def to_json(self) -> dict[str, Any]:
+        members = [study.to_json() for study in self.members]
+        return {"members": members, "distribution": distribution(self.members), "kinds": self.kinds}
+
+    def summary(self) -> dict[str, Any]:
+        """The same with a line for every member."""
+        return {**self.to_json(), "members": [summary(study) for study in self.members]}
+
+    def findings(self) -> list[str]:
+        words = population_findings(distribution(self.members))
+        if self.kinds is not None:
+            words.append(kinds_finding(self.kinds))
+        return words
 
 
 def summary(study: HeadStudy | Refused) -> dict[str, Any]:
@@ -291,6 +311,7 @@ def distribution(found: Sequence[HeadStudy | Refused]) -> dict[str, Any]:
         "members": len(found),
         "refused": len(found) - len(studies),
         "heads": len(studies[0].heads),
+        "proved": sum(study.optimal for study in studies),
         "together": spread([study.together.count for study in studies]),
         "together_accuracy": spread([study.together.accuracy for study in studies]),
         "alone": spread([study.alone.count for study in studies]),
@@ -323,12 +344,17 @@ def population_findings(found: dict[str, Any]) -> list[str]:
     if "heads" not in found:
         return [f"None of the {found['members']} runs is right often enough to say anything about its heads."]
     alone, left, together = found["alone"], found["alone_removed_together"], found["together"]
+    judged = found["members"] - found["refused"]
+    sure = (
+        f"In {found['proved']:,} of {judged:,} runs all sets of heads are accounted for: no larger one can go."
+        if found["proved"]
+        else "Found by greedy removal; a larger set may exist."
+    )
     words = [
         f"Of {found['members']:,} runs the median has {alone['median']} of {found['heads']} heads that cost little one "
         f"at a time ({alone['least']} to {alone['most']}); removed together they leave {left['median']:.4f} right "
         f"({left['least']:.4f} to {left['most']:.4f}).",
-        f"Together {together['median']} can go in the median run ({together['least']} to {together['most']}), found by "
-        "greedy removal; a larger set may exist.",
+        f"Together {together['median']} can go in the median run ({together['least']} to {together['most']}). {sure}",
     ]
     if found["refused"]:
         words.append(f"{found['refused']:,} runs are right too seldom to say anything about their heads.")

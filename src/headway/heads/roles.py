@@ -1,10 +1,10 @@
 """Which heads bring what to which digit: the causal tests of patching.py as a table, with strengths and controls.
 
-A head is named for a contrast when in both directions of the patch the lower end of the interval of its flips, at a
-level corrected for all tests, lies above 2%. Heads that back each other up flip nothing one by one, so for every
-contrast a set is also grown, always by the head that adds most, by a pair where no single head adds anything; heads
-that turn out needless are dropped again. The set is grown on some pairs and reported on others, beside its placebo and
-random sets of as many other heads.
+A head is named for a contrast when in both directions of the patch the lower end of the (exact) interval of its flips,
+at a level corrected for all tests, lies above 2% and above its placebo. Heads that back each other up flip nothing one
+by one, so for every contrast a set is also grown, always by the head that adds most, by a pair where no single head
+adds anything; heads that turn out needless are dropped again. The set is grown on some pairs and reported on others,
+beside its placebo and random sets of as many heads that are not named. It is one set that is enough, not the only one.
 """
 
 from __future__ import annotations
@@ -16,23 +16,22 @@ from itertools import combinations
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from headway.evaluation.exact import Watch
-from headway.evaluation.intervals import Interval, wilson
+from headway.evaluation.intervals import exact_interval, wilson
 from headway.heads.lots import Lot
 from headway.heads.patching import Pairs, Patch, Patched
-from headway.heads.variants import Part
-from headway.models import Head, Site
+from headway.heads.variants import Part, site_of
+from headway.models import Head
 from headway.models.rerun import sites_of
 from headway.subjects.subject import Subject
 from headway.tasks.contrasts import Contrast
 
-PAIRS, GROWN = 150, 60
+PAIRS, GROWN = 200, 60
 """pairs of each contrast: for the table, and for growing sets"""
 LEAST, CONFIDENCE = 0.02, 0.95
-ENOUGH, ADDS, PAIR_ADDS, MOST = 0.95, 0.02, 0.1, 8
-RANDOM_SETS = 5
+ENOUGH, ADDS, PAIR_ADDS, MOST, LIKELY = 0.95, 0.02, 0.1, 8, 20
+RANDOM_SETS, ENOUGH_PAIRS, MOST_PLACEBO = 10, 30, 0.02
 
 
 @dataclass(frozen=True)
@@ -44,18 +43,16 @@ class Strength:
     at_answer: bool
     flips: tuple[int, int]
     """in the one direction and in the other"""
-    pairs: tuple[int, int]
-    """that the model has right"""
+    pairs: int
+    """that the model has right, each patched in both directions"""
     moved: float
     """of the logits, on average: 0 not at all, 1 all the way"""
-    placebo: tuple[int, int]
-    """flips of placebo pairs, and their number"""
-    interval: Interval
+    placebo: Flips
     named: bool
 
     @property
-    def share(self) -> float:
-        return sum(self.flips) / max(1, sum(self.pairs))
+    def share(self) -> float | None:
+        return sum(self.flips) / (2 * self.pairs) if self.pairs else None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -63,40 +60,64 @@ class Strength:
             "contrast": self.contrast,
             "at_answer": self.at_answer,
             "flips": self.share,
-            "interval": self.interval.to_json(),
-            "by_direction": [f / max(1, p) for f, p in zip(self.flips, self.pairs, strict=True)],
-            "pairs": sum(self.pairs),
-            "moved": self.moved,
-            "placebo": self.placebo[0] / max(1, self.placebo[1]),
+            "interval": Flips(sum(self.flips), self.pairs).interval(),
+            "by_direction": [flips / self.pairs for flips in self.flips] if self.pairs else None,
+            "pairs": self.pairs,
+            "moved": self.moved if self.pairs else None,
+            "placebo": self.placebo.share,
             "named": self.named,
         }
 
 
 @dataclass(frozen=True)
+class Flips:
+    """How many flips, both directions of every pair counted."""
+
+    flips: int
+    pairs: int
+
+    @property
+    def share(self) -> float | None:
+        return self.flips / (2 * self.pairs) if self.pairs else None
+
+    def interval(self) -> list[float] | None:
+        """Of the share; a pair counts once, because its two directions are not independent."""
+        return wilson(round(self.flips / 2), self.pairs).to_json() if self.pairs else None
+
+
+@dataclass(frozen=True)
 class Explained:
-    """Heads that together bring one contrast to its digit."""
+    """A set of heads that is enough to bring one contrast to its digit, and the set of all that are named for it."""
 
     contrast: str
     heads: tuple[Head, ...]
-    flips: int
-    pairs: int
-    placebo: tuple[int, int]
+    real: Flips
+    placebo: Flips
     control: float | None
-    """flips by as many other heads, the mean of random sets; None where there are not enough others"""
+    """flips by as many heads that are not named, the mean of random sets; None where there are not enough"""
+    named: tuple[Head, ...]
+    by_named: Flips
+    """flips when all named heads are patched together"""
 
     @property
-    def share(self) -> float:
-        return self.flips / max(1, self.pairs)
+    def sound(self) -> bool:
+        """Whether it may be said: most pairs turn, beyond doubt, and those of the controls do not."""
+        low, share = (self.real.interval() or [0.0])[0], self.real.share or 0.0
+        calm = (self.placebo.share or 0.0) <= MOST_PLACEBO and (self.control or 0.0) <= share / 2
+        return bool(self.heads) and self.real.pairs >= ENOUGH_PAIRS and low >= 0.5 and calm
 
     def to_json(self) -> dict[str, Any]:
         return {
             "contrast": self.contrast,
             "heads": [str(head) for head in self.heads],
-            "flips": self.share,
-            "interval": wilson(self.flips, max(1, self.pairs)).to_json(),
-            "pairs": self.pairs,
-            "placebo": self.placebo[0] / max(1, self.placebo[1]),
+            "flips": self.real.share,
+            "interval": self.real.interval(),
+            "pairs": self.real.pairs,
+            "placebo": self.placebo.share,
             "random_heads": self.control,
+            "sound": self.sound,
+            "named": [str(head) for head in self.named],
+            "flips_by_named": self.by_named.share,
         }
 
 
@@ -109,32 +130,33 @@ class Roles:
         return {
             "table": [strength.to_json() for strength in self.table],
             "explained": [each.to_json() for each in self.explained],
-            "mean_explained": self.mean_explained,
+            "mean_explained": self.mean_of([each.real for each in self.explained]),
+            "mean_by_named": self.mean_of([each.by_named for each in self.explained]),
         }
 
-    @property
-    def mean_explained(self) -> float:
-        """The share of pairs that the sets flip, the mean over the contrasts that the model can do."""
-        known = [each for each in self.explained if each.pairs]
-        return sum(each.share for each in known) / max(1, len(known))
+    @staticmethod
+    def mean_of(found: Sequence[Flips]) -> float | None:
+        """The mean share over the contrasts that the model can do."""
+        shares = [flips.share for flips in found if flips.share is not None]
+        return sum(shares) / len(shares) if shares else None
 
     def findings(self) -> list[str]:
-        """What may be said, by the tests; nothing about contrasts that no set of heads flips."""
+        """What may be said by the tests, and nothing else."""
         words = []
         for each in self.explained:
             kind, column = each.contrast.split()
             what = {
-                "operand": f"The digits of column {column}",
-                "carry": f"The carry into column {column}",
-                "propagated": f"A carry that column {int(column) - 1} passes on to column {column}",
+                "operand": f"the digits of column {column}",
+                "carry": f"the carry into column {column}",
+                "propagated": f"a carry that column {int(column) - 1} passes on to column {column}",
             }[kind]
-            if each.heads and each.share >= 0.5:
-                control = "" if each.control is None else f", as many other heads at random {each.control:.1%}"
-                placebo = f"placebo pairs {each.placebo[0] / each.placebo[1]:.1%}" if each.placebo[1] else "no placebo"
-                verb = "reach" if kind == "operand" else "reaches"
+            if each.sound:
+                control = "" if each.control is None else f", as many heads at random {each.control:.1%}"
+                placebo = "no placebo" if each.placebo.share is None else f"placebo pairs {each.placebo.share:.1%}"
+                heads, turned = " and ".join(map(str, each.heads)), f"{each.real.share:.1%} of {each.real.pairs} pairs"
                 words.append(
-                    f"{what} {verb} answer digit {column} through {' and '.join(map(str, each.heads))}: patched "
-                    f"together they turn {each.share:.1%} of {each.pairs:,} pairs ({placebo}{control})."
+                    f"To bring {what} to answer digit {column}, {heads} {'are' if each.heads[1:] else 'is'} enough: "
+                    f"patched, {turned} turn, both ways ({placebo}{control})."
                 )
         return words
 
@@ -143,50 +165,44 @@ def find_roles(subject: Subject, seed: int = 0, watch: Watch | None = None) -> R
     """The table of all heads, sites and feed-forward blocks, and a set of heads for every contrast."""
     assert subject.contrasts is not None
     contrasts = subject.contrasts(PAIRS, Lot.REPORT.seed(seed))
-    pairs, table = Pairs(subject, contrasts), []
-    sites = sites_of(pairs.model)
-    parts: list[Part] = [*subject.heads, *sites]
+    pairs = Pairs(subject, contrasts)
+    parts: list[Part] = [*subject.heads, *sites_of(pairs.model)]
     patches = [Patch(frozenset({part})) for part in parts]
-    patches += [Patch(frozenset({part}), at_answer=True) for part in parts if _site(part).stack == "decoder"]
+    patches += [Patch(frozenset({part}), at_answer=True) for part in parts if site_of(part).stack == "decoder"]
     table = strengths(pairs, patches)
-    grown = subject.contrasts(GROWN, Lot.SELECT.seed(seed))
+    to_grow = {contrast.name: contrast for contrast in subject.contrasts(GROWN, Lot.SELECT.seed(seed))}
+    by_name: dict[str, list[Contrast]] = {}
+    for contrast in contrasts:
+        by_name.setdefault(contrast.name, []).append(contrast)  # the real one, then its placebo
     explained = []
-    wanted = [number for number, contrast in enumerate(contrasts) if not contrast.placebo]
-    for done, number in enumerate(wanted):
-        both = slice(number, number + 1 + _has_placebo(contrasts, number))
-        heads = grow(Pairs(subject, grown[number : number + 1]), subject.heads)
-        explained.append(_reported(Pairs(subject, contrasts[both]), heads, subject.heads, seed))
+    for name, both in by_name.items():
+        named = tuple(s.part for s in table if s.named and s.contrast == name and not s.at_answer)
+        named_heads = tuple(part for part in named if isinstance(part, Head))
+        grown = Pairs(subject, [c for c in (to_grow.get(name),) if c is not None and not c.placebo] or both[:1])
+        heads = grow(grown, subject.heads)
+        explained.append(_reported(Pairs(subject, both), heads, named_heads, subject.heads, f"{seed} {name}"))
         if watch is not None:
-            watch(done + 1, len(wanted))
+            watch(len(explained), len(by_name))
     return Roles(tuple(table), tuple(explained))
 
 
 def strengths(pairs: Pairs, patches: Sequence[Patch]) -> list[Strength]:
     """What each patch of one part did to each contrast."""
     found = counted(pairs, pairs(patches))
-    names = {(c.name, c.placebo): number for number, c in enumerate(pairs.contrasts)}
+    places = {(c.name, c.placebo): number for number, c in enumerate(pairs.contrasts)}
     wanted = [number for number, c in enumerate(pairs.contrasts) if not c.placebo]
-    level = 1 - (1 - CONFIDENCE) / max(1, 2 * len(patches) * len(wanted))
+    level = 1 - (1 - CONFIDENCE) / max(1, len(patches) * len(wanted))
     table = []
     for place, patch in enumerate(patches):
         (part,) = patch.parts
         for number in wanted:
-            name = pairs.contrasts[number].name
-            flips, known = found.flips[place][number], found.known[number]
-            placebo = names.get((name, True))
-            low = min(wilson(f, n, level).low if n else 0.0 for f, n in zip(flips, known, strict=True))
+            name, flips, known = pairs.contrasts[number].name, found.flips[place][number], found.known[number]
+            other = places.get((name, True))
+            placebo = Flips(0, 0) if other is None else Flips(sum(found.flips[place][other]), found.known[other])
+            low = min(exact_interval(count, known, level).low for count in flips)
+            named = low > max(LEAST, placebo.share or 0.0)
             table.append(
-                Strength(
-                    part,
-                    name,
-                    patch.at_answer,
-                    flips,
-                    known,
-                    found.moved[place][number],
-                    (0, 0) if placebo is None else (sum(found.flips[place][placebo]), sum(found.known[placebo])),
-                    wilson(sum(flips), max(1, sum(known))),
-                    low > LEAST,
-                )
+                Strength(part, name, patch.at_answer, flips, known, found.moved[place][number], placebo, named)
             )
     return table
 
@@ -194,39 +210,50 @@ def strengths(pairs: Pairs, patches: Sequence[Patch]) -> list[Strength]:
 @dataclass(frozen=True)
 class _Counts:
     flips: list[list[tuple[int, int]]]  # patch contrast direction
-    known: list[tuple[int, int]]  # contrast direction
+    known: list[int]  # contrast: pairs that the model has right
     moved: list[list[float]]  # patch contrast
 
 
 def counted(pairs: Pairs, patched: Patched) -> _Counts:
-    """Flips by contrast and direction, of the rows that the model has right."""
+    """Flips by contrast and direction, of the pairs that the model has right."""
     group = 2 * pairs.contrast + (~pairs.forward).long()
-    groups = 2 * len(pairs.contrasts)
-    member = torch.nn.functional.one_hot(group, groups).double() * pairs.known[:, None]  # row group
+    member = torch.nn.functional.one_hot(group, 2 * len(pairs.contrasts)).double() * pairs.known[:, None]  # row group
     flips = (patched.flipped.double() @ member).long().view(len(patched.flipped), -1, 2)
-    known = member.sum(0).long().view(-1, 2)
+    known = member.sum(0).long().view(-1, 2)  # the same in both directions
     moved = (patched.moved.double() @ member).view(len(patched.moved), -1, 2).sum(-1) / known.sum(-1).clamp(min=1)
-    return _Counts(_tuples(flips), [(a, b) for a, b in known.tolist()], moved.tolist())
-
-
-def _tuples(table: Tensor) -> list[list[tuple[int, int]]]:
-    return [[(a, b) for a, b in row] for row in table.tolist()]
+    return _Counts([[(a, b) for a, b in row] for row in flips.tolist()], known[:, 0].tolist(), moved.tolist())
 
 
 def grow(pairs: Pairs, heads: Sequence[Head]) -> tuple[Head, ...]:
     """A set of heads that flips most pairs: one more at a time, or two where no one adds anything."""
     chosen: tuple[Head, ...] = ()
-    known = max(1, int(pairs.known.sum()))
+    known = int(pairs.known.sum())
     share = 0.0
-    while share < ENOUGH and len(chosen) < MOST:
+    while known and share < ENOUGH and len(chosen) < MOST:
         left = [head for head in heads if head not in chosen]
-        best, score = _best(pairs, chosen, [(head,) for head in left])
+        ranked = _ranked(pairs, chosen, [(head,) for head in left])
+        best, score = ranked[0] if ranked else ((), 0.0)
         if score / known < share + ADDS:
-            best, score = _best(pairs, chosen, list(combinations(left, 2)))
+            likely = [more[0] for more, _ in ranked[:LIKELY]]
+            both = _ranked(pairs, chosen, list(combinations(likely, 2)))
+            best, score = both[0] if both else ((), 0.0)
             if score / known < share + PAIR_ADDS:
                 break
         chosen, share = (*chosen, *best), score / known
     return _trimmed(pairs, chosen, share * known, known)
+
+
+def _ranked(
+    pairs: Pairs, chosen: tuple[Head, ...], more: Sequence[tuple[Head, ...]]
+) -> list[tuple[tuple[Head, ...], float]]:
+    """What to add, with the flips it would make; the most flips first, among equals the largest shift of the logits."""
+    if not more:
+        return []
+    patched = pairs([Patch(frozenset((*chosen, *each))) for each in more])
+    flips = patched.flipped.sum(1).tolist()
+    shift = (patched.moved * pairs.known).mean(1).tolist()
+    order = sorted(range(len(more)), key=lambda place: (-flips[place], -shift[place]))
+    return [(more[place], float(flips[place])) for place in order]
 
 
 def _trimmed(pairs: Pairs, chosen: tuple[Head, ...], score: float, known: int) -> tuple[Head, ...]:
@@ -249,24 +276,25 @@ def _best(pairs: Pairs, chosen: tuple[Head, ...], more: Sequence[tuple[Head, ...
     return more[place], float(patched.flipped[place].sum())
 
 
-def _reported(pairs: Pairs, chosen: tuple[Head, ...], heads: Sequence[Head], seed: int) -> Explained:
-    others = [head for head in heads if head not in chosen]
+def _reported(
+    pairs: Pairs, chosen: tuple[Head, ...], named: tuple[Head, ...], heads: Sequence[Head], seed: str
+) -> Explained:
+    others = [head for head in heads if head not in chosen and head not in named]
     chance = random.Random(seed)
-    sets = [chance.sample(others, len(chosen)) for _ in range(RANDOM_SETS)] if len(others) >= len(chosen) else []
-    if not chosen:
-        known = [int((pairs.known & (pairs.contrast == number)).sum()) for number in range(len(pairs.contrasts))]
-        return Explained(pairs.contrasts[0].name, (), 0, known[0], (0, sum(known[1:])), None)
-    found = counted(pairs, pairs([Patch(frozenset(chosen)), *(Patch(frozenset(some)) for some in sets)]))
-    known = [sum(each) for each in found.known]
-    control = sum(sum(flips[0]) for flips in found.flips[1:]) / (len(sets) * max(1, known[0])) if sets else None
-    placebo = (sum(found.flips[0][1]), known[1]) if len(known) > 1 else (0, 0)
-    return Explained(pairs.contrasts[0].name, tuple(chosen), sum(found.flips[0][0]), known[0], placebo, control)
+    enough = chosen and len(others) >= len(chosen)
+    sets = [tuple(chance.sample(others, len(chosen))) for _ in range(RANDOM_SETS)] if enough else []
+    wanted = [some for some in (chosen, named, *sets) if some]
+    found = counted(pairs, pairs([Patch(frozenset(some)) for some in wanted])) if wanted else None
+    known = [int((pairs.known & (pairs.contrast == n)).sum()) // 2 for n in range(len(pairs.contrasts))]
 
+    def flips(some: tuple[Head, ...], contrast: int) -> Flips:
+        if contrast >= len(known):
+            return Flips(0, 0)
+        made = sum(found.flips[wanted.index(some)][contrast]) if found is not None and some else 0
+        return Flips(made, known[contrast])
 
-def _has_placebo(contrasts: Sequence[Contrast], number: int) -> bool:
-    following = contrasts[number + 1 : number + 2]
-    return bool(following) and following[0].placebo
-
-
-def _site(part: Part) -> Site:
-    return part.site if isinstance(part, Head) else part
+    shares = [flips(some, 0).share or 0.0 for some in sets]
+    control = sum(shares) / len(shares) if shares else None
+    return Explained(
+        pairs.contrasts[0].name, chosen, flips(chosen, 0), flips(chosen, 1), control, named, flips(named, 0)
+    )

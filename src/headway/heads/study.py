@@ -41,6 +41,8 @@ class Asked:
     budget: int | float | None = None
     """seconds for the search of all sets; 0 for none. Where it is not given, a subject that cannot be searched is
     studied without."""
+    causes: bool = True
+    """whether to look at patterns and to test what heads bring to the answer"""
 
     def __post_init__(self) -> None:
         if self.all and self.examples is not None:
@@ -92,14 +94,17 @@ def study_subject(subject: Subject, asked: Asked, quiet: bool = True) -> HeadStu
     ]
     gone, optimum = _confirmed(variants, judge, best, asked.seed), None
     if budget:
+        known = believed(gone, best, asked.margin)
         with Progress("searching all sets of heads", quiet) as watch:
-            optimum = find_optimum(variants, gone, asked.margin.drop, budget=budget, seed=asked.seed, watch=watch)
+            optimum = find_optimum(variants, known, asked.margin.drop, budget=budget, seed=asked.seed, watch=watch)
         gone = optimum.closed
     _, together_effect, alone_effect = measure(variants, report(), [gone, frozenset(alone)])
     with Progress("pairs of heads", quiet) as watch:
         found = pairs(variants, subject.examples(PAIRED, Lot.PAIRS.seed(asked.seed), False), watch)
-    patterns, roles = find_patterns(subject, subject.examples(LOOKED_AT, Lot.REPORT.seed(asked.seed), False)), None
-    if subject.contrasts is not None:
+    patterns, roles = [], None
+    if asked.causes:
+        patterns = find_patterns(subject, subject.examples(LOOKED_AT, Lot.REPORT.seed(asked.seed), False))
+    if asked.causes and subject.contrasts is not None:
         with Progress("testing what heads bring to the answer", quiet) as watch:
             roles = find_roles(subject, asked.seed, watch)
     return HeadStudy(
@@ -123,15 +128,21 @@ def study_subject(subject: Subject, asked: Asked, quiet: bool = True) -> HeadStu
 def searched(study: HeadStudy, subject: Subject, asked: Asked, quiet: bool = True) -> HeadStudy:
     """The same study with all sets of heads searched."""
     variants = Variants(subject, asked.ablation, asked.seed)
-    budget, known = _budget(variants, asked), frozenset(study.together.heads)
+    budget, greedy_set = _budget(variants, asked), frozenset(study.together.heads)
+    known = believed(greedy_set, study.curves[0], asked.margin)
     with Progress(f"searching all sets of heads of {subject.name}", quiet) as watch:
         found = find_optimum(variants, known, asked.margin.drop, budget=budget, seed=asked.seed, watch=watch)
     effect = study.together.effect
-    if found.closed != known:
+    if found.closed != greedy_set:
         report = subject.examples(study.examples, Lot.REPORT.seed(asked.seed), False)
         effect = measure(variants, [report], [found.closed])[1]
     together = Removal(tuple(head for head in subject.heads if head in found.closed), effect)
     return replace(study, together=together, optimum=found)
+
+
+def believed(confirmed: Closed, curve: Curve, margin: Margin) -> list[Closed]:
+    """Sets that are believed to be within the margin, the largest first: one that was confirmed, and smaller ones."""
+    return [confirmed, *(closed for closed in curve.fitting(margin) if len(closed) < len(confirmed))]
 
 
 def _budget(variants: Variants, asked: Asked) -> int | float:

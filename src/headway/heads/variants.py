@@ -57,7 +57,11 @@ class Variants:
         if ablation not in ABLATIONS:
             raise unknown("ablation", ablation, ABLATIONS)
         self.subject, self.ablation, self.seed = subject, cast(Ablation, ablation), seed
-        self.model = cast(Model, subject.model)
+        if not isinstance(subject.model, Model):
+            raise HeadwayError(
+                f"{subject.name} has a {type(subject.model).__name__}; only models of Headway's own can be studied yet"
+            )
+        self.model = subject.model
         self.order = {site: place for place, site in enumerate(sites_of(self.model))}
         self.width = {m.site: m.heads for m in self.model.modules() if isinstance(m, Attention)}
         for head in subject.heads:
@@ -83,7 +87,7 @@ class Variants:
     def donors(self, problems: Problems) -> Problems:
         """For each problem another, whose outputs take the place of its own; in an order that knows no labels."""
         others = self.subject.examples(len(problems), Lot.DONORS.seed(self.seed), False)
-        order = torch.randperm(len(others), generator=torch.Generator().manual_seed(self.seed))
+        order = torch.randperm(len(others), generator=torch.Generator().manual_seed(Lot.DONORS.seed(self.seed)))
         others = others[order.to(others.source.device)]
         same = (others.source == problems.source).all(1).nonzero()[:, 0]
         return others.replaced(same, others[(same + 1) % len(others)]) if len(same) else others

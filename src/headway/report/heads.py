@@ -104,7 +104,7 @@ def _role_table(axes: Axes, content: dict[str, Any]) -> None:
     heads = [row["head"] for row in content["heads"]]
     cells = {(c["part"], c["contrast"]): c for c in content["roles"]["table"] if not c["at_answer"]}
     names = list(dict.fromkeys(contrast for _, contrast in cells))
-    shares = [[100 * cells[head, name]["flips"] for name in names] for head in heads]
+    shares = [[100 * (cells[head, name]["flips"] or 0) for name in names] for head in heads]
     picture = axes.imshow(shares, aspect="auto", cmap="Blues", vmin=0, vmax=100)
     axes.figure.colorbar(picture, ax=axes, label="percent of pairs that turn when this head is patched")
     for row, head in enumerate(heads):
@@ -119,7 +119,11 @@ def _role_table(axes: Axes, content: dict[str, Any]) -> None:
 def _drawing(axes: Axes, content: dict[str, Any]) -> None:
     """From what differs, through the heads that bring it, to the answer digit; the width is the share of flips."""
     cells = {(c["part"], c["contrast"]): c["flips"] for c in content["roles"]["table"] if not c["at_answer"]}
-    explained = [each for each in content["roles"]["explained"] if each["heads"]]
+    explained = [each for each in content["roles"]["explained"] if each["sound"]]
+    if not explained:
+        axes.set_axis_off()
+        axes.text(0.5, 0.5, "no set of heads turns most pairs", ha="center", transform=axes.transAxes)
+        return
     heads = [row["head"] for row in content["heads"] if any(row["head"] in each["heads"] for each in explained)]
     digits = sorted({int(each["contrast"].split()[1]) for each in explained})
     place = {
@@ -148,7 +152,7 @@ def _drawing(axes: Axes, content: dict[str, Any]) -> None:
     axes.set_xlim(-0.45, 2.45)
     axes.set_ylim(-0.06, 1.06)
     axes.set_axis_off()
-    axes.set_title(f"Which heads bring it there: patched together they turn {content['roles']['mean_explained']:.0%}")
+    axes.set_title(f"Heads that are enough: patched together they turn {content['roles']['mean_explained']:.0%}")
 
 
 def _spread(names: list[str], x: float) -> dict[str, tuple[float, float]]:

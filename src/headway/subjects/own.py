@@ -91,6 +91,7 @@ def subject_of(run: Run) -> Subject:
         examples,
         every=None if task.count is None else lambda: task.every(CHUNK, device),
         count=task.count,
+        even=isinstance(task, Addition) and task.operators == "+",
         strata=task.strata,
         spelled=task.spelled,
         start=None if task.classes is not None else task.start,

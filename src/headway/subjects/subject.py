@@ -49,6 +49,8 @@ class Subject:
     """all problems there are, in chunks; None where they cannot be listed"""
     count: int | None = None
     """how many those are"""
+    even: bool = False
+    """whether `examples` draws evenly from all of them"""
     correct: Callable[[Tensor, Problems], Tensor] = all_tokens_right
     strata: Callable[[Problems], dict[str, Tensor]] = no_strata
     spelled: Callable[[list[int]], list[str]] = numbers

@@ -9,7 +9,8 @@ placebo     for each of these a change at the same place (for operand: in anothe
 Columns count from the least significant, 0. The digit asked about is that of column k; a pair's answers differ there
 and in no column above it (those of a placebo do not differ there). One digit of one number is changed, of a in every
 other pair, of b in the rest: a mixture of the two problems is then one of them. The first problem of a pair has no
-carry, the second has it.
+carry, the second has it. (Where the least significant digit of an answer comes first, the digits below k are written
+before it and do differ: what they tell is read from the answer so far, which no patch of a head changes.)
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
 from headway.errors import HeadwayError
@@ -25,7 +27,7 @@ from headway.tasks.addition import Addition, Digits
 from headway.tasks.task import Problems
 
 Kind = Literal["operand", "carry", "propagated"]
-DRAWN, MOST_DRAWS = 4_000, 200
+DRAWN, MOST_DRAWS, PLENTY = 4_000, 100, 4
 
 
 @dataclass(frozen=True)
@@ -44,18 +46,28 @@ class Contrast:
 
 
 def contrasts(task: Addition, pairs: int, seed: int, device: torch.device | str = "cpu") -> list[Contrast]:
-    """As many pairs of each kind at each column, and of its placebo."""
+    """As many pairs of each kind at each column, and of its placebo, whose digits change by as much. What the base
+    does not allow (in base 2 no one digit makes a carry whatever comes in) is left out."""
     if task.natural or "+" not in task.operators:
         raise HeadwayError("pairs of sums are made for answers of one length with plus; not for natural or for -")
     found = []
     for number, (kind, column) in enumerate(_kinds(task.digits)):
-        for placebo in (False, True):
-            if placebo and kind == "operand" and task.digits == 1:
-                continue  # there is no other column
-            clean, other = _pairs(task, kind, column, placebo, pairs, seed * 1000 + 2 * number + placebo, device)
-            place = task.digits - column if task.first == "most" else column
-            found.append(Contrast(kind, column, placebo, clean, other, place))
+        place = task.digits - column if task.first == "most" else column
+        own = (seed * 1000 + 2 * number) % 2**62
+        real = _pairs(task, kind, column, False, pairs, own, device, None)
+        if real is None:
+            continue
+        found.append(Contrast(kind, column, False, *real, place))
+        if kind != "operand" or task.digits > 1:  # else there is no other column
+            placebo = _pairs(task, kind, column, True, pairs, own + 1, device, change(*real))
+            if placebo is not None:
+                found.append(Contrast(kind, column, True, *placebo, place))
     return found
+
+
+def change(one: Problems, two: Problems) -> Int[Tensor, " row"]:
+    """By how much the digit that differs is another."""
+    return (one.source - two.source).abs().amax(1)
 
 
 def _kinds(digits: int) -> list[tuple[Kind, int]]:
@@ -64,34 +76,62 @@ def _kinds(digits: int) -> list[tuple[Kind, int]]:
 
 
 def _pairs(
-    task: Addition, kind: Kind, column: int, placebo: bool, pairs: int, seed: int, device: torch.device | str
-) -> tuple[Problems, Problems]:
-    kept: list[tuple[Problems, Problems]] = []
+    task: Addition,
+    kind: Kind,
+    column: int,
+    placebo: bool,
+    pairs: int,
+    seed: int,
+    device: torch.device | str,
+    sizes: Tensor | None,
+) -> tuple[Problems, Problems] | None:
+    """Pairs in which a and b are changed in turn; with `sizes` by as much as there, or by what comes nearest."""
+    kept: list[tuple[Problems, Problems, Tensor]] = []
     for draw in range(MOST_DRAWS):
-        drawn = task.testing(seed, DRAWN, first=draw * DRAWN, device=device)
-        a, operator, b = task.operands(drawn)
-        x, _, y = task.operands(task.testing(seed + 500, DRAWN, first=draw * DRAWN, device=device))
-        changed = _changed(kind, column, placebo, task.digits, draw)
-        at = task.digits - 1 - changed
-        a2, b2 = a.clone(), b.clone()
-        a2[::2, at], b2[1::2, at] = x[::2, at], y[1::2, at]
-        fits = _fits(task, kind, column, placebo, changed, (a, b), (a2, b2)) & (operator == task.plus)
-        if not placebo and kind != "operand":
-            fits &= a[:, at] + b[:, at] < a2[:, at] + b2[:, at]  # the second makes the carry
-        rows = _in_turn(fits)
-        plus = operator[rows]
-        kept.append((task.problems(a[rows], plus, b[rows]), task.problems(a2[rows], plus, b2[rows])))
-        if sum(len(clean) for clean, _ in kept) >= pairs:
-            return tuple(Problems.join(list(side))[:pairs] for side in zip(*kept, strict=True))  # pyright: ignore
-    raise HeadwayError(f"hardly any pair of sums has a {kind} contrast at column {column}; take a larger base")
+        first, second, fits = _candidates(task, kind, column, placebo, seed, draw, device)
+        rows = fits.nonzero()[:, 0]
+        kept.append((first[rows], second[rows], rows % 2))
+        enough = pairs if sizes is None else PLENTY * pairs
+        if min(int((torch.cat([k[2] for k in kept]) == side).sum()) for side in (0, 1)) >= enough:
+            break
+    one, two = Problems.join([k[0] for k in kept]), Problems.join([k[1] for k in kept])
+    side = torch.cat([k[2] for k in kept])
+    even, odd = ((side == which).nonzero()[:, 0] for which in (0, 1))
+    if min(len(even), len(odd)) < pairs // 2 + 1:
+        return None
+    if sizes is not None:
+        moved = change(one, two)
+        even, odd = (_as_large(rows, moved, sizes[which::2]) for which, rows in ((0, even), (1, odd)))
+    taken = torch.stack((even[: pairs // 2 + 1], odd[: pairs // 2 + 1]), dim=1).flatten()[:pairs]
+    return one[taken], two[taken]
 
 
-def _in_turn(fits: Tensor) -> Tensor:
-    """The rows that fit, even and odd ones in turn, as many of both."""
-    rows = fits.nonzero()[:, 0]
-    even, odd = rows[rows % 2 == 0], rows[rows % 2 == 1]
-    both = min(len(even), len(odd))
-    return torch.stack((even[:both], odd[:both]), dim=1).flatten()
+def _as_large(rows: Tensor, moved: Tensor, wanted: Tensor) -> Tensor:
+    """Of these rows one for each wanted size: of that size, or else of the nearest that is left."""
+    left = {size: rows[moved[rows] == size].tolist() for size in moved[rows].unique().tolist()}
+    taken = []
+    for size in wanted.tolist():
+        nearest = min((each for each in left if left[each]), key=lambda each: (abs(each - size), -each))
+        taken.append(left[nearest].pop())
+    spare = next((entry[0] for entry in left.values() if entry), taken[-1])
+    return torch.tensor([*taken, spare], device=rows.device)
+
+
+def _candidates(
+    task: Addition, kind: Kind, column: int, placebo: bool, seed: int, draw: int, device: torch.device | str
+) -> tuple[Problems, Problems, Tensor]:
+    """Problems, the same with a digit changed, of a in even rows and of b in odd ones, and which of them fit."""
+    a, operator, b = task.operands(task.testing(seed, DRAWN, first=draw * DRAWN, device=device))
+    x, _, y = task.operands(task.testing(seed + 500, DRAWN, first=draw * DRAWN, device=device))
+    changed = _changed(kind, column, placebo, task.digits, draw)
+    at = task.digits - 1 - changed
+    a2, b2 = a.clone(), b.clone()
+    a2[::2, at], b2[1::2, at] = x[::2, at], y[1::2, at]
+    fits = _fits(task, kind, column, placebo, changed, (a, b), (a2, b2)) & (operator == task.plus)
+    if not placebo and kind != "operand":
+        fits &= a[:, at] + b[:, at] < a2[:, at] + b2[:, at]  # the second makes the carry
+    plus = torch.full_like(operator, task.plus)
+    return task.problems(a, plus, b), task.problems(a2, plus, b2), fits
 
 
 def _changed(kind: Kind, column: int, placebo: bool, digits: int, draw: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 
@@ -36,3 +37,11 @@ def test_a_wrong_name_of_ones_own_gets_a_sentence(monkeypatch: pytest.MonkeyPatc
         assert words in capsys.readouterr().err
     assert main(["train", "reversal:Reversal", "--option", "shortest=4"]) == 2
     assert "has no option 'shortest'; it has: symbols, longest" in capsys.readouterr().err
+
+
+def test_roles_are_looked_at_while_an_adder_learns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(RECIPES)
+    recipe = importlib.import_module("when_roles_appear")
+    found = recipe.main(0, "2,4")
+    assert [entry["step"] for entry in found] == [2, 4]
+    assert [entry["flips"] for entry in found] == [None, None]  # it knows nothing yet

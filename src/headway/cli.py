@@ -176,7 +176,7 @@ class Heads(Common):
     beam: int = 1
     """sets kept at a time in the search for heads that can go together"""
     budget: float | None = None
-    """seconds a run for the search of all sets of heads (default 30 for one run, none for a folder of runs)"""
+    """seconds a run for the search of all sets of heads (default 20 for one run, none for a folder of runs)"""
     kinds: bool = False
     """of a folder of runs: how many kinds of solution, by causal tests"""
     out: str | None = None

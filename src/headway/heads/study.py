@@ -24,7 +24,7 @@ from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
 EXAMPLES, SELECTED, CONFIRMED, PAIRED, LOOKED_AT, RANDOM_ORDERS = 10_000, 2_000, 10_000, 500, 1_000, 3
-BUDGET = 30.0
+BUDGET = 20.0
 """seconds for the search of all sets"""
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.report.heads import heads_figures, short
+from headway.report.heads import heads_figures, population_figures, short
 
 STUDY = Path(__file__).parents[2] / "results" / "heads" / "heads.json"
 
@@ -18,12 +18,38 @@ def test_names_in_tight_places() -> None:
 
 def test_the_pictures_name_every_head_and_both_answers(tmp_path: Path) -> None:
     written = heads_figures(STUDY, tmp_path)
-    assert {path.name for path in written} == {"heads.svg", "heads.png", "heads-pairs.svg", "heads-pairs.png"}
+    names = {"heads", "heads-pairs", "heads-roles"}
+    assert {path.name for path in written} == {f"{name}.{kind}" for name in names for kind in ("svg", "png")}
     study, drawn = json.loads(STUDY.read_text()), (tmp_path / "heads.svg").read_text()
     for row in study["heads"]:
         assert f"<!-- {short(row['head'])} -->" in drawn
     assert f"One at a time: {study['alone']['count']} of 24 cost under 1%" in drawn
     assert f"Together: {study['together']['count']} can go" in drawn
+
+
+def test_the_drawing_shows_what_is_sound_and_nothing_else(tmp_path: Path) -> None:
+    study = json.loads(STUDY.read_text())
+    heads_figures(STUDY, tmp_path)
+    drawn = (tmp_path / "heads-roles.svg").read_text()
+    assert all(each["sound"] for each in study["roles"]["explained"])
+    assert "<!-- carry into column 2 -->" in drawn or "carry into column 2" in drawn
+    for each in study["roles"]["explained"]:
+        each["sound"] = each["contrast"] == "carry 1"
+    (tmp_path / "heads.json").write_text(json.dumps(study))
+    heads_figures(tmp_path / "heads.json", tmp_path)
+    drawn = (tmp_path / "heads-roles.svg").read_text()
+    assert "carry into column 1" in drawn
+    assert "carry into column 2" not in drawn
+
+
+def test_a_population_is_drawn_and_one_of_refused_runs_is_not(tmp_path: Path) -> None:
+    thousand = STUDY.parents[1] / "heads-thousand" / "heads.json"
+    assert {path.name for path in population_figures(thousand, tmp_path)} == {
+        "heads-population.svg", "heads-population.png",
+    }  # fmt: skip
+    assert "How many heads, in 1,000 runs" in (tmp_path / "heads-population.svg").read_text()
+    (tmp_path / "none.json").write_text(json.dumps({"members": [{"subject": "a", "refused": "weak"}]}))
+    assert population_figures(tmp_path / "none.json", tmp_path) == []
 
 
 def test_a_subject_without_strata_gets_a_sentence_instead(tmp_path: Path) -> None:

@@ -163,7 +163,12 @@ def test_every_part_of_the_wiring_is_found_at_its_column_and_no_other() -> None:
         assert each.sound == (not each.contrast.startswith("propagated"))
         if each.sound:
             assert each.by_named.share == 1.0
-    assert len(roles.findings()) == 6
+    sites = roles.by_site()
+    assert {"encoder.0.feed", "decoder.0.cross", "decoder.0.feed"} <= set(sites["carry"])  # made, brought, joined
+    assert "decoder.0.cross" in sites["operand"]
+    assert "decoder.0.feed" not in sites["operand"]
+    assert "propagated" not in sites
+    assert len(roles.findings()) == 6 + 2
 
 
 def test_the_strength_of_a_head_that_brings_everything_is_one() -> None:

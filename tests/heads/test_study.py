@@ -56,7 +56,7 @@ def test_what_is_said_of_roles_is_what_was_tested(study: HeadStudy) -> None:
     assert study.roles is not None
     sound = [each for each in study.roles.explained if each.sound]
     assert len(sound) >= 6  # of eight contrasts
-    assert len(study.findings()) == 2 + len(sound)
+    assert len(study.findings()) == 2 + len(sound) + 3  # and what whole sites bring, for each kind of contrast
     for each in sound:
         assert (each.real.share or 0) > 0.9
         assert each.placebo.share == 0

@@ -22,7 +22,7 @@ from headway.evaluation.intervals import exact_interval, wilson
 from headway.heads.lots import Lot
 from headway.heads.patching import Pairs, Patch, Patched
 from headway.heads.variants import Part, site_of
-from headway.models import Head
+from headway.models import Head, Site
 from headway.models.rerun import sites_of
 from headway.subjects.subject import Subject
 from headway.tasks.contrasts import Contrast
@@ -132,7 +132,19 @@ class Roles:
             "explained": [each.to_json() for each in self.explained],
             "mean_explained": self.mean_of([each.real for each in self.explained]),
             "mean_by_named": self.mean_of([each.by_named for each in self.explained]),
+            "by_site": self.by_site(),
         }
+
+    def by_site(self) -> dict[str, dict[str, float]]:
+        """For each kind of contrast the whole sites and feed-forward blocks that turn at least half of its pairs, the
+        columns together."""
+        found: dict[str, dict[str, list[float]]] = {}
+        for strength in self.table:
+            if isinstance(strength.part, Site) and not strength.at_answer and strength.share is not None:
+                kind = found.setdefault(strength.contrast.split()[0], {})
+                kind.setdefault(str(strength.part), []).append(strength.share)
+        means = {kind: {part: sum(x) / len(x) for part, x in parts.items()} for kind, parts in found.items()}
+        return {kind: {part: mean for part, mean in parts.items() if mean >= 0.5} for kind, parts in means.items()}
 
     @staticmethod
     def mean_of(found: Sequence[Flips]) -> float | None:
@@ -158,6 +170,11 @@ class Roles:
                     f"To bring {what} to answer digit {column}, {heads} {'are' if each.heads[1:] else 'is'} enough: "
                     f"patched, {turned} turn, both ways ({placebo}{control})."
                 )
+        names = {"operand": "The digits of a column", "carry": "A carry", "propagated": "A carry that is passed on"}
+        for kind, parts in self.by_site().items():
+            if parts:
+                listed = ", ".join(f"{part} {share:.0%}" for part, share in parts.items())
+                words.append(f"{names[kind]}: patched as a whole, these turn at least half of the pairs: {listed}.")
         return words
 
 

@@ -20,12 +20,10 @@ from headway.heads.ablation import Margin, measure
 from headway.heads.optimum import check_searchable, find_optimum, most_errors, sizes_of_all_sets
 from headway.heads.study import Asked, study_subject
 from headway.heads.variants import Closed, Variants
-from headway.models import Head, build_model
-from headway.runs.config import Wishes
+from headway.models import Head
 from headway.runs.folder import RunFolder
 from headway.subjects.own import open_run, subject_of
 from headway.subjects.subject import Subject
-from headway.training.defaults import plan
 
 
 @pytest.fixture(autouse=True)
@@ -149,13 +147,10 @@ def test_sizes_are_the_numbers_of_bits() -> None:
 
 
 def test_what_cannot_be_searched_is_refused_in_a_sentence(adder, capsys: pytest.CaptureFixture[str]) -> None:
-    many = plan("sortedness", Wishes(layers=7, heads=4, d_model=16), 0)
     subject = subject_of(adder)
-    model = build_model(many.model, 0)
-    heads = tuple(Head(site, n) for site in dict.fromkeys(h.site for h in subject.heads) for n in range(4))
-    assert len(heads) == 24
-    big = Variants.__new__(Variants)
-    big.subject = Subject("big", model, tuple(Head(h.site, n) for h in heads[::4] for n in range(5)), subject.examples)
+    big = Variants.__new__(Variants)  # of a subject that names five heads at each of six sites
+    five = tuple(Head(site, number) for site in subject.sites for number in range(5))
+    big.subject = Subject("big", subject.model, five, subject.examples)
     with pytest.raises(HeadwayError, match="big has 30 heads, too many to search all sets of them; 26 is the most"):
         check_searchable(big, Margin())
     with pytest.raises(HeadwayError, match="searched by their accuracy"):

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from headway.heads import patterns as module
 from headway.heads.patterns import NONE, Pattern, _of_site, find_patterns, targets_of
 from headway.models import Head, Site
 from headway.subjects.own import subject_of
@@ -89,8 +88,7 @@ def test_a_label_that_wins_in_half_of_the_problems_is_half_stable(subject: Subje
     assert found.stable == pytest.approx(0.6)
 
 
-def test_every_head_of_the_adder_is_described(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CLEAR", 0.3)
+def test_every_head_of_the_adder_is_described(subject: Subject) -> None:
     found = {str(p.head): p for p in find_patterns(subject, subject.examples(200, 0, False))}
     assert list(found) == [str(head) for head in subject.heads]
     assert found["decoder.0.cross.2"].label == "aligned"

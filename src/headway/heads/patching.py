@@ -18,15 +18,13 @@ from torch import Tensor
 
 from headway.errors import HeadwayError
 from headway.evaluation.examples import even_pieces
-from headway.heads.variants import Closed, site_of
+from headway.heads.variants import GPU_ROWS, Closed, site_of
 from headway.machine import side_by_side
 from headway.models import Attention, Decoder, Gate, Head, Model, Site
 from headway.models.rerun import Kept, again, keep, sites_of
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 from headway.tasks.contrasts import Contrast
-
-GPU_ROWS = 60_000
 
 
 @dataclass(frozen=True)
@@ -66,9 +64,8 @@ class Pairs:
         self.placebo = torch.tensor([c.placebo for c in contrasts], device=device)[self.contrast]
         self.own = self.problems.answer.gather(1, self.place)[:, 0]
         self.other = self.donors.answer.gather(1, self.place)[:, 0]
-        self.base, there = (self._digits(side) for side in (self.problems, self.donors))
-        self.full = there
-        self.known = (self.base.argmax(-1) == self.own) & (there.argmax(-1) == self.other)
+        self.base, self.full = (self._digits(side) for side in (self.problems, self.donors))
+        self.known = (self.base.argmax(-1) == self.own) & (self.full.argmax(-1) == self.other)
         """rows whose digit the model has right in both problems: only those say something"""
 
     def _digits(self, problems: Problems) -> Float[Tensor, "row token"]:
@@ -81,7 +78,7 @@ class Pairs:
 
     def __call__(self, patches: Sequence[Patch]) -> Patched:
         for patch in patches:
-            if patch.at_answer and any(not self._writes(site_of(part)) for part in patch.parts):
+            if patch.at_answer and any(site_of(part).stack == "encoder" for part in patch.parts):
                 raise HeadwayError("an encoder writes no answer; patch it at all positions")
 
         def piece(rows: slice) -> Tensor:
@@ -104,7 +101,8 @@ class Pairs:
         return torch.where(self.placebo, 0.0, (gap(self.base) - gap(logits)) / whole.where(whole.abs() > 1e-6, 1.0))
 
     def _of_rows(self, rows: slice, patches: Sequence[Patch]) -> Float[Tensor, "patch row token"]:
-        own, donors = (self._kept(side[rows]) for side in (self.problems, self.donors))
+        sides = self.problems[rows], self.donors[rows]
+        own, donors = (keep(self.model, side.source, side.answer) for side in sides)
         place = self.place[rows]
         found = [torch.empty(0)] * len(patches)
         groups: dict[tuple[Site, bool], list[int]] = {}
@@ -120,9 +118,6 @@ class Pairs:
                 for number, each in zip(some, logits.split(len(own)), strict=True):
                     found[number] = _at(each, place)
         return torch.stack(found)
-
-    def _kept(self, problems: Problems) -> Kept:
-        return keep(self.model, problems.source, problems.answer)
 
     def _gates(self, patches: Sequence[Patch], donors: Kept, place: Int[Tensor, "row 1"]) -> dict[Site, Gate]:
         """The gates of every row under every patch."""
@@ -144,9 +139,6 @@ class Pairs:
     def _before(self, kept: Kept) -> int:
         """Positions of the stream that lie before the answer."""
         return kept.source.shape[1] if isinstance(self.model, Decoder) else 0
-
-    def _writes(self, site: Site) -> bool:
-        return site.stack == "decoder"
 
 
 def _at(logits: Float[Tensor, "row answer token"], place: Int[Tensor, "row 1"]) -> Float[Tensor, "row token"]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from headway.heads.kinds import Profile, kinds_finding, kinds_of, profile_of
+from headway.heads.kinds import Profile, kinds_finding, kinds_of, profile_contrasts, profile_of
 from headway.subjects.own import subject_of
 
 SITES = ("encoder.0.self", "encoder.1.self", "decoder.0.cross", "decoder.1.cross")
@@ -53,7 +53,7 @@ def test_noise_and_strays_are_no_kinds() -> None:
 
 
 def test_a_profile_names_the_sites_of_the_adder(adder) -> None:
-    profile = profile_of(subject_of(adder))
+    profile = profile_of(subject_of(adder), profile_contrasts(subject_of(adder)))
     assert profile is not None
     assert profile.signature().startswith("operand: decoder.0.cross; carry: encoder.1.self + decoder.0.cross")
-    assert set(profile.sites) == {str(head.site) for head in subject_of(adder).heads}
+    assert set(profile.flips) == {str(head.site) for head in subject_of(adder).heads}

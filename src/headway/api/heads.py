@@ -13,7 +13,7 @@ from safetensors.torch import save
 from headway.errors import HeadwayError
 from headway.evaluation.exact import Evaluation, device_of, evaluate_chunks
 from headway.heads.ablation import Margin, TooWeak
-from headway.heads.kinds import Profile, kinds_of, profile_of
+from headway.heads.kinds import Profile, kinds_of, profile_contrasts, profile_of
 from headway.heads.lots import Lot
 from headway.heads.maps import average_maps, maps_of
 from headway.heads.members import study_stack
@@ -114,10 +114,12 @@ def _check_contrasts(folder: RunFolder) -> None:
 
 
 def _profiles(folders: Sequence[RunFolder], device: torch.device, seed: int, quiet: bool) -> list[Profile | None]:
-    found = []
+    found, contrasts = [], None
     with Progress(f"causal tests of {len(folders):,} runs", quiet) as watch:
         for folder in folders:
-            found.append(profile_of(subject_of(open_run(folder, device)), seed))
+            subject = subject_of(open_run(folder, device))
+            contrasts = contrasts or profile_contrasts(subject, seed)
+            found.append(profile_of(subject, contrasts))
             watch(len(found), len(folders))
     return found
 

@@ -14,9 +14,10 @@ from typing import Any
 
 from headway.heads.lots import Lot
 from headway.heads.patching import Pairs, Patch
-from headway.heads.roles import strengths
+from headway.heads.roles import counted
 from headway.models.rerun import sites_of
 from headway.subjects.subject import Subject
+from headway.tasks.contrasts import Contrast
 
 PROFILED = 60  # pairs of each contrast
 HALF, MOST_KINDS, CLEAR = 0.5, 8, 0.25
@@ -25,19 +26,15 @@ HALF, MOST_KINDS, CLEAR = 0.5, 8, 0.25
 
 @dataclass(frozen=True)
 class Profile:
-    """The share of flips by part and contrast."""
+    """The share of flips by attention site and contrast."""
 
     subject: str
     flips: dict[str, dict[str, float]]
 
-    @property
-    def sites(self) -> dict[str, dict[str, float]]:
-        return {part: row for part, row in self.flips.items() if part.endswith(("self", "cross"))}
-
     def signature(self) -> str:
         """Which attention sites flip at least half of the pairs, for each kind of contrast, the columns together."""
         kinds: dict[str, list[str]] = {}
-        for site, row in self.sites.items():
+        for site, row in self.flips.items():
             by_kind: dict[str, list[float]] = {}
             for contrast, share in row.items():
                 by_kind.setdefault(contrast.split()[0], []).append(share)
@@ -48,21 +45,31 @@ class Profile:
         return "; ".join(f"{kind}: {' + '.join(sites) or 'no one site'}" for kind, sites in kinds.items())
 
     def vector(self) -> list[float]:
-        return [share for row in self.sites.values() for share in row.values()]
+        return [share for row in self.flips.values() for share in row.values()]
 
 
-def profile_of(subject: Subject, seed: int = 0) -> Profile | None:
-    """Heads, sites and feed-forward blocks, each patched at all positions; None where the model is wrong on more than
-    half of the pairs of a contrast."""
+def profile_contrasts(subject: Subject, seed: int = 0) -> list[Contrast]:
+    """The pairs that every run is tested on."""
     assert subject.contrasts is not None
-    pairs = Pairs(subject, [c for c in subject.contrasts(PROFILED, Lot.REPORT.seed(seed)) if not c.placebo])
-    patches = [Patch(frozenset({part})) for part in (*subject.heads, *sites_of(pairs.model))]
-    flips: dict[str, dict[str, float]] = {}
-    for strength in strengths(pairs, patches):
-        if strength.pairs < PROFILED // 2:
-            return None
-        flips.setdefault(str(strength.part), {})[strength.contrast] = round(strength.share or 0.0, 4)
-    return Profile(subject.name, flips)
+    return [contrast for contrast in subject.contrasts(PROFILED, Lot.REPORT.seed(seed)) if not contrast.placebo]
+
+
+def profile_of(subject: Subject, contrasts: Sequence[Contrast]) -> Profile | None:
+    """Every attention site, patched at all positions; None where the model is wrong on more than half of the pairs of
+    a contrast."""
+    pairs = Pairs(subject, contrasts)
+    sites = [site for site in sites_of(pairs.model) if site.kind != "feed"]
+    found = counted(pairs, pairs([Patch(frozenset({site})) for site in sites]))
+    if min(found.known) < PROFILED // 2:
+        return None
+    shares = {
+        str(site): {
+            contrast.name: round(sum(flips) / (2 * known), 4)
+            for contrast, flips, known in zip(contrasts, row, found.known, strict=True)
+        }
+        for site, row in zip(sites, found.flips, strict=True)
+    }
+    return Profile(subject.name, shares)
 
 
 def kinds_of(found: Sequence[Profile | None]) -> dict[str, Any]:

@@ -1,0 +1,44 @@
+"""ALiBi: a penalty of m · distance on the scores, m = 2^(−8h/H) for head h of H (Press et al., 2022).
+
+`alibi` is symmetric: in an encoder it cannot tell a sequence from its reverse. `alibi-signed` is for encoders: half of
+the heads see only what lies before, the other half only what lies behind.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from headway.errors import HeadwayError
+from headway.positions.positions import Relative, Shape
+
+
+def slopes(heads: int, device: torch.device) -> Tensor:
+    return 2.0 ** (-8.0 * torch.arange(1, heads + 1, device=device) / heads)
+
+
+class Alibi(Relative):
+    name = "alibi"
+    reversible = True
+
+    def of_distance(self, distance: Tensor) -> Tensor:
+        steep = slopes(self.shape.heads, distance.device).view(-1, *[1] * distance.ndim)
+        return -steep * distance.abs()
+
+
+class AlibiSigned(Relative):
+    """ALiBi for encoders: half of the heads look back, half look ahead."""
+
+    name = "alibi-signed"
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__(shape)
+        if shape.heads % 2:
+            raise HeadwayError(f"alibi-signed gives each direction half of the heads; {shape.heads} cannot be halved")
+
+    def of_distance(self, distance: Tensor) -> Tensor:
+        half = self.shape.heads // 2
+        steep = slopes(half, distance.device).view(-1, *[1] * distance.ndim)
+        away = -steep * distance.abs()
+        hidden = torch.full_like(away, -torch.inf)
+        return torch.cat((away.where(distance <= 0, hidden), away.where(distance >= 0, hidden)))

@@ -1,0 +1,31 @@
+"""Clipped relative bias: a learned number for each signed distance, the same for all beyond the last (after Shaw et
+al., 2018). All of them are trained where `distance` lies below the longest training length."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+from torch.nn import Parameter
+
+from headway.positions.positions import Relative, Shape, Unseen, check_positive
+from headway.positions.t5 import distances, unseen_buckets
+
+
+class Clipped(Relative):
+    name = "clipped"
+
+    def __init__(self, shape: Shape, distance: int = 8) -> None:
+        super().__init__(shape)
+        check_positive(self.name, distance=distance)
+        self.farthest = distance
+        self.table = Parameter(torch.randn(2 * distance + 1, shape.heads) * shape.d_model**-0.5)
+
+    def bucket(self, distance: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
+        return distance.clamp(-self.farthest, self.farthest) + self.farthest
+
+    def of_distance(self, distance: Tensor) -> Tensor:
+        return self.table[self.bucket(distance)].movedim(-1, 0)
+
+    def unseen(self, tokens: int) -> Unseen | None:
+        return unseen_buckets(self.bucket(distances(tokens)), self.shape.trained, tokens)

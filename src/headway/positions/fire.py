@@ -1,0 +1,37 @@
+"""FIRE: a small network of the distance over the longest there can be, both on a logarithmic scale: f(ψ(d)/ψ(max(L, n))),
+ψ(x) = ln(c·x + 1) (Li et al., 2024). Signed, for encoders: the distance keeps its sign.
+
+In a causal model n is the query's own index, as published; in an encoder it is the largest index of the sequence.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import Parameter
+
+from headway.positions.positions import Positions, Shape, check_positive
+
+
+class Fire(Positions):
+    name = "fire"
+
+    def __init__(self, shape: Shape, width: int = 32) -> None:
+        super().__init__(shape)
+        check_positive(self.name, width=width)
+        self.c = Parameter(torch.tensor(1.0))
+        self.least = Parameter(torch.tensor(float(shape.trained)))  # L: sequences up to it are not stretched
+        self.into, self.out = nn.Linear(1, width), nn.Linear(width, shape.heads)
+
+    def bias(self, query_index: Tensor, key_index: Tensor) -> Tensor:
+        distance = key_index[:, None, :] - query_index[:, :, None]  # batch query key
+        if self.shape.causal:
+            farthest = query_index[:, :, None]
+        else:
+            farthest = key_index.amax(1)[:, None, None]
+        scale = self._squeezed(torch.maximum(self.least.abs(), farthest.to(self.least.dtype)))
+        share = distance.sign() * self._squeezed(distance.abs()) / scale
+        return self.out(self.into(share[..., None]).relu()).movedim(-1, 1)
+
+    def _squeezed(self, x: Tensor) -> Tensor:
+        return torch.log1p(self.c.abs() * x)

@@ -1,0 +1,43 @@
+"""Kerple: a learned penalty that grows with the logarithm of the distance, −p · ln(1 + a·d), or with a power of it,
+−a · d^p (Chi et al., 2022). Signed, for encoders: each direction has numbers of its own."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import Parameter
+from torch.nn import functional as F
+
+from headway.positions.positions import Relative, Shape
+
+
+class Kerple(Relative):
+    """Kerple, logarithmic: −p · ln(1 + a·d), p and a learned for each head and direction."""
+
+    name = "kerple"
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__(shape)
+        self.p = Parameter(2 * torch.rand(2, shape.heads))  # softplus keeps them above 0
+        self.a = Parameter(torch.rand(2, shape.heads))
+
+    def of_distance(self, distance: Tensor) -> Tensor:
+        p, a = (self.by_direction(F.softplus(number), distance) for number in (self.p, self.a))
+        return -p * torch.log1p(a * distance.abs())
+
+    def by_direction(self, numbers: Float[Tensor, "two head"], distance: Tensor) -> Tensor:
+        """Each head's number for the direction of each distance."""
+        behind, ahead = numbers.view(*numbers.shape, *[1] * distance.ndim)
+        return torch.where(distance < 0, behind, ahead)
+
+
+class KerplePower(Kerple):
+    """Kerple, power: −a · d^p with p at most 2."""
+
+    name = "kerple-power"
+
+    def of_distance(self, distance: Tensor) -> Tensor:
+        p = 2 * torch.sigmoid(self.by_direction(self.p, distance))
+        away = distance.abs().clamp(min=1).to(p.dtype)  # the slope of 0^p is no number
+        return -self.by_direction(F.softplus(self.a), distance) * torch.where(distance == 0, 0.0, away**p)

@@ -1,0 +1,44 @@
+"""RoPE: queries and keys are turned by angles that grow with their index (Su et al., 2021), so that their product
+depends on the difference alone. `interpolation=s` divides the index by s (Chen et al., 2023); `ntk=s` stretches the
+long wavelengths instead, base · s^(d/(d−2))."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from headway.errors import HeadwayError
+from headway.positions.positions import Positions, Shape, Unseen, check_positive
+from headway.positions.sinusoidal import unseen_phases
+
+BASE = 10_000.0
+
+
+class Rope(Positions):
+    name = "rope"
+
+    def __init__(self, shape: Shape, interpolation: float = 1.0, ntk: float = 1.0) -> None:
+        super().__init__(shape)
+        check_positive(self.name, interpolation=interpolation, ntk=ntk)
+        if shape.dim % 2 or shape.dim < 4:
+            raise HeadwayError(f"rope turns pairs of numbers; a head of width {shape.dim} has no two whole pairs")
+        self.interpolation, self.base = interpolation, BASE * ntk ** (shape.dim / (shape.dim - 2))
+
+    def rotate(self, query: Tensor, key: Tensor, query_index: Tensor, key_index: Tensor) -> tuple[Tensor, Tensor]:
+        return self.turned(query, query_index), self.turned(key, key_index)
+
+    def frequencies(self, device: torch.device) -> Float[Tensor, " pair"]:
+        place = torch.arange(0, self.shape.dim, 2, device=device, dtype=torch.float64)
+        return self.base ** (-place / self.shape.dim)
+
+    def turned(
+        self, x: Float[Tensor, "batch head token dim"], index: Int[Tensor, "#batch token"]
+    ) -> Float[Tensor, "batch head token dim"]:
+        angle = (index[:, None, :, None] / self.interpolation) * self.frequencies(index.device)
+        sine, cosine = angle.sin().to(x.dtype), angle.cos().to(x.dtype)  # batch 1 token pair
+        first, second = x[..., 0::2], x[..., 1::2]
+        return torch.stack((first * cosine - second * sine, second * cosine + first * sine), dim=-1).flatten(-2)
+
+    def unseen(self, tokens: int) -> Unseen | None:
+        return unseen_phases(self.frequencies(torch.device("cpu")) / self.interpolation, self.shape.trained, tokens)

@@ -1,0 +1,24 @@
+"""Sandwich: what remains of sinusoidal attention without its cross terms, Σ cos(ω_i · d) less its value at distance 0, divided
+by 8h/H for head h of H (Chi et al., 2023). Symmetric: in an encoder it cannot tell a sequence from its reverse."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from headway.positions.positions import Relative
+from headway.positions.sinusoidal import frequencies
+
+WAVES = 128
+"""the published number of sines and cosines"""
+
+
+class Sandwich(Relative):
+    name = "sandwich"
+    reversible = True
+
+    def of_distance(self, distance: Tensor) -> Tensor:
+        waves = frequencies(WAVES, distance.device)
+        fall = (distance[..., None] * waves).cos().sum(-1) - len(waves)
+        ratio = 8 * torch.arange(1, self.shape.heads + 1, device=distance.device) / self.shape.heads
+        return fall.float() / ratio.view(-1, *[1] * distance.ndim)

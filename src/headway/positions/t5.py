@@ -1,0 +1,58 @@
+"""T5: a learned bias for each bucket of distances (Raffel et al., 2020). Half of the buckets are exact, the rest grow
+with the logarithm up to `distance`, beyond which all is one. In an encoder each direction has half of the buckets.
+
+Buckets for distances that training never shows are never trained: trained on 16 tokens, the usual 128 leaves some so.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+from torch.nn import Parameter
+
+from headway.errors import HeadwayError
+from headway.positions.positions import Relative, Shape, Unseen
+
+
+def unseen_buckets(bucket: Int[Tensor, " distance"], trained: int, tokens: int) -> Unseen | None:
+    """Of the buckets of distances −(tokens − 1) to tokens − 1, those that distances within `trained` do not reach."""
+    middle = tokens - 1
+    known = set(bucket[middle - min(trained, tokens) + 1 : middle + min(trained, tokens)].tolist())
+    used = set(bucket.tolist())
+    return Unseen("buckets", len(used - known), len(used)) if used - known else None
+
+
+def distances(tokens: int) -> Int[Tensor, " distance"]:
+    return torch.arange(-(tokens - 1), tokens)
+
+
+class T5(Relative):
+    name = "t5"
+
+    def __init__(self, shape: Shape, distance: int = 128, buckets: int = 32) -> None:
+        super().__init__(shape)
+        self.farthest, self.sides = distance, 1 if shape.causal else 2
+        self.buckets = buckets // self.sides  # of one direction
+        self.exact = self.buckets // 2
+        if self.exact < 1 or distance <= self.exact:
+            raise HeadwayError(
+                f"t5+distance={distance}+buckets={buckets}: the first {self.exact} distances have buckets of their own; "
+                "the distance must lie above them, and buckets be at least 4"
+            )
+        self.table = Parameter(torch.randn(self.buckets * self.sides, shape.heads) * shape.d_model**-0.5)
+
+    def bucket(self, distance: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
+        away = distance.abs() if self.sides == 2 else (-distance).clamp(min=0)
+        ratio = (away.clamp(min=1).float() / self.exact).log() / math.log(self.farthest / self.exact)
+        far = self.exact + (ratio * (self.buckets - self.exact)).long()
+        side = (distance > 0) * self.buckets if self.sides == 2 else 0
+        return torch.where(away < self.exact, away, far.clamp(max=self.buckets - 1)) + side
+
+    def of_distance(self, distance: Tensor) -> Tensor:
+        return self.table[self.bucket(distance)].movedim(-1, 0)
+
+    def unseen(self, tokens: int) -> Unseen | None:
+        return unseen_buckets(self.bucket(distances(tokens)), self.shape.trained, tokens)

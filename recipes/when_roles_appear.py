@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from headway.evaluation.exact import evaluate_sample
-from headway.heads.kinds import profile_of
+from headway.heads.kinds import profile_contrasts, profile_of
 from headway.machine import choose_device
 from headway.models import build_model
 from headway.runs.config import Wishes
@@ -43,7 +43,8 @@ def main(seed: int = 0, moments: str = MOMENTS) -> list[dict[str, object]]:
         run = Run(RunFolder(Path("nowhere")), config, task, learner.model.eval())
         right = evaluate_sample(learner.model, task, 5000).exact_match
         with torch.no_grad():
-            profile = profile_of(subject_of(run))
+            subject = subject_of(run)
+            profile = profile_of(subject, profile_contrasts(subject))
         learner.model.train()
         shares = None if profile is None else {a: {s: profile.flips[s][a] for s in SITES} for a in ASKED}
         found.append({"step": moment, "right": right, "flips": shares})

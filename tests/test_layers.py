@@ -14,7 +14,8 @@ ROOT = Path(headway.__file__).parent
 LAYERS = [
     {"errors", "plugins", "output", "progress", "threads", "machine", "flags"},
     {"runs"},
-    {"tasks", "positions", "kernels"},
+    {"tasks"},
+    {"positions", "kernels"},
     {"models"},
     {"subjects"},
     {"evaluation"},

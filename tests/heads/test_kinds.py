@@ -22,7 +22,7 @@ def population(kinds: int, runs: int, spread: float = 0.05) -> list[Profile]:
             return min(1.0, max(0.0, float(brings) + chance.gauss(0, spread)))
 
         flips = {site: {contrast: share(site, contrast) for contrast in CONTRASTS} for site in SITES}
-        found.append(Profile(f"run {run}", flips | {"decoder.0.feed": dict.fromkeys(CONTRASTS, chance.random())}))
+        found.append(Profile(f"run {run}", flips))
     return found
 
 

@@ -70,10 +70,10 @@ def test_fused_and_plain_attention_agree_in_single_precision(causal: bool, monke
     query, key, value = torch.randn(3, 50, 4, 12, 32).unbind(0)
     index = torch.arange(12)[None]
     order = attention_module.Order(None, index, index, causal)
-    plain, _ = attention_module.attend(query, key, value, order, wants_map=False)
-    mapped, _ = attention_module.attend(query, key, value, order, wants_map=True)
+    plain, _ = attention_module.attend(query, key, value, 0.25, order.bias, wants_map=False)
+    mapped, _ = attention_module.attend(query, key, value, 0.25, order.bias, wants_map=True)
     monkeypatch.setattr(attention_module, "FEW_KEYS", 0)
-    fused, _ = attention_module.attend(query, key, value, order, wants_map=False)
+    fused, _ = attention_module.attend(query, key, value, 0.25, order.bias, wants_map=False)
     assert torch.equal(plain, mapped)
     assert (plain - fused).abs().max() < 1e-6
 
@@ -132,7 +132,7 @@ def test_a_shut_gate_lets_the_replacement_through(kind: tuple[Task, Model, Probl
 def test_heads_contributions_and_bias_sum_to_the_attention_output() -> None:
     torch.manual_seed(0)
     site = Site("encoder", 0, "self")
-    module = Attention(site, 32, 4, 8).double()
+    module = Attention(site, 32, 8, range(4)).double()
     x = torch.randn(2, 5, 32, dtype=torch.float64)
     index = torch.arange(5)[None]
     order = attention_module.Order(None, index, index, causal=False)

@@ -11,7 +11,9 @@ Axes: batch, head, query, key, token (either), dim (of a head), d_model.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from jaxtyping import Float, Int
@@ -34,7 +36,7 @@ class Cache:
     entries: dict[Site, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Order:
     """What a site is told about order: the encoding, the indices of queries and keys, and whether a query
     sees only keys up to itself."""
@@ -44,8 +46,17 @@ class Order:
     key_index: Int[Tensor, "#batch key"]
     causal: bool
 
+    def repeated(self, times: int) -> Order:
+        """The same for a batch that is repeated so often."""
+        if max(len(self.query_index), len(self.key_index)) == 1:
+            return self
+        query_index, key_index = self.query_index.repeat(times, 1), self.key_index.repeat(times, 1)
+        return Order(self.positions, query_index, key_index, self.causal)
+
+    @cached_property
     def bias(self) -> Float[Tensor, "#batch #head query key"] | None:
-        """Everything that is added to the scores: the encoding's bias, and −∞ where a key may not be seen."""
+        """Everything that is added to the scores, the same in all layers: the encoding's bias, and −∞ where a key may
+        not be seen."""
         bias = None if self.positions is None else self.positions.bias(self.query_index, self.key_index)
         if not self.causal:
             return bias
@@ -53,6 +64,18 @@ class Order:
         hidden = torch.full((queries, keys), float("-inf"), device=self.query_index.device)
         hidden = hidden.triu(1 + keys - queries)[None, None]  # 1 1 query key
         return hidden if bias is None else bias + hidden.to(bias.dtype)
+
+    @cached_property
+    def temper(self) -> Float[Tensor, "query 1"] | None:
+        """What the scores of each query are multiplied by."""
+        if self.positions is None:
+            return None
+        queries, keys = self.query_index.shape[1], self.key_index.shape[1]
+        seen = torch.full((queries,), keys, device=self.query_index.device)
+        if self.causal:
+            seen = torch.arange(keys - queries + 1, keys + 1, device=self.query_index.device)
+        tempered = self.positions.temper(seen)
+        return None if tempered is None else tempered[:, None]
 
 
 class _Constant(nn.Linear):
@@ -68,9 +91,11 @@ class Attention(nn.Module):
     """Multi-head attention. Queries, keys and values have no bias terms: a key's cancels in the softmax, a
     value's is the output's bias again."""
 
-    def __init__(self, site: Site, d_model: int, heads: int, dim: int) -> None:
+    def __init__(self, site: Site, d_model: int, dim: int, kept: Sequence[int]) -> None:
+        """`kept` are the numbers of its heads: all, but for those that were pruned."""
         super().__init__()
-        self.site, self.heads, self.dim = site, heads, dim
+        self.site, self.kept, self.heads, self.dim = site, list(kept), len(kept), dim
+        heads = self.heads
         scale = d_model**-0.5
         self.query = Parameter(torch.randn(heads * dim, d_model) * scale)
         self.key_value = Parameter(torch.randn(2, heads * dim, d_model) * scale)
@@ -108,9 +133,10 @@ class Attention(nn.Module):
         query = query.transpose(1, 2)  # batch head query dim
         key, value = self.keys_values(context, cache)
         if order.positions is not None:
-            query = order.positions.rotate(query, order.query_index)
-            key = order.positions.rotate(key, order.key_index)
-        z, attention = attend(query, key, value, order, wants_map)
+            query, key = order.positions.rotate(query, key, order.query_index, order.key_index)
+        if order.temper is not None:
+            query = query * order.temper.to(query.dtype)
+        z, attention = attend(query, key, value, self.dim**-0.5, self._bias(order), wants_map)
         return z.transpose(1, 2), attention
 
     def _at_once(self, x: Tensor, context: Tensor, order: Order) -> bool:
@@ -118,6 +144,11 @@ class Attention(nn.Module):
         plain = order.positions is None or order.positions.only_embeds
         fast = is_compiling() or (x.is_cuda and torch.is_inference_mode_enabled())
         return plain and fast and max(x.shape[1], context.shape[1]) <= MOST and self.dim & (self.dim - 1) == 0
+
+    def _bias(self, order: Order) -> Float[Tensor, "#batch #head query key"] | None:
+        """What is added to the scores of the heads that are left."""
+        bias = order.bias
+        return bias if bias is None or bias.shape[1] in (1, self.heads) else bias[:, self.kept]
 
     def _both(self, context: Tensor) -> Tensor:
         both = F.linear(context, self.key_value.flatten(0, 1))
@@ -145,17 +176,15 @@ def gated(z: Float[Tensor, "batch query head dim"], gate: Gate | None) -> Float[
 
 
 def attend(
-    query: Float[Tensor, "batch head query dim"],
-    key: Float[Tensor, "batch head key dim"],
+    query: Float[Tensor, "batch head query wide"],
+    key: Float[Tensor, "batch head key wide"],
     value: Float[Tensor, "batch head key dim"],
-    order: Order,
+    scale: float,
+    bias: Float[Tensor, "#batch #head query key"] | None,
     wants_map: bool,
 ) -> tuple[Float[Tensor, "batch head query dim"], Float[Tensor, "batch head query key"] | None]:
     """The heads' outputs, and their maps where asked."""
-    keys, bias = key.shape[2], order.bias()
-    temper = 1.0 if order.positions is None else order.positions.temper(keys)
-    scale = temper * query.shape[-1] ** -0.5
-    if keys > FEW_KEYS and not wants_map:
+    if key.shape[2] > FEW_KEYS and not wants_map:
         mask = None if bias is None else bias.to(query.dtype)
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale), None
     scores = (query * scale) @ key.transpose(-1, -2)

@@ -6,8 +6,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from headway.errors import HeadwayError
 from headway.models.attention import Attention, Cache, Order, gated
 from headway.models.sites import Gates, Site, Trace
+from headway.positions import find_positions
 from headway.runs.config import ModelConfig
 
 Stream = Float[Tensor, "batch token d_model"]
@@ -43,9 +45,11 @@ class Block(nn.Module):
     def __init__(self, config: ModelConfig, stack: str, layer: int, cross: bool) -> None:
         super().__init__()
         d_model, kinds = config.d_model, ("self", "cross") if cross else ("self",)
+        if config.pruned and find_positions(config.positions).kind.turns_by_head:
+            raise HeadwayError(f"{config.positions} positions treat each head its own way; its heads cannot be pruned")
         sites = {kind: Site(stack, layer, kind) for kind in kinds}  # pyright: ignore[reportArgumentType]
         self.attentions = nn.ModuleDict(
-            {kind: Attention(site, d_model, config.heads_left(str(site)), config.dim) for kind, site in sites.items()}
+            {kind: Attention(site, d_model, config.dim, config.heads_left(str(site))) for kind, site in sites.items()}
         )
         self.norms = nn.ModuleDict({kind: nn.LayerNorm(d_model) for kind in (*kinds, "feed")})
         self.feed = FeedForward(d_model, config.d_ff)

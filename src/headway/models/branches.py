@@ -49,13 +49,13 @@ class Branches:
             return model.answered(x.flatten(0, 1)).unflatten(0, x.shape[:2])
         if isinstance(model, Decoder):
             read = torch.cat((source, torch.full_like(answer[:, :1], model.start), answer[:, :-1]), dim=1)
-            order = model.order(len(read), 0, read.shape[1], read.device)
+            order = model.order(source, answer.shape[1])
             x = self._through(model.blocks, model.positions.embed(model.tokens(read), order.query_index), order, tree)
             return model.unembed(model.norm(x[:, :, source.shape[1] :]))
         order = model.source_order(source)
         x = model.source_positions.embed(model.tokens(source), order.query_index)
         memory = model.encoder_norm(self._through(model.encoder, x, order, tree))
-        own, across = model.orders(len(answer), 0, answer.shape[1], source.shape[1], source.device)
+        own, across = model.orders(source, answer.shape[1])
         x = model.answer_positions.embed(model.tokens(model.shifted(answer)), own.query_index)
         tree.look_across()
         return model.unembed(model.decoder_norm(self._through(model.decoder, x, own, tree, memory, across)))
@@ -80,7 +80,7 @@ class Branches:
                 read = block.norms[kind](x)
                 context, told = (read, order) if memory is None or kind == "self" else (memory[tree.seen], across)
                 assert told is not None
-                z, _ = attention.said(read.flatten(0, 1), context.flatten(0, 1), told)
+                z, _ = attention.said(read.flatten(0, 1), context.flatten(0, 1), told.repeated(len(x)))
                 parent, passed = tree.branch(attention.heads)
                 passed = passed[:, None, None, :, None].to(z.dtype)  # set 1 1 head 1
                 z = z.unflatten(0, x.shape[:2])[parent] * passed  # set row token head dim

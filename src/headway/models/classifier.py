@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from headway.models.attention import Order
 from headway.models.blocks import Block, Tokens
 from headway.models.sites import Gates, Trace
-from headway.positions import Shape, find_index, find_positions
+from headway.positions import build_index, find_positions, shape_of
 from headway.runs.config import ModelConfig
 
 
@@ -18,9 +18,9 @@ class Classifier(nn.Module, PyTorchModelHubMixin, library_name="headway"):
         super().__init__()
         assert config.classes is not None
         self.config = config
-        self.index = find_index(config.index)
+        self.index = build_index(config.index, config.digits, config.least_first)
         self.tokens = Tokens(config.vocabulary, config.d_model)
-        self.positions = find_positions(config.positions)(Shape(config.d_model, config.heads, config.trained))
+        self.positions = find_positions(config.positions)(shape_of(config, self.index, config.trained))
         self.blocks = nn.ModuleList(Block(config, "encoder", n, cross=False) for n in range(config.layers))
         self.norm = nn.LayerNorm(config.d_model)
         self.head = nn.Linear(config.d_model, 1 if config.pooling == "violation" else config.classes)
@@ -44,7 +44,7 @@ class Classifier(nn.Module, PyTorchModelHubMixin, library_name="headway"):
         return self.answered(x)
 
     def order(self, source: Int[Tensor, "batch source"]) -> Order:
-        index = self.index(len(source), source.shape[1], source.device)
+        index, _ = self.index.numbers(source)
         return Order(self.positions, index, index, self.positions.causal)
 
     def answered(self, x: Float[Tensor, "batch token d_model"]) -> Float[Tensor, "batch 1 classes"]:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from headway.models.attention import Cache, Order
 from headway.models.blocks import Block, Tokens
 from headway.models.sites import Gates, Trace
-from headway.positions import Shape, find_index, find_positions
+from headway.positions import build_index, find_positions, shape_of
 from headway.runs.config import ModelConfig
 
 
@@ -18,9 +18,9 @@ class Decoder(nn.Module, PyTorchModelHubMixin, library_name="headway"):
         super().__init__()
         assert config.start is not None
         self.config, self.start, self.end = config, config.start, config.end
-        self.index = find_index(config.index)
+        self.index = build_index(config.index, config.digits, config.least_first)
         self.tokens = Tokens(config.vocabulary, config.d_model)
-        self.positions = find_positions(config.positions)(Shape(config.d_model, config.heads, config.trained))
+        self.positions = find_positions(config.positions)(shape_of(config, self.index, config.trained, causal=True))
         self.blocks = nn.ModuleList(Block(config, "decoder", n, cross=False) for n in range(config.layers))
         self.norm = nn.LayerNorm(config.d_model)
         self.unembed = nn.Linear(config.d_model, config.vocabulary)
@@ -39,22 +39,26 @@ class Decoder(nn.Module, PyTorchModelHubMixin, library_name="headway"):
         """The logits of every answer token, each given the problem and the right tokens before it."""
         start = torch.full_like(answer[:, :1], self.start)
         tokens = torch.cat((source, start, answer[:, :-1]), dim=1)
-        return self.unembed(self.stream(tokens, gates, trace)[:, source.shape[1] :])
+        order = self.order(source, answer.shape[1])
+        return self.unembed(self.stream(tokens, order, gates, trace)[:, source.shape[1] :])
 
-    def order(self, batch: int, first: int, queries: int, device: torch.device) -> Order:
-        index = self.index(batch, first + queries, device)
-        return Order(self.positions, index[:, first:], index, causal=True)
+    def order(
+        self, source: Int[Tensor, "batch source"], answers: int, first: int = 0, queries: int | None = None
+    ) -> Order:
+        """What is told of a problem and an answer of so many tokens; to `queries` of them from number `first` on."""
+        index = torch.cat(self.index.numbers(source, answers, joined=True), dim=1)
+        last = index.shape[1] if queries is None else first + queries
+        return Order(self.positions, index[:, first:last], index[:, :last], causal=True)
 
     def stream(
         self,
         tokens: Int[Tensor, "batch query"],
+        order: Order,
         gates: Gates | None = None,
         trace: Trace | None = None,
         cache: Cache | None = None,
-        first: int = 0,
     ) -> Float[Tensor, "batch query d_model"]:
-        """What the last layer says after each of `tokens`, of which the earliest is number `first`."""
-        order = self.order(len(tokens), first, tokens.shape[1], tokens.device)
+        """What the last layer says after each of `tokens`."""
         x = self.positions.embed(self.tokens(tokens), order.query_index)
         for block in self.blocks:
             x = block(x, order, gates=gates, trace=trace, cache=cache)
@@ -69,7 +73,8 @@ class Decoder(nn.Module, PyTorchModelHubMixin, library_name="headway"):
         read = torch.cat((source, torch.full_like(source[:, :1], self.start)), dim=1)
         written = []
         for _ in range(length):
-            token = self.unembed(self.stream(read, gates, cache=cache, first=first)[:, -1:]).argmax(-1)
+            order = self.order(source, length, first, read.shape[1])
+            token = self.unembed(self.stream(read, order, gates, cache=cache)[:, -1:]).argmax(-1)
             written.append(token)
             first, read = first + read.shape[1], token
         return torch.cat(written, dim=1)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from headway.models.attention import Cache, Order
 from headway.models.blocks import Block, Tokens
 from headway.models.sites import Gates, Trace
-from headway.positions import Shape, find_index, find_positions
+from headway.positions import build_index, find_positions, shape_of
 from headway.runs.config import ModelConfig
 
 
@@ -18,11 +18,11 @@ class EncoderDecoder(nn.Module, PyTorchModelHubMixin, library_name="headway"):
         super().__init__()
         assert config.start is not None
         self.config, self.start, self.end = config, config.start, config.end
-        self.index = find_index(config.index)
+        self.index = build_index(config.index, config.digits, config.least_first)
         kind = find_positions(config.positions)
         self.tokens = Tokens(config.vocabulary, config.d_model)
-        self.source_positions = kind(Shape(config.d_model, config.heads, config.trained))
-        self.answer_positions = kind(Shape(config.d_model, config.heads, config.trained_answer))
+        self.source_positions = kind(shape_of(config, self.index, config.trained))
+        self.answer_positions = kind(shape_of(config, self.index, config.trained_answer, causal=True))
         self.encoder = nn.ModuleList(Block(config, "encoder", n, cross=False) for n in range(config.layers))
         self.decoder = nn.ModuleList(Block(config, "decoder", n, cross=True) for n in range(config.decoder_layers))
         self.encoder_norm = nn.LayerNorm(config.d_model)
@@ -43,7 +43,7 @@ class EncoderDecoder(nn.Module, PyTorchModelHubMixin, library_name="headway"):
     ) -> Float[Tensor, "batch answer vocabulary"]:
         """The logits of every answer token, each given the right tokens before it."""
         memory = self.encode(source, gates, trace)
-        return self.decode(self.shifted(answer), memory, gates, trace)
+        return self.decode(self.shifted(answer), memory, self.orders(source, answer.shape[1]), gates, trace)
 
     def shifted(self, answer: Int[Tensor, "batch answer"]) -> Int[Tensor, "batch answer"]:
         """What the decoder reads: the start token and all but the last token of the answer."""
@@ -51,14 +51,18 @@ class EncoderDecoder(nn.Module, PyTorchModelHubMixin, library_name="headway"):
         return torch.cat((start, answer[:, :-1]), dim=1)
 
     def source_order(self, source: Int[Tensor, "batch source"]) -> Order:
-        index = self.index(len(source), source.shape[1], source.device)
+        index, _ = self.index.numbers(source)
         return Order(self.source_positions, index, index, self.source_positions.causal)
 
-    def orders(self, batch: int, first: int, queries: int, sources: int, device: torch.device) -> tuple[Order, Order]:
-        """What the decoder's sites are told: of the answer itself, and of the source it looks across to."""
-        index, memory_index = self.index(batch, first + queries, device), self.index(batch, sources, device)
-        own = Order(self.answer_positions, index[:, first:], index, causal=True)
-        return own, Order(None, index[:, first:], memory_index, causal=False)
+    def orders(
+        self, source: Int[Tensor, "batch source"], answers: int, first: int = 0, queries: int | None = None
+    ) -> tuple[Order, Order]:
+        """What the decoder's sites are told of an answer of so many tokens: of the answer itself, and of the source
+        that they look across to; to `queries` of its tokens from number `first` on."""
+        memory_index, index = self.index.numbers(source, answers)
+        last = answers if queries is None else first + queries
+        own = Order(self.answer_positions, index[:, first:last], index[:, :last], causal=True)
+        return own, Order(None, index[:, first:last], memory_index, causal=False)
 
     def encode(self, source: Tensor, gates: Gates | None = None, trace: Trace | None = None) -> Tensor:
         order = self.source_order(source)
@@ -71,13 +75,13 @@ class EncoderDecoder(nn.Module, PyTorchModelHubMixin, library_name="headway"):
         self,
         tokens: Int[Tensor, "batch query"],
         memory: Float[Tensor, "batch source d_model"],
+        orders: tuple[Order, Order],
         gates: Gates | None = None,
         trace: Trace | None = None,
         cache: Cache | None = None,
-        first: int = 0,
     ) -> Float[Tensor, "batch query vocabulary"]:
-        """The logits after each of `tokens`, of which the earliest is number `first` of the answer."""
-        order, across = self.orders(len(tokens), first, tokens.shape[1], memory.shape[1], tokens.device)
+        """The logits after each of `tokens`."""
+        order, across = orders
         x = self.answer_positions.embed(self.tokens(tokens), order.query_index)
         for block in self.decoder:
             x = block(x, order, memory, across, gates, trace, cache)
@@ -92,6 +96,7 @@ class EncoderDecoder(nn.Module, PyTorchModelHubMixin, library_name="headway"):
         token = source.new_full((len(source), 1), self.start)
         written = []
         for place in range(length):
-            token = self.decode(token, memory, gates, cache=cache, first=place)[:, -1:].argmax(-1)
+            orders = self.orders(source, length, place, 1)
+            token = self.decode(token, memory, orders, gates, cache=cache)[:, -1:].argmax(-1)
             written.append(token)
         return torch.cat(written, dim=1)

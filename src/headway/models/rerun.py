@@ -54,7 +54,7 @@ def keep(
     if not isinstance(model, EncoderDecoder):
         return Kept(source, answer, model(source, answer, gates, trace), trace, None, {})
     memory = model.encode(source, gates, trace)
-    logits = model.decode(model.shifted(answer), memory, gates, trace)
+    logits = model.decode(model.shifted(answer), memory, model.orders(source, answer.shape[1]), gates, trace)
     crossing = [each for each in model.modules() if isinstance(each, Attention) and each.site.kind == "cross"]
     across = {each.site: each.keys_values(memory, None) for each in crossing}
     return Kept(source, answer, logits, trace, memory, across)
@@ -79,10 +79,10 @@ def again(
     if isinstance(model, Classifier):
         return model.answered(_through(model.blocks, x, model.order(source), gates, first))
     if isinstance(model, Decoder):
-        order = model.order(len(source), 0, source.shape[1] + answer.shape[1], source.device)
+        order = model.order(source, answer.shape[1])
         last = model.norm(_through(model.blocks, x, order, gates, first))
         return model.unembed(last[:, source.shape[1] :])
-    own, across = model.orders(len(answer), 0, answer.shape[1], source.shape[1], source.device)
+    own, across = model.orders(source, answer.shape[1])
     if first.stack == "encoder":
         memory = model.encoder_norm(_through(model.encoder, x, model.source_order(source), gates, first))
         begin, opening, cache = Site("decoder", 0, "self"), Site("decoder", 0, "cross"), None

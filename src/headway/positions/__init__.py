@@ -2,33 +2,147 @@
 
 from __future__ import annotations
 
-from headway.errors import unknown
-from headway.positions.index import Index, sequential
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from headway.errors import HeadwayError, unknown
+from headway.flags import plain_value
+from headway.positions.alibi import Alibi, AlibiSigned
+from headway.positions.clipped import Clipped
+from headway.positions.fire import Fire
+from headway.positions.index import Coupled, Index, Randomized, Sequential
+from headway.positions.kerple import Kerple, KerplePower
 from headway.positions.learned import Learned, LearnedClamped
 from headway.positions.none import NoPositions, NoPositionsCausal
-from headway.positions.positions import Positions, Shape
+from headway.positions.positions import Positions, Relative, Shape, Unseen
+from headway.positions.rope import Rope
+from headway.positions.sandwich import Sandwich
 from headway.positions.sinusoidal import Sinusoidal
+from headway.positions.t5 import T5
+from headway.positions.transformer_xl import TransformerXL
+from headway.positions.window import Window
+from headway.runs.config import ModelConfig
 
 POSITIONS: dict[str, type[Positions]] = {
-    kind.name: kind for kind in (Sinusoidal, Learned, LearnedClamped, NoPositions, NoPositionsCausal)
-}
-INDICES: dict[str, Index] = {"sequential": sequential}
+    kind.name: kind
+    for kind in (
+        Sinusoidal, Learned, LearnedClamped, NoPositions, NoPositionsCausal, Rope, Alibi, AlibiSigned, T5, Clipped,
+        TransformerXL, Kerple, KerplePower, Fire, Sandwich, Window,
+    )
+}  # fmt: skip
+INDICES: dict[str, type[Index]] = {kind.name: kind for kind in (Sequential, Randomized, Coupled)}
+LOG_LENGTH = "log-length"
 
-__all__ = ["INDICES", "POSITIONS", "Index", "Positions", "Shape", "find_index", "find_positions"]
+__all__ = [
+    "INDICES",
+    "LOG_LENGTH",
+    "POSITIONS",
+    "Encoding",
+    "Index",
+    "Positions",
+    "Relative",
+    "Shape",
+    "Unseen",
+    "build_index",
+    "find_index",
+    "find_positions",
+    "shape_of",
+]
 
 
-def find_positions(name: str) -> type[Positions]:
-    """An encoding's class, by its name or as a user's own `module:Class`."""
+@dataclass(frozen=True)
+class Encoding:
+    """An encoding that was asked for: `t5+distance=16+log-length`."""
+
+    name: str
+    kind: type[Positions]
+    settings: dict[str, Any]
+    log_length: bool
+
+    @property
+    def causal(self) -> bool:
+        return self.kind.causal
+
+    @property
+    def blind(self) -> bool:
+        return self.kind.blind
+
+    def __call__(self, shape: Shape) -> Positions:
+        """It, for a model of this shape."""
+        if self.kind.needs_causal and not shape.causal:
+            raise HeadwayError(
+                f"{self.name} positions need a model whose queries see no later key; an encoder's see all: choose "
+                "others, or train a decoder (--model decoder)"
+            )
+        try:
+            made = self.kind(shape, **self.settings)
+        except HeadwayError:
+            raise
+        except Exception as error:  # whatever a user's class may raise
+            raise HeadwayError(
+                f"positions {self.name!r} cannot be made ({type(error).__name__}: {error}); its constructor takes a "
+                "headway.Shape and its settings"
+            ) from error
+        return made.with_log_length() if self.log_length else made
+
+
+def find_positions(name: str) -> Encoding:
+    """An encoding by its name, or a user's own as `module:Class`, with its settings."""
     from headway.plugins import load_class
 
-    if ":" in name:
-        return load_class(name, Positions)
-    if name not in POSITIONS:
-        raise unknown("positions", name, POSITIONS)
-    return POSITIONS[name]
+    base, *parts = name.split("+")
+    if ":" in base:
+        kind = load_class(base, Positions)
+    elif base in POSITIONS:
+        kind = POSITIONS[base]
+    else:
+        raise unknown("positions", base, POSITIONS)
+    log_length = LOG_LENGTH in parts
+    if log_length and kind.temper is not Positions.temper:
+        raise HeadwayError(f"{base} tempers its scores by itself; leave out +{LOG_LENGTH}")
+    settings = _settings(base, kind, [part for part in parts if part != LOG_LENGTH], f"; +{LOG_LENGTH} fits any")
+    return Encoding(name, kind, settings, log_length)
 
 
-def find_index(name: str) -> Index:
-    if name not in INDICES:
-        raise unknown("index", name, INDICES)
-    return INDICES[name]
+def find_index(name: str) -> tuple[type[Index], dict[str, Any]]:
+    """An index's class and the settings asked for, such as `randomized+range=4096`."""
+    base, *parts = name.split("+")
+    if base not in INDICES:
+        raise unknown("index", base, INDICES)
+    return INDICES[base], {} if INDICES[base] is Coupled and not parts else _settings(base, INDICES[base], parts)
+
+
+def build_index(name: str, digits: int | None, least_first: bool) -> Index:
+    """An index for a task: `digits` is how many of its tokens are digits, where its problems have columns."""
+    kind, settings = find_index(name)
+    return Coupled(digits, least_first) if kind is Coupled else kind(**settings)
+
+
+def shape_of(config: ModelConfig, index: Index, tokens: int, causal: bool = False) -> Shape:
+    """What an encoding is told of a model that trains on so many tokens."""
+    causal = causal or find_positions(config.positions).causal
+    return Shape(config.d_model, config.heads, index.trained(tokens), causal)
+
+
+def _settings(name: str, kind: Callable[..., Any], parts: list[str], more: str = "") -> dict[str, Any]:
+    """The settings in `parts`, each `name=value`, held against what the constructor takes."""
+    known = {
+        entry.name: entry.default
+        for entry in inspect.signature(kind).parameters.values()
+        if entry.default is not inspect.Parameter.empty and kind is not Coupled
+    }
+    settings: dict[str, Any] = {}
+    for part in parts:
+        setting, equals, text = part.partition("=")
+        if not equals or setting not in known:
+            have = f"{name} has {', '.join(f'{entry}={value}' for entry, value in known.items()) or 'no settings'}"
+            raise HeadwayError(f"{name}+{part}: {have}{more}")
+        value, usual = plain_value(text), known[setting]
+        if isinstance(usual, float) and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        if type(value) is not type(usual):
+            raise HeadwayError(f"{name}+{part}: {setting} is a {type(usual).__name__}, such as {usual}")
+        settings[setting] = value
+    return settings

@@ -1,5 +1,5 @@
-"""FIRE: a small network of the distance over the longest there can be, both on a logarithmic scale: f(ψ(d)/ψ(max(L, n))),
-ψ(x) = ln(c·x + 1) (Li et al., 2024). Signed, for encoders: the distance keeps its sign.
+"""FIRE: a small network of the distance over the longest there can be, both on a logarithmic scale:
+f(ψ(d)/ψ(max(L, n))), ψ(x) = ln(c·x + 1) (Li et al., 2024). Signed, for encoders: the distance keeps its sign.
 
 In a causal model n is the query's own index, as published; in an encoder it is the largest index of the sequence.
 """
@@ -25,10 +25,7 @@ class Fire(Positions):
 
     def bias(self, query_index: Tensor, key_index: Tensor) -> Tensor:
         distance = key_index[:, None, :] - query_index[:, :, None]  # batch query key
-        if self.shape.causal:
-            farthest = query_index[:, :, None]
-        else:
-            farthest = key_index.amax(1)[:, None, None]
+        farthest = query_index[:, :, None] if self.shape.causal else key_index.amax(1)[:, None, None]
         scale = self._squeezed(torch.maximum(self.least.abs(), farthest.to(self.least.dtype)))
         share = distance.sign() * self._squeezed(distance.abs()) / scale
         return self.out(self.into(share[..., None]).relu()).movedim(-1, 1)

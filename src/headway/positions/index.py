@@ -1,16 +1,96 @@
-"""The position index: the whole number each token gets, before any encoding makes a signal of it."""
+"""The position index: the whole number each token gets, before any encoding makes a signal of it.
+
+An index numbers the tokens of a problem and of its answer. Where the two are one sequence (`joined`) the answer's
+numbers go on where the problem's end.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import ClassVar
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-Index = Callable[[int, int, torch.device], Int[Tensor, "#batch token"]]
+from headway.errors import HeadwayError
+from headway.tasks.random import digest, mix
+
+Numbers = tuple[Int[Tensor, "#batch source"], Int[Tensor, "#batch answer"]]
 
 
-def sequential(batch: int, tokens: int, device: torch.device) -> Int[Tensor, "#batch token"]:
+class Index:
+    name: ClassVar[str]
+
+    def numbers(self, source: Int[Tensor, "batch source"], answers: int = 0, joined: bool = False) -> Numbers:
+        raise NotImplementedError
+
+    def trained(self, tokens: int) -> int:
+        """Training on this many tokens uses the numbers 0 to this, exclusive."""
+        return tokens
+
+
+class Sequential(Index):
     """0, 1, 2, …: one row that serves the whole batch."""
-    return torch.arange(tokens, device=device)[None]
+
+    name = "sequential"
+
+    def numbers(self, source: Tensor, answers: int = 0, joined: bool = False) -> Numbers:
+        tokens = source.shape[1]
+        first = tokens if joined else 0
+        everyone = torch.arange(max(tokens, first + answers), device=source.device)[None]
+        return everyone[:, :tokens], everyone[:, first : first + answers]
+
+
+class Randomized(Index):
+    """A sorted random choice from a long range (Ruoss et al., 2023), so that training meets the numbers of long
+    sequences. Drawn anew for every problem by a hash of the problem: whoever asks gets the same."""
+
+    name = "randomized"
+
+    def __init__(self, range: int = 2048) -> None:
+        if range < 2:
+            raise HeadwayError(f"randomized+range={range}: numbers are drawn from at least 2")
+        self.range = range
+
+    def numbers(self, source: Tensor, answers: int = 0, joined: bool = False) -> Numbers:
+        tokens = source.shape[1]
+        if joined:
+            both = self._drawn(source, tokens + answers, 0)
+            return both[:, :tokens], both[:, tokens:]
+        return self._drawn(source, tokens, 0), self._drawn(source, answers, 1)
+
+    def _drawn(self, source: Tensor, count: int, salt: int) -> Int[Tensor, "batch count"]:
+        if count > self.range:
+            raise HeadwayError(
+                f"the index randomized+range={self.range} has no {count} different numbers; choose a range of at least "
+                f"{count}, or shorter sequences"
+            )
+        place = torch.arange(self.range, device=source.device)
+        lots = mix(digest(source)[:, None] + mix(place + (salt << 32)))  # a random number for each of the range
+        return lots.topk(count, dim=1, largest=False, sorted=False).indices.sort(1).values
+
+    def trained(self, tokens: int) -> int:
+        return self.range
+
+
+class Coupled(Index):
+    """Digits of equal weight share a number (Cho et al., 2024): 1 for the ones, 2 for the tens, …; what is no digit
+    gets 0. An answer token is numbered by the column that is predicted after it."""
+
+    name = "coupled"
+
+    def __init__(self, digits: int | None = None, least_first: bool = False) -> None:
+        if digits is None:
+            raise HeadwayError("the index coupled numbers the columns of sums; this task has no columns")
+        self.digits, self.least_first = digits, least_first
+
+    def numbers(self, source: Tensor, answers: int = 0, joined: bool = False) -> Numbers:
+        tokens = source.shape[1]
+        place = torch.arange(tokens, device=source.device)
+        other = torch.where(source < self.digits, tokens, place)  # where it ends: the next token that is no digit
+        column = other.flip(1).cummin(1).values.flip(1) - place
+        coming = torch.arange(answers, device=source.device)[None]
+        return column, 1 + coming if self.least_first else answers - coming
+
+    def trained(self, tokens: int) -> int:
+        return tokens + 1

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from headway.errors import HeadwayError
-from headway.positions.positions import Positions, Shape
+from headway.positions.positions import Positions, Shape, Unseen
 
 ROWS = 512
 
@@ -20,23 +20,35 @@ ROWS = 512
 class Learned(Positions):
     name = "learned"
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, rows: int = 0) -> None:
+        """`rows` of the table; 0 for 512, or as many as training needs where that is more."""
         super().__init__(shape)
-        if shape.trained > ROWS:
-            raise HeadwayError(f"{self.name} positions have {ROWS} rows, too few to train on {shape.trained} tokens")
-        self.table = Parameter(torch.randn(ROWS, shape.d_model) * 0.5)  # index d_model
+        if rows < 0 or 0 < rows < shape.trained:
+            raise HeadwayError(
+                f"{self.name} positions have {rows} rows, too few to train on {shape.trained} tokens; ask for "
+                f"{self.name}+rows={shape.trained} or more"
+            )
+        self.rows = rows or max(ROWS, shape.trained)
+        self.table = Parameter(torch.randn(self.rows, shape.d_model) * 0.5)  # index d_model
 
     def embed(self, x: Tensor, index: Tensor) -> Tensor:
-        tokens = x.shape[1]
-        if tokens > ROWS:
-            raise HeadwayError(
-                f"{self.name} positions have {ROWS} rows; a sequence of {tokens} tokens has none for "
-                f"indices {ROWS} to {tokens - 1}: test at most {ROWS} tokens or choose other positions"
-            )
+        self.check_length(x.shape[1])
         return x + self.table[index]
 
     def untrained(self, tokens: int) -> range:
         return range(self.shape.trained, tokens)
+
+    def unseen(self, tokens: int) -> Unseen | None:
+        new = len(self.untrained(tokens))
+        return Unseen("table rows", new, tokens) if new else None
+
+    def check_length(self, tokens: int) -> None:
+        if tokens > self.rows:
+            raise HeadwayError(
+                f"{self.name} positions have {self.rows} rows; a sequence of {tokens} tokens has none for "
+                f"indices {self.rows} to {tokens - 1}: test at most {self.rows} tokens, train with "
+                f"{self.name}+rows={tokens}, or choose other positions"
+            )
 
 
 class LearnedClamped(Learned):
@@ -47,3 +59,10 @@ class LearnedClamped(Learned):
 
     def untrained(self, tokens: int) -> range:
         return range(0)
+
+    def unseen(self, tokens: int) -> Unseen | None:
+        new = max(0, tokens - self.shape.trained)
+        return Unseen("places that share the last row", new, tokens) if new else None
+
+    def check_length(self, tokens: int) -> None:
+        """Any number: places past the last trained row share it."""

@@ -9,8 +9,11 @@ from headway.positions.positions import Positions
 class NoPositions(Positions):
     name = "none"
     blind = True
+    reversible = True
+    uses_index = False
 
 
 class NoPositionsCausal(Positions):
     name = "none-causal"
     causal = True
+    uses_index = False

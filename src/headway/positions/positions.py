@@ -2,7 +2,8 @@
 
 What is not overridden adds nothing. Indices are whole numbers, `batch token`
 (one row where all rows share it), chosen apart from the
-encoding (see index.py), so every index combines with every encoding.
+encoding (see index.py), so every index combines with every encoding. What an encoding's constructor takes beside
+the shape are its settings: `t5+distance=16` on the command line.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+
+from headway.errors import HeadwayError
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,23 @@ class Shape:
     heads: int
     trained: int
     """how many indices training uses: 0 to this, exclusive"""
+    causal: bool = False
+    """whether a query sees only keys up to itself"""
+
+    @property
+    def dim(self) -> int:
+        """Width of one head."""
+        return self.d_model // self.heads
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """What a longer sequence uses that no training step has touched."""
+
+    what: str
+    count: int
+    of: int
+    """how many of them the sequence uses in all"""
 
 
 class Positions(nn.Module):
@@ -31,17 +52,35 @@ class Positions(nn.Module):
     causal: ClassVar[bool] = False
     """whether an encoder with this encoding sees only what lies before"""
 
+    needs_causal: ClassVar[bool] = False
+    """whether it means something only where a query sees no later key: not in an encoder"""
+
     blind: ClassVar[bool] = False
     """whether an encoder with this encoding cannot see order at all"""
+
+    reversible: ClassVar[bool] = False
+    """whether an encoder with this encoding sees no difference between a sequence and its reverse"""
+
+    uses_index: ClassVar[bool] = True
+    turns_by_head: ClassVar[bool] = False
+    """whether `rotate` treats the heads differently"""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.shape = shape
+        self.log_length: nn.Parameter | None = None
+
+    def with_log_length(self) -> Positions:
+        """The same with scores that grow with the logarithm of the number of keys, so that attention to one key does
+        not thin out as others are added."""
+        self.log_length = nn.Parameter(1 / torch.tensor(float(max(self.shape.trained, 2))).log())
+        return self
 
     @property
     def only_embeds(self) -> bool:
         """Whether attention itself is not told of order."""
-        return all(getattr(type(self), name) is getattr(Positions, name) for name in ("rotate", "bias", "temper"))
+        own = all(getattr(type(self), name) is getattr(Positions, name) for name in ("rotate", "bias", "temper"))
+        return own and self.log_length is None
 
     def embed(
         self, x: Float[Tensor, "batch token d_model"], index: Int[Tensor, "#batch token"]
@@ -50,10 +89,14 @@ class Positions(nn.Module):
         return x
 
     def rotate(
-        self, x: Float[Tensor, "batch head token dim"], index: Int[Tensor, "#batch token"]
-    ) -> Float[Tensor, "batch head token dim"]:
-        """Queries, or keys, turned by their index."""
-        return x
+        self,
+        query: Float[Tensor, "batch head query dim"],
+        key: Float[Tensor, "batch head key dim"],
+        query_index: Int[Tensor, "#batch query"],
+        key_index: Int[Tensor, "#batch key"],
+    ) -> tuple[Float[Tensor, "batch head query wide"], Float[Tensor, "batch head key wide"]]:
+        """Queries and keys turned by their indices; both may grow wider."""
+        return query, key
 
     def bias(
         self, query_index: Int[Tensor, "#batch query"], key_index: Int[Tensor, "#batch key"]
@@ -61,10 +104,45 @@ class Positions(nn.Module):
         """What is added to the attention scores."""
         return None
 
-    def temper(self, keys: int) -> float:
-        """What the scores are multiplied by, given the number of keys."""
-        return 1.0
+    def temper(self, keys: Int[Tensor, " query"]) -> Float[Tensor, " query"] | None:
+        """What the scores of each query are multiplied by, given how many keys it sees."""
+        return None if self.log_length is None else self.log_length * keys.clamp(min=2).log()
+
+    def unseen(self, tokens: int) -> Unseen | None:
+        """What of its signal at this many tokens no training step has touched; None where it is all known."""
+        return None
 
     def untrained(self, tokens: int) -> range:
         """The indices below `tokens` whose signal no training step has touched."""
         return range(0)
+
+    def check_length(self, tokens: int) -> None:
+        """Refuses, in a sentence, more tokens than there are signals for."""
+
+
+class Relative(Positions):
+    """An encoding that knows the distance from query to key and nothing else: a bias for each, head by head."""
+
+    name = "relative"
+
+    def of_distance(self, distance: Int[Tensor, "*shape"]) -> Float[Tensor, " head *shape"]:
+        """The bias at each signed distance: the key's index less the query's."""
+        raise NotImplementedError
+
+    def bias(self, query_index: Tensor, key_index: Tensor) -> Tensor:
+        distance = key_index[:, None, :] - query_index[:, :, None]  # batch query key
+        if distance[0].numel() <= TABLED or torch.is_grad_enabled():
+            return self.of_distance(distance).movedim(0, 1)
+        low, high = int(distance.min()), int(distance.max())
+        table = self.of_distance(torch.arange(low, high + 1, device=distance.device))  # head distance
+        return table[:, distance - low].movedim(0, 1)
+
+
+TABLED = 64 * 64
+"""for more pairs of query and key than this, each distance is computed once and looked up"""
+
+
+def check_positive(name: str, **settings: float) -> None:
+    for setting, value in settings.items():
+        if value <= 0:
+            raise HeadwayError(f"{name}+{setting}={value}: it must be above 0")

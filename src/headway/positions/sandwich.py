@@ -1,5 +1,6 @@
-"""Sandwich: what remains of sinusoidal attention without its cross terms, Σ cos(ω_i · d) less its value at distance 0, divided
-by 8h/H for head h of H (Chi et al., 2023). Symmetric: in an encoder it cannot tell a sequence from its reverse."""
+"""Sandwich: what remains of sinusoidal attention without its cross terms, Σ cos(ω_i · d) less its value at
+distance 0, divided by 8h/H for head h of H (Chi et al., 2023). Symmetric: in an encoder it cannot tell a sequence
+from its reverse."""
 
 from __future__ import annotations
 

@@ -8,14 +8,27 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from headway.positions.positions import Positions
+from headway.positions.positions import Positions, Unseen
+
+
+def frequencies(d_model: int, device: torch.device | str = "cpu") -> Float[Tensor, " pair"]:
+    """Radians an index, of wavelengths from 2π to 10000 · 2π."""
+    half = torch.arange(0, d_model, 2, device=device, dtype=torch.float64)
+    return torch.exp(half * (-math.log(10_000.0) / d_model))
 
 
 def sinusoids(index: Int[Tensor, "*shape"], d_model: int) -> Float[Tensor, "*shape {d_model}"]:
-    """Sine and cosine side by side, at wavelengths from 2π to 10000 · 2π."""
-    half = torch.arange(0, d_model, 2, device=index.device, dtype=torch.float64)
-    angle = index[..., None] * torch.exp(half * (-math.log(10_000.0) / d_model))  # … d_model/2
+    """Sine and cosine side by side."""
+    angle = index[..., None] * frequencies(d_model, index.device)  # … d_model/2
     return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)[..., :d_model]
+
+
+def unseen_phases(frequencies: Float[Tensor, " pair"], trained: int, tokens: int) -> Unseen | None:
+    """The waves that a longer sequence carries to an angle that training never reached: those with less than a whole
+    turn in the trained range."""
+    whole = 2 * math.pi
+    slow = int((frequencies * (trained - 1) < whole).sum())
+    return Unseen("waves at angles", slow, len(frequencies)) if tokens > trained and slow else None
 
 
 class Sinusoidal(Positions):
@@ -23,3 +36,6 @@ class Sinusoidal(Positions):
 
     def embed(self, x: Tensor, index: Tensor) -> Tensor:
         return x + sinusoids(index, self.shape.d_model).to(x.dtype)
+
+    def unseen(self, tokens: int) -> Unseen | None:
+        return unseen_phases(frequencies(self.shape.d_model), self.shape.trained, tokens)

@@ -7,7 +7,7 @@ queries and keys only grow wider by as many numbers as the sinusoids have. W, u 
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 from torch.nn import Parameter
 
@@ -35,7 +35,7 @@ class TransformerXL(Positions):
         wide_key = torch.cat((key, waves.expand(*key.shape[:3], -1)), dim=-1)
         return wide_query, wide_key
 
-    def _waves(self, index: Int[Tensor, "#batch token"]) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]]:
+    def _waves(self, index: Int[Tensor, "#batch token"]) -> tuple[Tensor, Tensor]:
         angle = index[..., None] * frequencies(2 * (self.shape.d_model // 2), index.device)
         return angle.sin(), angle.cos()
 

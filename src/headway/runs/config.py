@@ -33,6 +33,10 @@ class ModelConfig:
     start: int | None = None
     end: int | None = None
     classes: int | None = None
+    digits: int | None = None
+    """how many tokens are digits, 0 to this, where problems have columns"""
+    least_first: bool = False
+    """whether answers begin with the least significant digit"""
     pruned: str = ""
     """heads that were taken out, with spaces between: decoder.0.self.1 decoder.1.cross.3"""
 
@@ -50,9 +54,10 @@ class ModelConfig:
         """Width of one head."""
         return self.d_model // self.heads
 
-    def heads_left(self, site: str) -> int:
-        """How many heads a site has after pruning."""
-        return self.heads - sum(head.rpartition(".")[0] == site for head in self.pruned.split())
+    def heads_left(self, site: str) -> list[int]:
+        """The numbers of the heads that a site has after pruning."""
+        gone = set(self.pruned.split())
+        return [number for number in range(self.heads) if f"{site}.{number}" not in gone]
 
 
 @dataclass(frozen=True)

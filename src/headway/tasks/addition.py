@@ -72,6 +72,10 @@ class Addition(Task):
         return self.base + 4
 
     @property
+    def columns(self) -> tuple[int, bool] | None:
+        return self.base, self.first == "least"
+
+    @property
     def lengths(self) -> tuple[int, int]:
         return self.digits, self.digits
 

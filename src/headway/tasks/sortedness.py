@@ -14,13 +14,14 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from headway.errors import HeadwayError
+from headway.errors import HeadwayError, unknown
 from headway.tasks import random
 from headway.tasks.random import Dice
 from headway.tasks.task import Problems, Task
 
 Sequences = Int[Tensor, "row token"]
 
+NEGATIVES = ("swaps", "shuffle", "descending")
 _POOL = 4  # different values in a `ties` sequence
 
 
@@ -34,6 +35,12 @@ class Sortedness(Task):
     """shortest training sequence"""
     longest: int = 16
     """longest training sequence"""
+    negatives: str = "swaps"
+    """how disordered sequences are made: swaps (at random, a third as many as elements), shuffle or descending"""
+    ranges: float = 0.0
+    """share of training pairs whose values come from a random part of all values, so that ties are common"""
+    pools: float = 0.0
+    """share of training pairs that have only up to four different values"""
 
     name: ClassVar[str] = "sortedness"
     probes: ClassVar[tuple[str, ...]] = ("default", "one-inversion", "descending", "ties")
@@ -47,6 +54,11 @@ class Sortedness(Task):
             raise HeadwayError(
                 f"lengths are {self.shortest} to {self.longest}; the shortest is at least 2 and not above the longest"
             )
+
+        if self.negatives not in NEGATIVES:
+            raise unknown("negatives", self.negatives, NEGATIVES)
+        if min(self.ranges, self.pools) < 0 or self.ranges + self.pools > 1:
+            raise HeadwayError(f"ranges {self.ranges} and pools {self.pools} are shares; together at most 1")
 
     @property
     def vocabulary(self) -> int:
@@ -64,21 +76,36 @@ class Sortedness(Task):
             raise HeadwayError(f"length is {length}; a sequence to be sorted has at least 2 elements")
         swaps = max(2, length // 3)
         pair = replace(dice, row=dice.row // 2)
-        drawn = pair.words(_POOL + length + 2 * swaps)
-        pool, content, choice = drawn.split((_POOL, length, 2 * swaps), dim=1)
-        if probe == "ties":
-            pooled = random.below(pool, self.values)
-            ordered = pooled.gather(1, random.below(content, _POOL)).sort(1).values
-        else:
-            ordered = random.below(content, self.values).sort(1).values
-        if probe == "one-inversion":
+        drawn = pair.words(_POOL + length + 2 * swaps + 3)
+        pool, content, choice, variety = drawn.split((_POOL, length, 2 * swaps, 3), dim=1)
+        ordered = self._values(pool, content, variety, probe, dice.stream == random.TRAINING).sort(1).values
+        made = self.negatives if probe in ("default", "ties") else probe
+        if made == "one-inversion":
             disordered = _swap_unequal_neighbours(ordered, choice[:, 0])
-        elif probe == "descending":
+        elif made == "descending":
             disordered = ordered.flip(1)
+        elif made == "shuffle":
+            disordered = ordered.gather(1, random.mix(content).argsort(1))
         else:
             disordered = _swap_at_random(ordered, choice)
         source = torch.where((dice.row % 2 == 0)[:, None], ordered, disordered)
         return self.labelled(source)
+
+    def _values(
+        self, pool: Int[Tensor, "row pool"], content: Sequences, variety: Int[Tensor, "row 3"], probe: str, in_training: bool
+    ) -> Sequences:
+        """The values of each sequence, in no order."""
+        evenly = random.below(content, self.values)
+        pooled = random.below(pool, self.values).gather(1, random.below(content, _POOL))
+        if probe == "ties":
+            return pooled
+        if not in_training or not (self.ranges or self.pools):
+            return evenly
+        kind, width, first = variety.split(1, dim=1)
+        width = 1 + random.below(width, self.values)
+        within = random.below(first, self.values - width + 1) + random.below(content, width)
+        share = kind / 2**32
+        return torch.where(share < self.ranges, within, torch.where(share >= 1 - self.pools, pooled, evenly))
 
     def labelled(self, source: Sequences) -> Problems:
         """These sequences with their labels, read off the sequences themselves."""

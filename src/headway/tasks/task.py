@@ -104,6 +104,12 @@ class Task(ABC):
         """The token that ends an answer, where answers have one."""
         return None
 
+    @property
+    def columns(self) -> tuple[int, bool] | None:
+        """Where problems have columns of digits: how many tokens are digits, and whether answers begin with the least
+        significant one."""
+        return None
+
     @abstractmethod
     def source_tokens(self, length: int) -> int:
         """How many tokens a problem of this length has."""

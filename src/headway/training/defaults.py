@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, fields
 from typing import Any
 
+import torch
+
 from headway.errors import HeadwayError
-from headway.positions import find_index, find_positions
+from headway.positions import build_index, find_positions, shape_of
+from headway.positions.index import Sequential
 from headway.runs.config import ModelConfig, RunConfig, TrainingConfig, Wishes
 from headway.tasks import create_task, options_of
 
@@ -49,8 +52,6 @@ def plan(
         if name in asked and (reason := why_idle(kind, asked, data)):
             raise HeadwayError(f"--{name.replace('_', '-')} has no effect here: {reason}; leave it out")
     asked.setdefault("positions", "sinusoidal" if task.classes else "learned")
-    find_positions(asked["positions"])
-    find_index(asked.get("index", "sequential"))
     for_model = {name: value for name, value in asked.items() if name in _names(ModelConfig)}
     if kind == "classifier":
         for_model.setdefault("layers", 4)
@@ -62,23 +63,37 @@ def plan(
         for_training.setdefault("warmup", max(1, for_training["steps"] // 10))
     longest = (lengths or task.lengths)[1]
     source, answer = task.source_tokens(longest), task.answer_tokens(longest)
+    digits, least_first = task.columns or (None, False)
+    model = ModelConfig(
+        kind=kind,
+        vocabulary=task.vocabulary,
+        trained=source + answer if kind == "decoder" else source,
+        trained_answer=answer,
+        start=None if task.classes else task.start,
+        end=task.end,
+        classes=task.classes,
+        digits=digits,
+        least_first=least_first,
+        **for_model,
+    )
+    check_order(model)
     return RunConfig(
         task=task_name,
-        model=ModelConfig(
-            kind=kind,
-            vocabulary=task.vocabulary,
-            trained=source + answer if kind == "decoder" else source,
-            trained_answer=answer,
-            start=None if task.classes else task.start,
-            end=task.end,
-            classes=task.classes,
-            **for_model,
-        ),
+        model=model,
         training=TrainingConfig(**{**asdict(recipe), **for_training}),
         seed=seed,
         options=options_of(task),
         data=data,
     )
+
+
+def check_order(model: ModelConfig) -> None:
+    """Refuses positions and indices that cannot be, or that do not go together."""
+    encoding, index = find_positions(model.positions), build_index(model.index, model.digits, model.least_first)
+    if not encoding.kind.uses_index and not isinstance(index, Sequential):
+        raise HeadwayError(f"{model.positions} uses no index; leave out --index {model.index}")
+    with torch.random.fork_rng(devices=[]):
+        encoding(shape_of(model, index, model.trained, causal=model.kind == "decoder"))
 
 
 def _names(kind: type) -> set[str]:

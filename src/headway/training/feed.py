@@ -18,7 +18,7 @@ MOST_ROWS = 4_000_000
 def feed(
     task: Task, training: TrainingConfig, seeds: Sequence[int], stored: Stored | None, first: int, device: torch.device
 ) -> Iterator[Problems]:
-    """The batches of step `first` and after, drawn a few steps at a time while their length stays the same.
+    """The batches of step `first` and after, drawn a few steps at a time: those of one length together.
 
     Each holds the rows of every seed, seed after seed.
     """
@@ -28,12 +28,20 @@ def feed(
     length_at = task.training_length if stored is None else stored.length_at
     step = first
     while True:
-        length, ahead = length_at(step), 1
-        while ahead < most and length_at(step + ahead) == length:
-            ahead += 1
-        row = torch.arange(ahead * rows, device=device)
-        dice = Dice(TRAINING, owner[row // batch % len(seeds)], step + row // rows, row % batch)
-        drawn = task.training(dice, hard, length) if stored is None else stored.training(dice, length)
-        for at in range(ahead):
-            yield drawn[at * rows : (at + 1) * rows]
-        step += ahead
+        by_length: dict[int, list[int]] = {}
+        for ahead in range(step, step + most):
+            by_length.setdefault(length_at(ahead), []).append(ahead)
+        drawn: dict[int, Problems] = {}
+        for length, steps in by_length.items():
+            row = torch.arange(len(steps) * rows, device=device)
+            dice = Dice(
+                TRAINING,
+                owner[row // batch % len(seeds)],
+                torch.tensor(steps, device=device)[row // rows],
+                row % batch,
+            )
+            some = task.training(dice, hard, length) if stored is None else stored.training(dice, length)
+            drawn |= {ahead: some[at * rows : (at + 1) * rows] for at, ahead in enumerate(steps)}
+        for ahead in range(step, step + most):
+            yield drawn.pop(ahead)
+        step += most

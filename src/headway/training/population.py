@@ -127,9 +127,9 @@ def _trained(
 ) -> bool:
     """Trains a group from its checkpoint, if any, to its end; says whether memory sufficed."""
     try:
-        sitting = _Sitting(group, home, device, precision, checkpoint_every, watch)
+        sitting = _Sitting(group, home, device, precision, checkpoint_every, stored, watch)
         sitting.resume(load_checkpoint(home / "checkpoint"))
-        sitting.run(stored)
+        sitting.run()
         return True
     except torch.OutOfMemoryError:
         if len(group) == 1:
@@ -166,8 +166,10 @@ class _Sitting:
         device: torch.device,
         precision: torch.dtype | None,
         checkpoint_every: int | None,
+        stored: Stored | None,
         watch: Watch | None,
     ) -> None:
+        self.stored = stored
         self.members, self.home, self.device, self.watch = members, home, device, watch
         first = members[0].config
         self.task, self.training = create_task(first.task, first.options), first.training
@@ -175,7 +177,9 @@ class _Sitting:
             number_of_problems(self.task, "--until perfect")
         models = [build_model(member.config.model, member.config.seed) for member in members]
         self.parameters = sum(parameter.numel() for parameter in models[0].parameters())
-        self.stack = Stack(models, [member.config.training for member in members], device, precision)
+        shortest, longest = self.task.lengths if stored is None else stored.lengths()
+        configs = [member.config.training for member in members]
+        self.stack = Stack(models, configs, device, precision, one_shape=shortest == longest)
         self.precision = str(precision or torch.float32).removeprefix("torch.")
         self.about = {
             **environment(device),
@@ -189,13 +193,13 @@ class _Sitting:
         self.checkpoint_at = 0.0
         self.checkpoint_cost = self.stack.bytes / WRITTEN_A_SECOND  # until it was measured
 
-    def run(self, stored: Stored | None) -> None:
+    def run(self) -> None:
         steps, batches = self.training.steps, None
         self.clock.start()
         while self.alive.any():
             if batches is None:  # anew for every set of members
                 seeds = [member.config.seed for member in self.members]
-                batches = feed(self.task, self.training, seeds, stored, self.stack.steps, self.device)
+                batches = feed(self.task, self.training, seeds, self.stored, self.stack.steps, self.device)
             last, done = self.stack.step(next(batches)), self.stack.steps
             at_end, diverged, perfect = done == steps, None, None
             if at_end or done % LOG_EVERY == 0:

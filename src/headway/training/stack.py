@@ -27,6 +27,7 @@ from headway.runs.config import TrainingConfig
 from headway.tasks import Problems
 from headway.training.learner import ADAM_BETAS, ADAM_EPSILON, Step, hidden_matrices, rate
 from headway.training.muon import orthogonalise
+from headway.training.replay import Replay
 
 Weights = dict[str, Tensor]
 """By name, each with a leading axis `model`."""
@@ -79,7 +80,9 @@ class Stack:
         configs: Sequence[TrainingConfig],
         device: torch.device,
         precision: torch.dtype | None = None,
+        one_shape: bool = True,
     ) -> None:
+        """`one_shape` says that all problems have one length; otherwise steps are recorded, not compiled."""
         self.template, self.precision, self.steps = models[0], precision, 0
         stacked, buffers = stack_module_state(list(models))  # pyright: ignore[reportArgumentType]
         if buffers:
@@ -93,8 +96,14 @@ class Stack:
         self.second: Weights = {n: torch.zeros_like(w) for n, w in self.weights.items() if n not in set(self.hidden)}
         self.leaves = self._copies()
         self.settings = Settings.of(configs, device)
-        self._losses = compiled(self._losses_of, device)
-        self._update = compiled(update, device)
+        self.recorded = device.type == "cuda" and not one_shape
+        self._losses = self._losses_of if self.recorded else compiled(self._losses_of, device)
+        self._update = update if self.recorded else compiled(update, device)
+        self._replay = Replay(self._step, self._tensors)
+
+    def _tensors(self) -> list[Tensor]:
+        """All that a step changes."""
+        return [t for table in (self.weights, self.first, self.second, self.leaves) for t in table.values()]
 
     def __len__(self) -> int:
         return len(self.settings.momentum)
@@ -109,10 +118,17 @@ class Stack:
         members = len(self)
         source, answer = (t.unflatten(0, (members, -1)) for t in (problems.source, problems.answer))
         scored = None if problems.scored is None else problems.scored.unflatten(0, (members, -1))
-        values, exact = self._losses(self.leaves, source, answer, scored)
-        slopes = torch.autograd.grad(values.sum(), list(self.leaves.values()))  # a member's loss is its own alone
         share = self.settings.share(self.steps)
         self.steps += 1
+        given = (source, answer, share, share.new_full((), self.steps), *([] if scored is None else [scored]))
+        values, exact = self._replay(*given) if self.recorded else self._step(*given)
+        return Step(values.clone(), exact.clone()) if self.recorded else Step(values, exact)
+
+    def _step(
+        self, source: Tensor, answer: Tensor, share: Tensor, steps: Tensor, scored: Tensor | None = None
+    ) -> tuple[Float[Tensor, " model"], Float[Tensor, " model"]]:
+        values, exact = self._losses(self.leaves, source, answer, scored)
+        slopes = torch.autograd.grad(values.sum(), list(self.leaves.values()))  # a member's loss is its own alone
         self._update(
             self.weights,
             {name: leaf.detach() for name, leaf in self.leaves.items()},
@@ -122,9 +138,9 @@ class Stack:
             self.hidden,
             self.settings,
             share,
-            share.new_full((), self.steps),
+            steps,
         )
-        return Step(values.detach(), exact)
+        return values.detach(), exact
 
     def _copies(self) -> Weights:
         """The weights in the precision that the model runs in; theirs are the slopes."""
@@ -149,6 +165,7 @@ class Stack:
             for name, tensor in table.items():
                 table[name] = tensor[rows]
         self.leaves, self.settings = self._copies(), self.settings.kept(rows)
+        self._replay = Replay(self._step, self._tensors)
 
     def state(self) -> Weights:
         """Everything the next step depends on."""
@@ -161,6 +178,7 @@ class Stack:
             own = {"model": self.weights, "first": self.first, "second": self.second}[part]
             own[weight] = tensor.to(own[weight].device)
         self.leaves, self.steps = self._copies(), steps
+        self._replay = Replay(self._step, self._tensors)
 
 
 @torch.no_grad()

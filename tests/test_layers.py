@@ -20,7 +20,7 @@ LAYERS = [
     {"subjects"},
     {"evaluation"},
     {"training"},
-    {"heads"},
+    {"heads", "lengths"},
     {"report"},
     {"api", "listing"},
     {"lab", "bench"},

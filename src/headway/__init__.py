@@ -15,10 +15,10 @@ from headway.threads import sleep_soon
 sleep_soon()
 
 if TYPE_CHECKING:
-    from headway.api import evaluate, open, pretrained, prune, study_heads, train
+    from headway.api import evaluate, open, pretrained, prune, study_heads, study_lengths, train
     from headway.errors import HeadwayError
     from headway.models import Head, Site
-    from headway.positions import Positions
+    from headway.positions import Positions, Relative, Shape
     from headway.subjects.subject import Subject
     from headway.tasks import Problems, Task
 
@@ -27,6 +27,8 @@ __all__ = [
     "HeadwayError",
     "Positions",
     "Problems",
+    "Relative",
+    "Shape",
     "Site",
     "Subject",
     "Task",
@@ -35,6 +37,7 @@ __all__ = [
     "pretrained",
     "prune",
     "study_heads",
+    "study_lengths",
     "train",
 ]
 
@@ -44,6 +47,8 @@ _HOMES = {
     "Subject": "headway.subjects.subject",
     "HeadwayError": "headway.errors",
     "Positions": "headway.positions",
+    "Relative": "headway.positions",
+    "Shape": "headway.positions",
     "Problems": "headway.tasks",
     "Task": "headway.tasks",
 }

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from headway.errors import HeadwayError
-from headway.flags import parse_seeds, plain_value
+from headway.flags import listed_words, parse_numbers, parse_options, parse_range, parse_seeds
 from headway.output import Output
 from headway.runs.config import Wishes
 
@@ -56,12 +56,7 @@ class TaskOptions:
         names = [entry.name for entry in fields(TaskOptions) if entry.name != "option"]
         chosen = {name: getattr(self, name) for name in names}
         chosen = {name: value for name, value in chosen.items() if value is not None and value is not False}
-        for pair in self.option:
-            name, equals, value = pair.partition("=")
-            if not equals:
-                raise HeadwayError(f"--option {pair!r} is no NAME=VALUE")
-            chosen[name] = plain_value(value)
-        return chosen
+        return chosen | parse_options(self.option)
 
 
 @dataclass(frozen=True)
@@ -247,6 +242,64 @@ class Prune(Common):
 
 
 @dataclass(frozen=True)
+class Lengths(Common):
+    """How far past its training length each position encoding works, and what stops it."""
+
+    task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = "sortedness"
+    """sortedness, or your own as module:Class"""
+    positions: str = "sinusoidal,learned,none"
+    """encodings, with commas between; settings after a plus: t5+distance=16, kerple+log-length"""
+    index: str = "sequential"
+    """position indices, with commas between: sequential, randomized+range=4096, coupled"""
+    pooling: str | None = None
+    """how a classifier pools its positions: mean, max or violation (default: the track's)"""
+    track: str = "plain"
+    """plain, tuned or open: what every encoding may do alike"""
+    train_lengths: str | None = None
+    """shortest and longest training length, such as 8-16 (default: the task's)"""
+    seeds: str = "1"
+    """seeds of each encoding: 5 means 0 to 4, 0,3,7 a list"""
+    lengths: str = "32,64,128,256"
+    """test lengths"""
+    probes: str | None = None
+    """families of test problems, with commas between (default: all of the task)"""
+    examples: int = 2000
+    """problems of each probe at each length"""
+    steps: int | None = None
+    """training steps (default: the track's)"""
+    batch: int | None = None
+    """problems a step (default: the track's)"""
+    layers: int | None = None
+    """layers (default: the track's)"""
+    option: tuple[str, ...] = ()
+    """options of the task, as NAME=VALUE"""
+    precision: str = "auto"
+    """in which a GPU trains and tests: float32 or bfloat16 (auto)"""
+    out: str | None = None
+    """folder of runs, numbers and pictures (default: runs/lengths-TASK-TRACK)"""
+    seed: int = 0
+    """seed of the test problems"""
+
+    def run(self) -> Output:
+        from headway.api import study_lengths
+
+        own = {"steps": self.steps, "batch": self.batch, "layers": self.layers}
+        study = study_lengths(
+            self.task, positions=listed_words("positions", self.positions), index=listed_words("index", self.index),
+            pooling=() if self.pooling is None else listed_words("pooling", self.pooling), track=self.track,
+            train_lengths=None if self.train_lengths is None else parse_range("train-lengths", self.train_lengths),
+            seeds=parse_seeds(self.seeds), lengths=parse_numbers("lengths", self.lengths),
+            probes=() if self.probes is None else listed_words("probes", self.probes), examples=self.examples,
+            options=parse_options(self.option), out=self.out, seed=self.seed, device=self.device,
+            precision=self.precision, quiet=self.quiet, **{k: v for k, v in own.items() if v is not None},
+        )  # fmt: skip
+        content = study.to_json()
+        shown = ("positions", "index", "pooling", "probe", "median", "worst", "by_seed")
+        rows = [{key: row[key] for key in shown} for row in content["reach"]]
+        return Output(content, "Reach", rows, words=content["findings"])
+
+
+@dataclass(frozen=True)
 class Data(TaskOptions, Common):
     """Write a data set as train.json, val.json and test.json."""
 
@@ -334,6 +387,7 @@ COMMANDS = {
     "evaluate": Evaluate,
     "heads": Heads,
     "prune": Prune,
+    "lengths": Lengths,
     "data": Data,
     "list": List,
     "lab": Lab,

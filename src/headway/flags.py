@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
+from typing import Any
 
 from headway.errors import HeadwayError
 
@@ -30,3 +32,38 @@ def parse_seeds(text: str) -> list[int]:
     if not 1 <= numbers[0] <= 100_000:
         raise HeadwayError(f"--seeds {text}: ask for 1 to 100,000 seeds")
     return list(range(numbers[0]))
+
+
+def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
+    """NAME=VALUE, one after another."""
+    chosen = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise HeadwayError(f"--option {pair!r} is no NAME=VALUE")
+        chosen[name] = plain_value(value)
+    return chosen
+
+
+def listed_words(flag: str, text: str) -> list[str]:
+    """Words with commas between."""
+    words = [word.strip() for word in text.split(",")]
+    if not all(words):
+        raise HeadwayError(f"--{flag} {text!r}; write names with commas between, such as a,b")
+    return words
+
+
+def parse_numbers(flag: str, text: str) -> list[int]:
+    """Whole numbers with commas between."""
+    words = listed_words(flag, text)
+    if not all(word.isdecimal() for word in words):
+        raise HeadwayError(f"--{flag} {text!r}; write whole numbers with commas between, such as 32,64")
+    return [int(word) for word in words]
+
+
+def parse_range(flag: str, text: str) -> tuple[int, int]:
+    """8-16 is from 8 to 16; 12 is 12 alone."""
+    low, dash, high = text.partition("-")
+    if not low.isdecimal() or (dash and not high.isdecimal()):
+        raise HeadwayError(f"--{flag} {text!r}; write it like 8-16")
+    return int(low), int(high) if dash else int(low)

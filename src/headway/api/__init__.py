@@ -8,6 +8,7 @@ import torch
 
 from headway.api.evaluating import evaluate, evaluate_runs
 from headway.api.heads import prune, study_heads, study_members
+from headway.api.lengths import study_lengths
 from headway.api.training import shortfalls, train, train_seeds
 from headway.subjects.own import Run, open_one
 
@@ -19,6 +20,7 @@ __all__ = [
     "prune",
     "shortfalls",
     "study_heads",
+    "study_lengths",
     "study_members",
     "train",
     "train_seeds",

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import Parameter
 
-from headway.positions.positions import Positions, Shape, check_positive
+from headway.positions.positions import TABLED, Positions, Shape, check_positive
 
 
 class Fire(Positions):
@@ -25,7 +25,20 @@ class Fire(Positions):
 
     def bias(self, query_index: Tensor, key_index: Tensor) -> Tensor:
         distance = key_index[:, None, :] - query_index[:, :, None]  # batch query key
-        farthest = query_index[:, :, None] if self.shape.causal else key_index.amax(1)[:, None, None]
+        if self.shape.causal:
+            return self._of(distance, query_index[:, :, None])
+        farthest = key_index.amax(1)[:, None]
+        if distance[0].numel() <= TABLED or torch.is_grad_enabled():
+            return self._of(distance, farthest[:, None])
+        low, high = int(distance.min()), int(distance.max())
+        every = torch.arange(low, high + 1, device=distance.device)[None]
+        table = self._of(every, farthest)  # batch head distance
+        rows, heads = table.shape[:2]
+        place = (distance - low).flatten(1)[:, None].expand(rows, heads, -1)
+        return table.gather(2, place).unflatten(2, distance.shape[1:])
+
+    def _of(self, distance: Tensor, farthest: Tensor) -> Tensor:
+        """The bias at these distances, heads behind the batch."""
         scale = self._squeezed(torch.maximum(self.least.abs(), farthest.to(self.least.dtype)))
         share = distance.sign() * self._squeezed(distance.abs()) / scale
         return self.out(self.into(share[..., None]).relu()).movedim(-1, 1)

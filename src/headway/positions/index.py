@@ -28,6 +28,9 @@ class Index:
         """Training on this many tokens uses the numbers 0 to this, exclusive."""
         return tokens
 
+    def check_length(self, tokens: int) -> None:
+        """Refuses, in a sentence, more tokens than there are numbers for."""
+
 
 class Sequential(Index):
     """0, 1, 2, …: one row that serves the whole batch."""
@@ -60,17 +63,20 @@ class Randomized(Index):
         return self._drawn(source, tokens, 0), self._drawn(source, answers, 1)
 
     def _drawn(self, source: Tensor, count: int, salt: int) -> Int[Tensor, "batch count"]:
-        if count > self.range:
-            raise HeadwayError(
-                f"the index randomized+range={self.range} has no {count} different numbers; choose a range of at least "
-                f"{count}, or shorter sequences"
-            )
+        self.check_length(count)
         place = torch.arange(self.range, device=source.device)
         lots = mix(digest(source)[:, None] + mix(place + (salt << 32)))  # a random number for each of the range
         return lots.topk(count, dim=1, largest=False, sorted=False).indices.sort(1).values
 
     def trained(self, tokens: int) -> int:
         return self.range
+
+    def check_length(self, tokens: int) -> None:
+        if tokens > self.range:
+            raise HeadwayError(
+                f"the index randomized+range={self.range} has no {tokens} different numbers; choose a range of at "
+                f"least {tokens}, or shorter sequences"
+            )
 
 
 class Coupled(Index):
@@ -89,7 +95,7 @@ class Coupled(Index):
         place = torch.arange(tokens, device=source.device)
         other = torch.where(source < self.digits, tokens, place)  # where it ends: the next token that is no digit
         column = other.flip(1).cummin(1).values.flip(1) - place
-        coming = torch.arange(answers, device=source.device)[None]
+        coming = torch.arange(answers, device=source.device).expand(len(source), -1)
         return column, 1 + coming if self.least_first else answers - coming
 
     def trained(self, tokens: int) -> int:

@@ -142,7 +142,7 @@ TABLED = 64 * 64
 """for more pairs of query and key than this, each distance is computed once and looked up"""
 
 
-def check_positive(name: str, **settings: float) -> None:
+def check_positive(name: str, **settings: int | float) -> None:
     for setting, value in settings.items():
         if value <= 0:
             raise HeadwayError(f"{name}+{setting}={value}: it must be above 0")

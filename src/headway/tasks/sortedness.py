@@ -92,7 +92,12 @@ class Sortedness(Task):
         return self.labelled(source)
 
     def _values(
-        self, pool: Int[Tensor, "row pool"], content: Sequences, variety: Int[Tensor, "row 3"], probe: str, in_training: bool
+        self,
+        pool: Int[Tensor, "row pool"],
+        content: Sequences,
+        variety: Int[Tensor, "row 3"],
+        probe: str,
+        in_training: bool,
     ) -> Sequences:
         """The values of each sequence, in no order."""
         evenly = random.below(content, self.values)
@@ -135,7 +140,7 @@ def _swap_at_random(sequences: Sequences, choice: Int[Tensor, "row twice"]) -> S
         here = random.below(pair[:, :1], length)
         there = (here + 1 + random.below(pair[:, 1:], length - 1)) % length
         at_here, at_there = swapped.gather(1, here), swapped.gather(1, there)
-        swapped = swapped.scatter(1, here, at_there).scatter(1, there, at_here)
+        swapped.scatter_(1, here, at_there).scatter_(1, there, at_here)
     return swapped
 
 

@@ -1,0 +1,91 @@
+"""`headway lengths` as a function."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from headway.errors import HeadwayError, unknown
+from headway.lengths.extrapolation import LEAST_EXAMPLES, Asked, Entry, LengthStudy
+from headway.lengths.extrapolation import study_lengths as study
+from headway.lengths.tracks import find_track
+from headway.machine import choose_device
+from headway.positions import find_index, find_positions
+from headway.report.lengths import lengths_figures
+from headway.runs.config import Wishes
+from headway.tasks import create_task
+
+TRIO = ("sinusoidal", "learned", "none")
+LENGTHS = (32, 64, 128, 256)
+
+
+def study_lengths(
+    task: str = "sortedness",
+    *,
+    positions: Sequence[str] = TRIO,
+    index: Sequence[str] = ("sequential",),
+    pooling: Sequence[str] = (),
+    track: str = "plain",
+    train_lengths: tuple[int, int] | None = None,
+    seeds: Sequence[int] = (0,),
+    lengths: Sequence[int] = LENGTHS,
+    probes: Sequence[str] = (),
+    examples: int = LEAST_EXAMPLES,
+    options: dict[str, Any] | None = None,
+    out: str | Path | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    precision: str = "auto",
+    quiet: bool = True,
+    **wishes: Any,
+) -> LengthStudy:
+    """Trains each encoding with each index on short problems and tests it on long ones.
+
+    Everything is in `out`; what is there already is not made again.
+    """
+    chosen, found = choose_device(device), find_track(track)
+    if train_lengths is not None:
+        shortest, longest = train_lengths
+        options = {**(options or {}), "shortest": shortest, "longest": longest}
+    options = {**found.options.get(task, {}), **(options or {})}
+    own = create_task(task, options)
+    for probe in probes:
+        if probe not in own.probes:
+            raise unknown("probe", probe, own.probes)
+    if examples < LEAST_EXAMPLES:
+        raise HeadwayError(f"--examples {examples}: at least {LEAST_EXAMPLES:,} at every length")
+    for name in positions:
+        find_positions(name)
+    entries = [
+        Entry(name, number, pool)
+        for name in positions
+        for number in index
+        for pool in pooling or ((found.wishes.pooling,) if own.classes is not None else (None,))
+        if _combine(name, number, len(index))
+    ]
+    for what, values in (("positions", positions), ("index", index), ("lengths", lengths), ("probes", probes)):
+        if len(set(values)) < len(values):
+            raise HeadwayError(f"--{what} names one twice")
+    asked = Asked(
+        task=task,
+        entries=tuple(entries),
+        track=found,
+        seeds=tuple(seeds),
+        lengths=tuple(sorted(lengths)),
+        probes=tuple(probes or own.probes),
+        options=options,
+        wishes=Wishes(**wishes),
+        examples=examples,
+        test_seed=seed,
+    )
+    home = Path(out or Path("runs") / f"lengths-{task.replace(':', '.')}-{track}")
+    result = study(asked, home, chosen, precision, quiet)
+    lengths_figures(home / "lengths.json", home)
+    return result
+
+
+def _combine(positions: str, index: str, indices: int) -> bool:
+    """Whether an index makes a difference; of several, those that make none are passed over."""
+    kind, _ = find_index(index)
+    return indices == 1 or find_positions(positions).kind.uses_index or kind.name == "sequential"

@@ -1,0 +1,327 @@
+"""The study of length: train every encoding on short problems, then ask every probe at every length.
+
+An entry is an encoding, an index and a pooling. Its seeds are one population; where a track has several learning
+rates, all of them are trained and the rate that is best in range, over all seeds together, is the entry's. Nothing
+longer than training is looked at before that choice.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from headway.errors import HeadwayError
+from headway.evaluation.exact import evaluate_sample
+from headway.evaluation.intervals import wilson
+from headway.lengths.diagnosis import Diagnosis, diagnose
+from headway.lengths.probes import Measured, Questions, reach
+from headway.lengths.signals import signals
+from headway.lengths.tracks import Track
+from headway.machine import choose_precision
+from headway.models import Classifier, build_model
+from headway.positions import build_index
+from headway.progress import Progress
+from headway.runs import disk
+from headway.runs.config import RunConfig, Wishes
+from headway.runs.folder import RunFolder
+from headway.subjects.own import Run, open_run
+from headway.tasks import create_task
+from headway.training.defaults import plan
+from headway.training.loop import CHECKPOINT_EVERY
+from headway.training.population import Member, train_population
+from headway.training.processes import train_apart
+
+IN_RANGE = 4_500
+"""problems of the training lengths on which a model is judged, and others as many that choose its learning rate"""
+CHOOSING = 1
+"""the seed of the latter"""
+CONVERGED = 0.95
+LEAST_EXAMPLES = 2_000
+
+
+@dataclass(frozen=True)
+class Entry:
+    positions: str
+    index: str
+    pooling: str | None
+
+    @property
+    def title(self) -> str:
+        return self.positions if self.index == "sequential" else f"{self.positions}, {self.index}"
+
+    @property
+    def folder(self) -> str:
+        parts = [self.positions, *([self.index] if self.index != "sequential" else []), self.pooling or ""]
+        return "-".join(part for part in parts if part).replace(":", ".")
+
+
+@dataclass(frozen=True)
+class Asked:
+    task: str
+    entries: tuple[Entry, ...]
+    track: Track
+    seeds: tuple[int, ...]
+    lengths: tuple[int, ...]
+    probes: tuple[str, ...]
+    options: dict[str, Any]
+    wishes: Wishes = field(default_factory=Wishes)
+    """of the user's own, over those of the track"""
+    examples: int = LEAST_EXAMPLES
+    test_seed: int = 0
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One seed of an entry, with what was measured of it."""
+
+    entry: Entry
+    seed: int
+    run: str
+    rate: float
+    in_range: float
+    interval: tuple[float, float]
+    loss: float | None
+    seconds: float
+    measured: tuple[Measured, ...]
+    diagnoses: tuple[Diagnosis, ...]
+
+    @property
+    def converged(self) -> bool:
+        return self.interval[0] >= CONVERGED
+
+
+@dataclass(frozen=True)
+class LengthStudy:
+    asked: Asked
+    trained_lengths: tuple[int, int]
+    runs: tuple[Trained, ...]
+    signals: tuple[dict[str, Any], ...] = ()
+    """what the encoding of each entry signals, of its first seed"""
+
+    def reach(self, entry: Entry, probe: str) -> list[int | None]:
+        """By seed; None where the seed has not converged: nothing is claimed of it."""
+        own = [run for run in self.runs if run.entry == entry]
+        return [reach(run.measured, probe) if run.converged else None for run in own]
+
+    def to_json(self) -> dict[str, Any]:
+        named = {run.seed: None for run in self.runs}
+        rows, reaches = [], []
+        for run in self.runs:
+            about = {**asdict(run.entry), "track": self.asked.track.name, "seed": run.seed}
+            rows += [{**about, **each.to_json()} for each in run.measured]
+        for entry in self.asked.entries:
+            for probe in self.asked.probes:
+                by_seed = self.reach(entry, probe)
+                known = [value for value in by_seed if value is not None]
+                reaches.append(
+                    {
+                        **asdict(entry),
+                        "probe": probe,
+                        "by_seed": dict(zip(map(str, named), by_seed, strict=True)),
+                        "median": statistics.median_low(known) if known else None,
+                        "worst": min(known) if len(known) == len(by_seed) else None,
+                    }
+                )
+        return {
+            "task": self.asked.task,
+            "track": self.asked.track.name,
+            "train_lengths": list(self.trained_lengths),
+            "examples": self.asked.examples,
+            "rows": rows,
+            "reach": reaches,
+            "converged": [
+                {
+                    **asdict(run.entry),
+                    "seed": run.seed,
+                    "in_range": run.in_range,
+                    "interval": list(run.interval),
+                    "converged": run.converged,
+                    "loss": run.loss,
+                    "seconds": run.seconds,
+                    "rate": run.rate,
+                    "run": run.run,
+                }
+                for run in self.runs
+            ],
+            "diagnosis": [
+                {**asdict(run.entry), "seed": run.seed, **each.to_json()} for run in self.runs for each in run.diagnoses
+            ],
+            "signals": list(self.signals),
+            "findings": self.findings(),
+        }
+
+    def findings(self) -> list[str]:
+        """One sentence an entry."""
+        return [self._finding(entry) for entry in self.asked.entries]
+
+    def _finding(self, entry: Entry) -> str:
+        own = [run for run in self.runs if run.entry == entry]
+        learned = [run for run in own if run.converged]
+        if not learned:
+            best = max(run.in_range for run in own)
+            return (
+                f"{entry.title}: no seed of {len(own)} learned the task in range (best {best:.4f}); nothing can be "
+                "said about length."
+            )
+        probe = self.asked.probes[0]
+        reached = sorted(reach(run.measured, probe) for run in learned)
+        short = f" ({len(own) - len(learned)} of {len(own)} did not learn and are left out)" if learned != own else ""
+        where = f"from {reached[0]:,} to {reached[-1]:,}" if reached[0] != reached[-1] else f"{reached[0]:,}"
+        longest = max(self.asked.lengths)
+        words = f"{entry.title}: trained to {self.trained_lengths[1]}, reach {where} on {probe}{short}"
+        if reached[0] >= longest:
+            return words + f", as far as was tested, in {len(learned)} of {len(learned)} seeds."
+        why = next((d.sentence for run in learned for d in run.diagnoses if d.probe == probe), "")
+        return f"{words}. {why}" if why else words + "."
+
+
+def study_lengths(asked: Asked, out: Path, device: torch.device, precision: str, quiet: bool) -> LengthStudy:
+    """Trains what is not yet trained in `out`, measures what is not yet measured, and writes lengths.json."""
+    planned = {entry: _planned(asked, entry, out) for entry in asked.entries}
+    for members in planned.values():
+        for member in members:
+            member.folder.check(member.config, resume=True)
+    task = create_task(asked.task, asked.options)
+    lengths = sorted({task.lengths[1], *asked.lengths})
+    questions = Questions(task, lengths, asked.probes, asked.examples, asked.test_seed, device)
+    exactness = choose_precision(precision, device)
+    runs: list[Trained] = []
+    shown: list[dict[str, Any]] = []
+    for entry, members in planned.items():
+        _trained(entry, members, out / entry.folder, device, exactness, quiet)
+        rate, chosen = _chosen(asked, members, device)
+        with Progress(f"{entry.title}: every probe at every length", quiet) as watch:
+            for number, member in enumerate(chosen):
+                runs.append(_measured(asked, entry, rate, member, questions, exactness))
+                watch(number + 1, len(chosen))
+        first = open_run(chosen[0].folder)
+        if isinstance(first.model, Classifier):
+            shown.append({**asdict(entry), **signals(first.config, first.model)})
+    study = LengthStudy(asked, task.lengths, tuple(runs), tuple(shown))
+    disk.write_json(out / "lengths.json", study.to_json())
+    return study
+
+
+def _planned(asked: Asked, entry: Entry, out: Path) -> list[Member]:
+    """Every run of an entry; refuses what cannot be trained, or not be tested as long as asked."""
+    own = {**asked.track.wishes.asked(), **asked.wishes.asked(), "positions": entry.positions, "index": entry.index}
+    if entry.pooling is not None:
+        own["pooling"] = entry.pooling
+    task = create_task(asked.task, asked.options)
+    if task.classes is None:
+        own.pop("pooling", None)
+    members = []
+    for rate in asked.track.rates:
+        for seed in asked.seeds:
+            config = plan(asked.task, Wishes(**own), seed, asked.options)
+            training = config.training
+            scaled = replace(training, learning_rate=training.learning_rate * rate, muon_rate=training.muon_rate * rate)
+            config = replace(config, training=scaled)
+            home = out / entry.folder / (f"rate-{rate:g}" if len(asked.track.rates) > 1 else "")
+            members.append(Member(config, RunFolder(home / f"seed-{seed}")))
+    check_lengths(members[0].config, asked)
+    return members
+
+
+def check_lengths(config: RunConfig, asked: Asked) -> None:
+    """Refuses lengths that a model has no positions for, before anything is trained."""
+    task = create_task(asked.task, asked.options)
+    model, index = build_model(config.model), build_index(config.model.index, config.model.digits, False)
+    for length in asked.lengths:
+        if length < 2:
+            raise HeadwayError(f"--lengths {length}: a test length is at least 2")
+        source, answer = task.source_tokens(length), task.answer_tokens(length)
+        tokens = source + answer if config.model.kind == "decoder" else source
+        index.check_length(tokens)
+        for name, part in model.named_children():
+            if name.endswith("positions"):
+                part.check_length(answer if name.startswith("answer") else tokens)  # pyright: ignore[reportCallIssue]
+
+
+def _trained(
+    entry: Entry, members: Sequence[Member], home: Path, device: torch.device, precision: torch.dtype, quiet: bool
+) -> None:
+    left = [member for member in members if not member.folder.complete]
+    if not left:
+        return
+    with Progress(f"{entry.title}: {len(members)} runs", quiet) as watch:
+        if device.type == "cpu":
+            train_apart(left, resume=True, checkpoint_every=CHECKPOINT_EVERY, watch=watch)
+        else:
+            train_population(members, home, device=device, precision=precision, resume=True, watch=watch)
+
+
+def _chosen(asked: Asked, members: Sequence[Member], device: torch.device) -> tuple[float, list[Member]]:
+    """The rate that is best in range over all seeds, and its runs."""
+    seeds = len(asked.seeds)
+    by_rate = [members[start : start + seeds] for start in range(0, len(members), seeds)]
+    if len(by_rate) == 1:
+        return asked.track.rates[0], list(by_rate[0])
+
+    def errors(member: Member) -> int:
+        kept, weights = member.folder.path / "choosing.json", member.folder.training().weights_sha256
+        content = disk.read_json(kept) if kept.exists() else None
+        if content is None or content["weights"] != weights:
+            content = {"weights": weights, "errors": _in_range(open_run(member.folder, device), CHOOSING)[0]}
+            disk.write_json(kept, content)
+        return content["errors"]
+
+    wrong = [sum(map(errors, group)) for group in by_rate]
+    best = min(range(len(wrong)), key=wrong.__getitem__)
+    return asked.track.rates[best], list(by_rate[best])
+
+
+def _in_range(run: Run, seed: int) -> tuple[int, int]:
+    """How many of how many fresh problems of the training lengths are wrong."""
+    found = evaluate_sample(run.model, run.task, IN_RANGE, seed=seed)
+    return found.errors, found.examples
+
+
+def _measured(
+    asked: Asked, entry: Entry, rate: float, member: Member, questions: Questions, precision: torch.dtype
+) -> Trained:
+    """A run's rows: those kept in its folder where they answer the same questions, else measured now."""
+    run = open_run(member.folder, questions.device)
+    ended = member.folder.training()
+    key = {
+        "weights": ended.weights_sha256,
+        "lengths": list(questions.lengths),
+        "probes": list(questions.probes),
+        "examples": questions.examples,
+        "seed": questions.seed,
+        "precision": str(precision).removeprefix("torch."),
+    }
+    kept = member.folder.path / "lengths.json"
+    content = disk.read_json(kept) if kept.exists() else None
+    if content is None or content.get("asked") != key:
+        errors, examples = _in_range(run, 0)
+        fast = run.model if precision == torch.float32 else run.model.to(precision)
+        rows = questions.measure(fast)
+        run = run if precision == torch.float32 else open_run(member.folder, questions.device)
+        found = diagnose(run.model, run.task, rows, reach, questions.device)
+        interval = wilson(examples - errors, examples).to_json()
+        content = {
+            "asked": key,
+            "in_range": 1 - errors / examples,
+            "interval": interval,
+            "rows": [row.to_json() for row in rows],
+            "diagnosis": [each.to_json() for each in found],
+        }
+        disk.write_json(kept, content)
+    return Trained(
+        entry,
+        member.config.seed,
+        str(member.folder.path),
+        rate,
+        content["in_range"],
+        tuple(content["interval"]),
+        ended.final_loss,
+        ended.seconds,
+        tuple(Measured.from_json(row) for row in content["rows"]),
+        tuple(Diagnosis.from_json(each) for each in content["diagnosis"]),
+    )

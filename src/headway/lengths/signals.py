@@ -1,0 +1,68 @@
+"""What an encoding signals, as numbers for pictures: tables, biases, and likeness against distance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headway.models import Classifier, build_model
+from headway.positions import Positions
+from headway.runs.config import RunConfig
+
+LONGER = 4
+"""times the training length that is shown"""
+ROWS = 512
+
+
+def signals(config: RunConfig, trained: Classifier) -> dict[str, Any]:
+    """Of the first layer's input or scores, before training and after."""
+    fresh = build_model(config.model, config.seed)
+    assert isinstance(fresh, Classifier)
+    tokens = min(LONGER * config.model.trained, ROWS)
+    return {
+        "trained": config.model.trained,
+        "tokens": tokens,
+        "before": signal_of(fresh.positions, tokens),
+        "after": signal_of(trained.positions.cpu(), tokens),
+    }
+
+
+@torch.no_grad()
+def signal_of(positions: Positions, tokens: int) -> dict[str, Any]:
+    """`table` is what is added at each place; `bias` what each head adds to its scores at each distance, −∞ as None;
+    `likeness` how alike two places are at each distance, from 0 on."""
+    index, d_model = torch.arange(tokens)[None], positions.shape.d_model
+    table = positions.embed(torch.zeros(1, tokens, d_model), index)[0]
+    bias = positions.bias(index, index)
+    middle = tokens // 2
+    found: dict[str, Any] = {"table": None, "bias": None, "likeness": None}
+    if bool(table.any()):
+        found["table"] = _rounded(table)
+        unit = torch.nn.functional.normalize(table, dim=1)
+        found["likeness"] = _by_distance(unit @ unit.T)
+    elif bias is not None:
+        found["bias"] = _rounded(bias[0, :, middle])  # from the middle: distances −middle to tokens − middle − 1
+        found["likeness"] = _rounded(bias[0, :, middle, middle:].mean(0))
+    else:
+        torch.manual_seed(0)
+        x = torch.nn.functional.normalize(torch.randn(64, positions.shape.heads, 1, positions.shape.dim), dim=-1)
+        x = x.expand(-1, -1, tokens, -1)
+        query, key = positions.rotate(x, x, index, index)
+        scores = (query @ key.transpose(-1, -2)).mean((0, 1))
+        if float(scores.max() - scores.min()) > 1e-6:
+            found["likeness"] = _by_distance(scores)
+    return found
+
+
+def _by_distance(scores: Tensor) -> list[float]:
+    return [round(float(scores.diagonal(k).mean()), 4) for k in range(len(scores))]
+
+
+def _rounded(table: Tensor) -> list[Any]:
+    return [_rounded(row) for row in table] if table.ndim > 1 else [_plain(float(value)) for value in table]
+
+
+def _plain(value: float) -> float | None:
+    return round(value, 4) if abs(value) < float("inf") else None

@@ -1,9 +1,163 @@
-"""Pictures of a length study."""
+"""Pictures of a length study: accuracy against length, and what each encoding signals."""
 
 from __future__ import annotations
 
+import importlib.util
+import math
+import statistics
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headway.report.figures import BLUE, GREEN, GREY, ORANGE, panels, save_figure
+from headway.runs import disk
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+PROBES = {"default": BLUE, "one-inversion": ORANGE, "descending": GREEN, "ties": "#CC79A7"}
+HEADS = (BLUE, ORANGE, GREEN, "#CC79A7", "#56B4E9", "#E69F00", "#F0E442", GREY)
+ACROSS = 4
+CHANCE = 0.5
+
+Json = dict[str, Any]
 
 
 def lengths_figures(study: Path, out: Path) -> list[Path]:
-    return []
+    """Curves, tables, biases and likeness; without matplotlib there are none, the numbers are in lengths.json."""
+    if importlib.util.find_spec("matplotlib") is None:
+        return []
+    found = disk.read_json(study)
+    written = _curves(found, out)
+    tables = [s for s in found["signals"] if s["after"]["table"] is not None]
+    biases = [s for s in found["signals"] if s["after"]["bias"] is not None]
+    alike = [s for s in found["signals"] if s["after"]["likeness"] is not None]
+    written += _tables(tables, out) if tables else []
+    written += _grid(biases, _bias, out / "lengths-biases") if biases else []
+    return written + (_grid(alike, _likeness, out / "lengths-likeness") if alike else [])
+
+
+def entry_of(row: Json) -> tuple[str, str, str | None]:
+    return row["positions"], row["index"], row["pooling"]
+
+
+def title_of(entry: tuple[str, str, str | None]) -> str:
+    positions, index, _ = entry
+    return positions if index == "sequential" else f"{positions}, {index.split('+')[0]}"
+
+
+def _curves(found: Json, out: Path) -> list[Path]:
+    entries = list(dict.fromkeys(entry_of(row) for row in found["rows"]))
+    across = min(ACROSS, len(entries))
+    down = math.ceil(len(entries) / across)
+    figure, axes = panels(across, height=3.1 * down + 0.5, rows=down, width=3.7)
+    flat = list(axes.flat) if down > 1 else list(axes)
+    for panel, entry in zip(flat, entries, strict=False):
+        _curve(panel, found, entry)
+    for panel in flat[len(entries) :]:
+        panel.axis("off")
+    handles, names = flat[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False)
+    return save_figure(figure, out / "lengths-curves")
+
+
+def _curve(axes: Axes, found: Json, entry: tuple[str, str, str | None]) -> None:
+    """One encoding: the median over seeds of each probe, and how far the seeds lie apart."""
+    rows = [row for row in found["rows"] if entry_of(row) == entry]
+    runs = [run for run in found["converged"] if entry_of(run) == entry]
+    learned = {run["seed"] for run in runs if run["converged"]}
+    shown = [row for row in rows if row["seed"] in learned] or rows
+    for probe in dict.fromkeys(row["probe"] for row in rows):
+        colour = PROBES.get(probe, GREY)
+        by_length: dict[int, list[float]] = {}
+        for row in shown:
+            if row["probe"] == probe:
+                by_length.setdefault(row["length"], []).append(row["accuracy"])
+        lengths = sorted(by_length)
+        middle = [statistics.median(by_length[length]) for length in lengths]
+        axes.plot(lengths, middle, "o-", color=colour, markersize=3, linewidth=1.3, label=probe)
+        low, high = ([edge(by_length[length]) for length in lengths] for edge in (min, max))
+        axes.fill_between(lengths, low, high, color=colour, alpha=0.15, linewidth=0)
+    shortest, longest = found["train_lengths"]
+    axes.axvspan(shortest, longest, color=GREY, alpha=0.2, linewidth=0, label="trained on")
+    axes.axhline(CHANCE, color=GREY, linestyle="--", linewidth=0.8)
+    lengths = sorted({row["length"] for row in rows})
+    axes.set_xscale("log", base=2)
+    ticks = lengths if len(lengths) <= 6 else lengths[::2]
+    axes.set_xticks(ticks, [f"{length:,}" for length in ticks], fontsize=8)
+    axes.minorticks_off()
+    axes.set_xlim(shortest * 0.9, lengths[-1] * 1.1)
+    axes.set_ylim(0.38, 1.03)
+    axes.tick_params(axis="y", labelsize=8)
+    axes.set_title(f"{title_of(entry)}\n{_verdict(found, entry, len(learned), len(runs))}", fontsize=9)
+
+
+def _verdict(found: Json, entry: tuple[str, str, str | None], learned: int, seeds: int) -> str:
+    if not learned:
+        return f"did not learn in range ({seeds} seed{'s' if seeds > 1 else ''})"
+    probe = found["rows"][0]["probe"]
+    reach = next(row for row in found["reach"] if entry_of(row) == entry and row["probe"] == probe)
+    known = [value for value in reach["by_seed"].values() if value is not None]
+    span = f"{min(known):,}" if min(known) == max(known) else f"{min(known):,} to {max(known):,}"
+    some = "" if learned == seeds else f", {learned} of {seeds} learned"
+    return f"reach {span}{some}"
+
+
+def _tables(shown: list[Json], out: Path) -> list[Path]:
+    """What is added at each place, before training and after; the line is where training ended."""
+    figure, axes = panels(2, height=2.6 * len(shown) + 0.4, rows=len(shown), width=5.4)
+    rows = axes if len(shown) > 1 else [axes]
+    for pair, signal in zip(rows, shown, strict=True):
+        after = signal["after"]["table"]
+        most = max(abs(value) for line in after for value in line)
+        image = None
+        for panel, moment in zip(pair, ("before", "after"), strict=True):
+            table = list(zip(*signal[moment]["table"], strict=True))  # d_model token
+            image = panel.imshow(table, aspect="auto", cmap="PuOr", vmin=-most, vmax=most, interpolation="nearest")
+            panel.axvline(signal["trained"] - 0.5, color="black", linewidth=1)
+            panel.set_title(f"{title_of(entry_of(signal))}, {moment} training", fontsize=9)
+            panel.set_xlabel("place (trained to the line)", fontsize=8)
+            panel.set_ylabel("dimension", fontsize=8)
+        assert image is not None
+        figure.colorbar(image, ax=pair[1], shrink=0.9)
+    return save_figure(figure, out / "lengths-tables")
+
+
+def _grid(shown: list[Json], draw: Any, path: Path) -> list[Path]:
+    across = min(ACROSS, len(shown))
+    down = math.ceil(len(shown) / across)
+    figure, axes = panels(across, height=2.7 * down + 0.4, rows=down, width=3.7)
+    flat = list(axes.flat) if down > 1 else list(axes)
+    for panel, signal in zip(flat, shown, strict=False):
+        draw(panel, signal)
+        panel.set_title(title_of(entry_of(signal)), fontsize=9)
+        panel.tick_params(labelsize=8)
+    for panel in flat[len(shown) :]:
+        panel.axis("off")
+    handles, names = flat[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=min(6, len(names)), frameon=False, fontsize=8)
+    return save_figure(figure, path)
+
+
+def _bias(axes: Axes, signal: Json) -> None:
+    """What each head adds to its scores at each distance."""
+    middle = signal["tokens"] // 2
+    for head, (before, after) in enumerate(zip(signal["before"]["bias"], signal["after"]["bias"], strict=True)):
+        colour = HEADS[head % len(HEADS)]
+        for line, style, width in ((before, ":", 0.9), (after, "-", 1.4)):
+            distances = [place - middle for place in range(len(line))]
+            values = [math.nan if value is None else value for value in line]
+            label = f"head {head}" if style == "-" else ("before training" if head == 0 else None)
+            axes.plot(distances, values, style, color=colour if style == "-" else GREY, linewidth=width, label=label)
+    axes.axvspan(-signal["trained"] + 1, signal["trained"] - 1, color=GREY, alpha=0.15, linewidth=0)
+    axes.set_xlabel("key's place less the query's", fontsize=8)
+    axes.set_ylabel("added to the score", fontsize=8)
+
+
+def _likeness(axes: Axes, signal: Json) -> None:
+    """How alike two places are, by how far apart they lie."""
+    for moment, style, colour in (("before", ":", GREY), ("after", "-", BLUE)):
+        values = [math.nan if value is None else value for value in signal[moment]["likeness"] or []]
+        axes.plot(range(len(values)), values, style, color=colour, label=f"{moment} training")
+    axes.axvspan(0, signal["trained"] - 1, color=GREY, alpha=0.15, linewidth=0, label="distances trained on")
+    axes.set_xlabel("distance", fontsize=8)
+    axes.set_ylabel("likeness", fontsize=8)

@@ -45,3 +45,13 @@ def test_roles_are_looked_at_while_an_adder_learns(monkeypatch: pytest.MonkeyPat
     found = recipe.main(0, "2,4")
     assert [entry["step"] for entry in found] == [2, 4]
     assert [entry["flips"] for entry in found] == [None, None]  # it knows nothing yet
+
+
+def test_an_encoding_of_ones_own_gets_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.chdir(RECIPES)
+    tiny = ["--steps", "2", "--batch", "16", "--layers", "1", "--lengths", "20", "--probes", "default"]
+    asked = ["--positions", "own_positions:Slanted,own_positions:Slanted+steep=2.0+log-length"]
+    assert main(["lengths", "sortedness", *asked, *tiny, "--out", str(tmp_path / "study"), "--json", "--quiet"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [entry["positions"] for entry in found["reach"]] == asked[1].split(",")
+    assert len([line for line in (RECIPES / "own_positions.py").read_text().splitlines() if line.strip()]) <= 30

@@ -300,6 +300,46 @@ class Lengths(Common):
 
 
 @dataclass(frozen=True)
+class Certify(Common):
+    """Prove a windowed model right at every length, by going through every local context."""
+
+    subject: Subject = tyro.MISSING
+    """a run folder or pretrained:certified-adder"""
+
+    def run(self) -> Output:
+        from headway.api import certify_run
+
+        found = certify_run(self.subject, device=self.device, quiet=self.quiet)
+        shown = ("certified", "contexts", "wrong", "smallest_margin", "rounding")
+        words = [
+            "Right at every length: every context that can occur was checked."
+            if found["certified"]
+            else f"Not certified: {found['reason']}."
+        ]
+        rows = [{key: found[key] for key in shown}]
+        more = [("Contexts", found["patterns"])] if found["patterns"] else []
+        return Output(found, "Certificate", rows, more, words, status=0 if found["certified"] else 1)
+
+
+@dataclass(frozen=True)
+class Add(Common):
+    """A sum by real decoding, digit by digit."""
+
+    a: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="A")] = tyro.MISSING
+    """a whole number, as long as you like"""
+    b: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="B")] = tyro.MISSING
+    """another"""
+    subject: str = "pretrained:certified-adder"
+    """the adder: pretrained:certified-adder, pretrained:adder or a run folder"""
+
+    def run(self) -> Output:
+        from headway.api import add
+
+        found = add(self.a, self.b, self.subject, device=self.device)
+        return Output(found, "Sum", [found])
+
+
+@dataclass(frozen=True)
 class Data(TaskOptions, Common):
     """Write a data set as train.json, val.json and test.json."""
 
@@ -367,7 +407,7 @@ class Bench(Common):
     """Ours beside a plain reference, in one process."""
 
     names: tyro.conf.Positional[tuple[str, ...]] = ()
-    """rows or groups of rows: train, time-to-perfect, sums-per-second, population, heads"""
+    """rows or groups of rows: train, time-to-perfect, sums-per-second, population, heads, lengths"""
     out: str | None = None
     """also write the rows to this file"""
     seed: int = 0
@@ -388,6 +428,8 @@ COMMANDS = {
     "heads": Heads,
     "prune": Prune,
     "lengths": Lengths,
+    "certify": Certify,
+    "add": Add,
     "data": Data,
     "list": List,
     "lab": Lab,

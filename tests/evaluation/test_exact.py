@@ -48,7 +48,7 @@ def half_trained(task: Addition, steps: int, model: str = "encoder-decoder") -> 
 )
 def test_greedy_and_one_pass_give_the_same_verdict_on_every_problem(task: Addition, model: str) -> None:
     trained = half_trained(task, 120, model)
-    problems = task.listing(0, task.count)
+    problems = task.listing(0, task.count or 0)
     with torch.inference_mode():
         in_one_pass = right(trained(problems.source, problems.answer), problems)
         decoded = same_answer(trained.generate(problems.source, problems.answer.shape[1]), problems)
@@ -149,7 +149,7 @@ def test_perfection_is_seen_and_one_flaw_too() -> None:
 
 def smallest_lead_over(token: int, model: Any, task: Addition) -> float:
     """How much more the model would have to like `token` before it changed the first trainable answer."""
-    problems = task.listing(0, task.count)
+    problems = task.listing(0, task.count or 0)
     problems = problems[(~task.held_out(problems)).nonzero()[:, 0]]
     logits = model(problems.source, problems.answer).detach()
     lead = logits.gather(-1, problems.answer[..., None])[..., 0] - logits[..., token]

@@ -204,7 +204,7 @@ def test_the_weights_depend_on_the_seed_alone() -> None:
 @pytest.mark.parametrize("name", KINDS)
 def test_models_go_through_save_and_from_pretrained(name: str, tmp_path) -> None:
     task, wishes = KINDS[name]
-    model = build_model(plan(task.name, wishes, seed=0).model, seed=5)
+    model = build_model(plan(task.name, wishes, seed=0).model, seed=5).eval()
     model.save_pretrained(tmp_path)
     again = type(model).from_pretrained(str(tmp_path))
     problems = task.testing(0, 10)

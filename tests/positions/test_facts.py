@@ -90,7 +90,7 @@ def test_looked_up_distances_are_the_computed_ones(positions: str) -> None:
 
 
 def test_a_window_hides_all_but_its_neighbours() -> None:
-    bias = find_positions("window+radius=1")(SHAPE).bias(torch.arange(6)[None], torch.arange(6)[None])
+    bias = find_positions("window+behind=1+ahead=1")(SHAPE).bias(torch.arange(6)[None], torch.arange(6)[None])
     assert bias is not None
     near = (torch.arange(6)[:, None] - torch.arange(6)).abs() <= 1
     assert torch.equal(bias[0].isfinite(), near.expand(4, 6, 6))
@@ -190,7 +190,7 @@ def test_the_product_of_sinusoids_depends_on_the_difference_until_matrices_come_
         ("t5+distance=4", "must lie above"),
         ("t5+distance=far", "distance is a int"),
         ("kerple+slope=2", "kerple has no settings; +log-length fits any"),
-        ("window+radius=0", "above 0"),
+        ("window+behind=0+ahead=0", "at least one neighbour"),
         ("learned+rows=3", r"3 rows, too few to train on 10"),
     ],
 )

@@ -1,4 +1,5 @@
 """Our encodings equal those of other libraries, where there is one."""
+# pyright: reportArgumentType=false, reportCallIssue=false, reportAttributeAccessIssue=false
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def test_sums_of_thousands_of_digits_equal_pythons(digits: int) -> None:
 
 def test_every_three_digit_sum_is_listed_once_and_right() -> None:
     task = Addition()
-    problems = task.listing(0, task.count)
+    problems = task.listing(0, task.count or 0)
     assert len(problems) == task.count == 1_000_000
     weights = torch.tensor([1000, 100, 10, 1])
     a, b = problems.source[:, :3] @ weights[1:], problems.source[:, 4:] @ weights[1:]
@@ -79,7 +79,7 @@ def test_every_three_digit_sum_is_listed_once_and_right() -> None:
 
 def test_every_difference_is_listed_once() -> None:
     task = Addition(digits=2, operators="+-")
-    problems = task.listing(0, task.count)
+    problems = task.listing(0, task.count or 0)
     assert len(problems) == 100 * 100 + 100 * 101 // 2
     assert len(problems.source.unique(dim=0)) == len(problems)
 
@@ -112,7 +112,7 @@ def test_strata_equal_a_plain_count() -> None:
 
 def test_held_out_problems_are_a_tenth_and_never_trained_on() -> None:
     task = Addition()
-    every = task.listing(0, task.count)
+    every = task.listing(0, task.count or 0)
     held_out = task.held_out(every)
     assert abs(float(held_out.double().mean()) - 0.1) < 0.002
     for step in range(20):

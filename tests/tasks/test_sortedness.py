@@ -75,3 +75,29 @@ def test_impossible_lengths_are_refused() -> None:
         Sortedness(shortest=20)
     with pytest.raises(HeadwayError, match="at least 2"):
         Sortedness().testing(0, 4, length=1)
+
+
+def test_what_training_shows_may_have_fewer_values_and_tests_stay_as_they_are() -> None:
+    plain, varied = Sortedness(), Sortedness(ranges=0.5, pools=0.25)
+    assert torch.equal(plain.testing(0, 100).source, varied.testing(0, 100).source)
+    dice = Dice.of(TRAINING, 0, 0, 4000, "cpu")
+    few = torch.tensor([len(row.unique()) for row in varied.training(dice, 0, 16).source])
+    usual = torch.tensor([len(row.unique()) for row in plain.training(dice, 0, 16).source])
+    assert 0.2 < float((few <= 4).double().mean()) < 0.35  # a quarter from pools of four, and some narrow ranges
+    assert float((usual <= 8).double().mean()) < 0.01
+    assert int(varied.training(dice, 0, 16).source.max()) <= 99
+
+
+@pytest.mark.parametrize("negatives", ["swaps", "shuffle", "descending"])
+def test_disorder_is_made_as_asked_and_pairs_hold_the_same_values(negatives: str) -> None:
+    problems = Sortedness(negatives=negatives).testing(0, 400)
+    ordered, disordered = problems.source[0::2], problems.source[1::2]
+    assert torch.equal(ordered, disordered.sort(1).values)
+    assert bool((ordered.flip(1) == disordered).all()) == (negatives == "descending")
+    broken = (disordered[:, 1:] < disordered[:, :-1]).double().mean()
+    low, high = {"swaps": (0.3, 0.42), "shuffle": (0.45, 0.52), "descending": (0.85, 1.0)}[negatives]
+    assert low < float(broken) < high
+    with pytest.raises(HeadwayError, match="did you mean 'shuffle'"):
+        Sortedness(negatives="shufle")
+    with pytest.raises(HeadwayError, match="together at most 1"):
+        Sortedness(ranges=0.8, pools=0.4)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from headway.api.certifying import add, certify_run
 from headway.api.evaluating import evaluate, evaluate_runs
 from headway.api.heads import prune, study_heads, study_members
 from headway.api.lengths import study_lengths
@@ -13,6 +14,8 @@ from headway.api.training import shortfalls, train, train_seeds
 from headway.subjects.own import Run, open_one
 
 __all__ = [
+    "add",
+    "certify_run",
     "evaluate",
     "evaluate_runs",
     "open",

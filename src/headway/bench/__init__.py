@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from headway.bench import heads, population, train
+from headway.bench import heads, lengths, population, train
 from headway.bench.row import Row
 from headway.errors import unknown
 from headway.machine import choose_device, environment
@@ -20,11 +20,13 @@ ROWS: dict[str, Callable[[int, torch.device, bool], Row]] = {
     "sums-per-second": train.sums_per_second,
     "population-per-model": population.population_per_model,
     "head-study": heads.head_study,
+    "length-study": lengths.length_study,
 }
 GROUPS = {
     "train": ("time-to-perfect", "sums-per-second"),
     "population": ("population-per-model",),
     "heads": ("head-study",),
+    "lengths": ("length-study",),
 }
 
 

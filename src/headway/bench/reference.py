@@ -90,6 +90,29 @@ class TextbookCopy(nn.Module):
         return self.unembed(self.transformer(x, y, tgt_mask=causal, tgt_is_causal=True))
 
 
+class TextbookSorter(nn.Module):
+    """An encoder that says whether a sequence is sorted: `nn.TransformerEncoder`, pre-norm, mean pooling."""
+
+    def __init__(self, values: int, positions: str, longest: int = 512) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(values, 128)
+        layer = nn.TransformerEncoderLayer(128, 4, 512, dropout=0.0, batch_first=True, norm_first=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # pre-norm has no nested tensors, it says
+            self.encoder = nn.TransformerEncoder(layer, 4, norm=nn.LayerNorm(128))
+        self.head = nn.Linear(128, 2)
+        tables = {
+            "sinusoidal": sinusoids(torch.arange(longest), 128).float(),
+            "learned": torch.randn(longest, 128) * 0.5,
+            "none": torch.zeros(longest, 128),
+        }
+        self.positions = nn.Parameter(tables[positions], requires_grad=positions == "learned")
+
+    def forward(self, source: Tensor) -> Tensor:
+        x = self.embed(source) + self.positions[: source.shape[1]]
+        return self.head(self.encoder(x).mean(1))
+
+
 @dataclass(frozen=True)
 class Textbook:
     model: TextbookAdder

@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from headway.bench.reference import decode_textbook, train_textbook
 from headway.bench.row import Row
 from headway.evaluation.exact import evaluate_all, evaluate_chunks, same_answer
-from headway.evaluation.examples import batches, listed
+from headway.evaluation.examples import batches, listed, number_of_problems
 from headway.progress import Progress
 from headway.runs.folder import RunFolder
 from headway.subjects.own import open_one, open_run
@@ -60,9 +60,9 @@ def time_to_perfect(seed: int, device: torch.device, quiet: bool) -> Row:
 
 def stored_sums(task: Addition, seed: int) -> Problems:
     """As many different sums as the textbook stores."""
-    order = torch.randperm(task.count, generator=torch.Generator().manual_seed(seed))[:STORED]
-    every = task.listing(0, task.count)
-    return every[order]
+    count = number_of_problems(task, "the textbook")
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))[:STORED]
+    return task.listing(0, count)[order]
 
 
 def sums_per_second(seed: int, device: torch.device, quiet: bool) -> Row:

@@ -6,6 +6,7 @@ number at the longest training length; the sentence names those that changed.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -18,8 +19,8 @@ from headway.lengths.probes import Measured, independent
 from headway.models import Classifier, Model, Trace
 from headway.tasks import Problems, Sortedness, Task
 
-SAME = 1e-5
-"""logits that differ by no more are the same, in float32"""
+SAME = 1e-9
+"""logits that differ by no more are the same, in float64"""
 MAP_CELLS = 60_000_000
 """cells of attention maps kept at a time"""
 ROWS = 64
@@ -98,16 +99,17 @@ def _of(model: Classifier, task: Sortedness, failing: Measured, device: torch.de
 
 
 def _blindness(model: Classifier, task: Sortedness, length: int, device: torch.device) -> dict[str, float | None]:
-    """The largest change of a logit when the sequence is permuted, and when it is reversed; None where the index is
-    drawn by the sequence, and so would change as well."""
-    source = independent(task, 2, ROWS, "default", length, device).source
+    """The largest change of a logit, in float64, when the sequence is permuted, and when it is reversed; None where the
+    index is drawn by the sequence, and so would change as well."""
+    source = independent(task, 2, max(2, min(ROWS, MAP_CELLS // length**2)), "default", length, device).source
     order = torch.randperm(length, generator=torch.Generator().manual_seed(0)).to(device)
     if model.config.index != "sequential":
         return {"permuted": None, "reversed": None}
-    plain = model(source)
+    exact = copy.deepcopy(model).double()
+    plain = exact(source)
     return {
-        "permuted": float((model(source[:, order]) - plain).abs().max()),
-        "reversed": float((model(source.flip(1)) - plain).abs().max()),
+        "permuted": float((exact(source[:, order]) - plain).abs().max()),
+        "reversed": float((exact(source.flip(1)) - plain).abs().max()),
     }
 
 
@@ -199,7 +201,7 @@ def _said(
     if evidence["unseen"] is not None and failing.length > trained:
         unseen = evidence["unseen"]
         causes.append("unseen positions")
-        words.append(f"{unseen['count']} of {unseen['of']} {unseen['what']} were never trained")
+        words.append(f"{unseen['count']} of {unseen['of']} {unseen['what']}")
     if failing.length > trained and now.neighbour < FELL * before.neighbour:
         causes.append("dispersion")
         words.append(

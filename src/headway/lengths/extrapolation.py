@@ -7,6 +7,7 @@ longer than training is looked at before that choice.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -22,7 +23,7 @@ from headway.lengths.diagnosis import Diagnosis, diagnose
 from headway.lengths.probes import Measured, Questions, reach
 from headway.lengths.signals import signals
 from headway.lengths.tracks import Track
-from headway.machine import choose_precision
+from headway.machine import choose_precision, cores
 from headway.models import Classifier, build_model
 from headway.positions import build_index
 from headway.progress import Progress
@@ -32,9 +33,9 @@ from headway.runs.folder import RunFolder
 from headway.subjects.own import Run, open_run
 from headway.tasks import create_task
 from headway.training.defaults import plan
-from headway.training.loop import CHECKPOINT_EVERY
+from headway.training.loop import CHECKPOINT_EVERY, train_run
 from headway.training.population import Member, train_population
-from headway.training.processes import train_apart
+from headway.training.processes import CPU, train_apart
 
 IN_RANGE = 4_500
 """problems of the training lengths on which a model is judged, and others as many that choose its learning rate"""
@@ -42,6 +43,8 @@ CHOOSING = 1
 """the seed of the latter"""
 CONVERGED = 0.95
 LEAST_EXAMPLES = 2_000
+IDLE = 1.3
+"""runs a core each are that much faster than one after another on all cores (results/populations.md)"""
 
 
 @dataclass(frozen=True)
@@ -190,10 +193,13 @@ def study_lengths(asked: Asked, out: Path, device: torch.device, precision: str,
     lengths = sorted({task.lengths[1], *asked.lengths})
     questions = Questions(task, lengths, asked.probes, asked.examples, asked.test_seed, device)
     exactness = choose_precision(precision, device)
+    if device.type == "cpu":
+        _trained_apart([member for members in planned.values() for member in members], quiet)
     runs: list[Trained] = []
     shown: list[dict[str, Any]] = []
     for entry, members in planned.items():
-        _trained(entry, members, out / entry.folder, device, exactness, quiet)
+        if device.type != "cpu":
+            _trained(entry, members, out / entry.folder, device, exactness, quiet)
         rate, chosen = _chosen(asked, members, device)
         with Progress(f"{entry.title}: every probe at every length", quiet) as watch:
             for number, member in enumerate(chosen):
@@ -246,14 +252,23 @@ def check_lengths(config: RunConfig, asked: Asked) -> None:
 def _trained(
     entry: Entry, members: Sequence[Member], home: Path, device: torch.device, precision: torch.dtype, quiet: bool
 ) -> None:
-    left = [member for member in members if not member.folder.complete]
-    if not left:
-        return
-    with Progress(f"{entry.title}: {len(members)} runs", quiet) as watch:
-        if device.type == "cpu":
-            train_apart(left, resume=True, checkpoint_every=CHECKPOINT_EVERY, watch=watch)
-        else:
+    """An entry's runs as one population, on a GPU."""
+    if not all(member.folder.complete for member in members):
+        with Progress(f"{entry.title}: {len(members)} runs", quiet) as watch:
             train_population(members, home, device=device, precision=precision, resume=True, watch=watch)
+
+
+def _trained_apart(members: Sequence[Member], quiet: bool) -> None:
+    """All runs of the study on a CPU: a core each, where that leaves few cores idle; else one after another."""
+    left = [member for member in members if not member.folder.complete]
+    lanes = min(cores(), len(left))
+    if lanes > 1 and math.ceil(len(left) / lanes) * lanes < IDLE * len(left):
+        with Progress(f"{len(left)} runs", quiet) as watch:
+            train_apart(left, resume=True, checkpoint_every=CHECKPOINT_EVERY, watch=watch, alike=False)
+        return
+    for member in left:
+        with Progress(member.config.name, quiet) as watch:
+            train_run(member.config, member.folder.path, device=CPU, resume=True, watch=watch, may_diverge=True)
 
 
 def _chosen(asked: Asked, members: Sequence[Member], device: torch.device) -> tuple[float, list[Member]]:

@@ -18,12 +18,14 @@ from functools import cached_property
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch._C._functorch import is_batchedtensor  # pyright: ignore[reportMissingImports]
 from torch.compiler import is_compiling
 from torch.nn import Parameter
 from torch.nn import functional as F
 
 from headway.kernels.few_keys import MOST, few_keys
 from headway.models.sites import Gate, Site, Trace
+from headway.models.windowed import Seen, seen_keys, windowed
 from headway.positions import Positions
 
 FEW_KEYS = 64
@@ -52,6 +54,18 @@ class Order:
             return self
         query_index, key_index = self.query_index.repeat(times, 1), self.key_index.repeat(times, 1)
         return Order(self.positions, query_index, key_index, self.causal)
+
+    @property
+    def through_window(self) -> bool:
+        """Whether a query sees only the keys at some distances, and nothing else is told."""
+        return self.positions is not None and self.positions.offsets is not None and self.positions.log_length is None
+
+    @cached_property
+    def seen(self) -> Seen:
+        """Which keys those are, the same in all layers."""
+        assert self.positions is not None
+        assert self.positions.offsets is not None
+        return seen_keys(self.query_index, self.key_index, self.positions.offsets, self.causal)
 
     @cached_property
     def bias(self) -> Float[Tensor, "#batch #head query key"] | None:
@@ -130,8 +144,13 @@ class Attention(nn.Module):
         query = F.linear(x, self.query).unflatten(-1, (self.heads, self.dim))  # batch query head dim
         if cache is None and not wants_map and self._at_once(x, context, order):
             return few_keys(query, self._both(context), order.causal, self.dim**-0.5)[0], None
-        query = query.transpose(1, 2)  # batch head query dim
         key, value = self.keys_values(context, cache)
+        if not wants_map and order.through_window and key.shape[2] > FEW_KEYS and not is_batchedtensor(query):
+            assert order.positions is not None
+            near, said = key.transpose(1, 2), value.transpose(1, 2)  # batch key head dim
+            scale = self.dim**-0.5
+            return windowed(query, near, said, order.positions, order.seen, scale, self.kept), None
+        query = query.transpose(1, 2)  # batch head query dim
         if order.positions is not None:
             query, key = order.positions.rotate(query, key, order.query_index, order.key_index)
         if order.temper is not None:

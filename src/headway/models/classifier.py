@@ -37,11 +37,21 @@ class Classifier(nn.Module, PyTorchModelHubMixin, library_name="headway"):
         trace: Trace | None = None,
     ) -> Float[Tensor, "batch 1 classes"]:
         """The logits of the one answer token; the right answer is not looked at."""
+        return self.answered(self.stream(source, gates, trace))
+
+    def stream(
+        self, source: Int[Tensor, "batch source"], gates: Gates | None = None, trace: Trace | None = None
+    ) -> Tensor:
+        """What the last layer says at each place."""
         order = self.order(source)
         x = self.positions.embed(self.tokens(source), order.query_index)
         for block in self.blocks:
             x = block(x, order, gates=gates, trace=trace)
-        return self.answered(x)
+        return x
+
+    def violations(self, source: Int[Tensor, "batch source"]) -> Float[Tensor, "batch source"]:
+        """With `violation` pooling: what each place reports, a violation where it is above 0."""
+        return self.head(self.norm(self.stream(source)))[..., 0]
 
     def order(self, source: Int[Tensor, "batch source"]) -> Order:
         index, _ = self.index.numbers(source)
@@ -55,5 +65,7 @@ class Classifier(nn.Module, PyTorchModelHubMixin, library_name="headway"):
             return self.head(x.mean(1))
         if self.config.pooling == "max":
             return self.head(x.amax(1))
-        violation = self.head(x).amax(1)  # batch 1: the strongest violation anywhere
+        reported = self.head(x)  # batch token 1: a violation where it is above 0
+        # the strongest counts; in training every place has a say, so that none is left wrong behind a stronger one
+        violation = reported.logsumexp(1) if self.training else reported.amax(1)
         return torch.cat((violation, torch.zeros_like(violation)), dim=1)

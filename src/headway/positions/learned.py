@@ -40,7 +40,7 @@ class Learned(Positions):
 
     def unseen(self, tokens: int) -> Unseen | None:
         new = len(self.untrained(tokens))
-        return Unseen("table rows", new, tokens) if new else None
+        return Unseen("table rows were never trained", new, tokens) if new else None
 
     def check_length(self, tokens: int) -> None:
         if tokens > self.rows:
@@ -62,7 +62,7 @@ class LearnedClamped(Learned):
 
     def unseen(self, tokens: int) -> Unseen | None:
         new = max(0, tokens - self.shape.trained)
-        return Unseen("places that share the last row", new, tokens) if new else None
+        return Unseen("places share the last trained row", new, tokens) if new else None
 
     def check_length(self, tokens: int) -> None:
         """Any number: places past the last trained row share it."""

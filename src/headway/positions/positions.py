@@ -37,12 +37,12 @@ class Shape:
 
 @dataclass(frozen=True)
 class Unseen:
-    """What a longer sequence uses that no training step has touched."""
+    """What a longer sequence uses that no training step has touched: `count` `of` so many `what`."""
 
     what: str
+    """such as 'table rows were never trained'"""
     count: int
     of: int
-    """how many of them the sequence uses in all"""
 
 
 class Positions(nn.Module):
@@ -110,6 +110,11 @@ class Positions(nn.Module):
 
     def unseen(self, tokens: int) -> Unseen | None:
         """What of its signal at this many tokens no training step has touched; None where it is all known."""
+        return None
+
+    @property
+    def offsets(self) -> range | None:
+        """The distances, key's index less query's, of the keys that a query sees; None where it sees all."""
         return None
 
     def untrained(self, tokens: int) -> range:

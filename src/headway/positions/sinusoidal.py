@@ -28,7 +28,9 @@ def unseen_phases(frequencies: Float[Tensor, " pair"], trained: int, tokens: int
     turn in the trained range."""
     whole = 2 * math.pi
     slow = int((frequencies * (trained - 1) < whole).sum())
-    return Unseen("waves at angles", slow, len(frequencies)) if tokens > trained and slow else None
+    if tokens <= trained or not slow:
+        return None
+    return Unseen("waves are at angles that training never met", slow, len(frequencies))
 
 
 class Sinusoidal(Positions):

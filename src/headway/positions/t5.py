@@ -22,7 +22,7 @@ def unseen_buckets(bucket: Int[Tensor, " distance"], trained: int, tokens: int) 
     middle = tokens - 1
     known = set(bucket[middle - min(trained, tokens) + 1 : middle + min(trained, tokens)].tolist())
     used = set(bucket.tolist())
-    return Unseen("buckets", len(used - known), len(used)) if used - known else None
+    return Unseen("buckets were never trained", len(used - known), len(used)) if used - known else None
 
 
 def distances(tokens: int) -> Int[Tensor, " distance"]:

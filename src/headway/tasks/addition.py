@@ -27,7 +27,7 @@ class Addition(Task):
     """Sums of two numbers, right or wrong as a whole."""
 
     digits: int = 3
-    """digits of each operand"""
+    """digits of each operand; of the longest, where training shows several lengths"""
     base: int = 10
     """the number base"""
     operators: str = "+"
@@ -36,14 +36,18 @@ class Addition(Task):
     """which digit of the answer comes first: the most or the least significant"""
     natural: bool = False
     """answers of natural length, closed by an end token, instead of padded to n + 1 digits"""
+    shortest: int = 0
+    """digits of the shortest operands that training shows; 0 for all of one length"""
 
     name: ClassVar[str] = "addition"
-    probes: ClassVar[tuple[str, ...]] = ("default", "carry-heavy")
+    probes: ClassVar[tuple[str, ...]] = ("default", "carry-heavy", "carry-chain")
     hard_probe: ClassVar[str] = "carry-heavy"
 
     def __post_init__(self) -> None:
         if self.digits < 1:
             raise HeadwayError(f"digits is {self.digits}; an operand has at least 1")
+        if not 0 <= self.shortest <= self.digits:
+            raise HeadwayError(f"shortest is {self.shortest}; it lies between 1 and the {self.digits} digits")
         if not 2 <= self.base <= 1000:
             raise HeadwayError(f"base is {self.base}; it must lie between 2 and 1000")
         if self.operators not in ("+", "-", "+-"):
@@ -77,7 +81,7 @@ class Addition(Task):
 
     @property
     def lengths(self) -> tuple[int, int]:
-        return self.digits, self.digits
+        return self.shortest or self.digits, self.digits
 
     def source_tokens(self, length: int) -> int:
         return 2 * length + 1
@@ -90,9 +94,13 @@ class Addition(Task):
         a, b = random.below(drawn[:, : 2 * length], self.base).split(length, dim=1)
         operators = torch.tensor(self._operator_tokens, device=drawn.device)
         operator = operators[random.below(drawn[:, -1], len(operators))]
+        passes_on = torch.where((operator == self.plus)[:, None], self.base - 1 - a, a)
         if probe == "carry-heavy":
-            passes_on = torch.where((operator == self.plus)[:, None], self.base - 1 - a, a)
             b = torch.where(random.below(drawn[:, 2 * length : -1], 2) == 0, passes_on, b)
+        elif probe == "carry-chain":  # one carry, made in the last column, goes through all the others
+            a, b = torch.cat((a[:, :-1], a[:, -1:].clamp(min=1)), dim=1), passes_on
+            made = self.base - a[:, -1:] + random.below(drawn[:, 2 * length : 2 * length + 1], a[:, -1:])
+            b = torch.cat((passes_on[:, :-1], torch.where((operator == self.plus)[:, None], made, b[:, -1:])), dim=1)
         return self.problems(a, operator, b)
 
     @property
@@ -117,16 +125,16 @@ class Addition(Task):
 
     def _columns(self, a: Digits, operator: Tensor, b: Digits) -> tuple[Columns, Columns]:
         """The n + 1 digits of the result and the carry (or borrow) into each of its columns."""
-        sign = torch.where(operator == self.minus, -1, 1)
-        carry = torch.zeros_like(operator)
-        digits, carries = [], [carry]
-        for column in range(a.shape[1] - 1, -1, -1):
-            total = a[:, column] + sign * (b[:, column] + carry)
-            carry = ((total < 0) | (total >= self.base)).long()
-            digits.append(total % self.base)
-            carries.append(carry)
-        digits.append(torch.where(sign > 0, carry, 0))
-        return torch.stack(digits[::-1], dim=1), torch.stack(carries[::-1], dim=1)
+        minus = (operator == self.minus)[:, None]
+        made = torch.where(minus, a < b, a + b >= self.base)  # a carry, whatever comes in
+        passed = torch.where(minus, a == b, a + b == self.base - 1)  # a carry, if one comes in
+        place = torch.arange(1, a.shape[1] + 1, device=a.device)  # counted from the left; 0 means none
+        decides = torch.where(passed, a.shape[1] + 1, place).flip(1).cummin(1).values.flip(1)
+        carry = torch.cat((made.long(), torch.zeros_like(minus, dtype=torch.long).expand(-1, 2)), dim=1)
+        out = carry.gather(1, decides - 1)  # of each column: that of the nearest to the right that decides
+        carries = torch.cat((out, torch.zeros_like(out[:, :1])), dim=1)
+        total = torch.where(minus, a - b - carries[:, 1:], a + b + carries[:, 1:])
+        return torch.cat((out[:, :1].where(~minus, 0), total % self.base), dim=1), carries
 
     def operands(self, problems: Problems) -> tuple[Digits, Int[Tensor, " row"], Digits]:
         length = (problems.source.shape[1] - 1) // 2
@@ -146,12 +154,9 @@ class Addition(Task):
         carry_in, carry_out = carries[:, 1:], carries[:, :-1]  # of each operand column, most significant first
         needs = torch.where((operator == self.plus)[:, None], a + b == self.base - 1, a == b)
         propagated = (carry_in == 1) & needs
-        chain = torch.zeros_like(operator)
-        longest = torch.zeros_like(operator)
-        for column in range(a.shape[1] - 1, -1, -1):
-            begun = torch.where(propagated[:, column], chain + 1, 1)
-            chain = torch.where(carry_out[:, column] == 1, begun, 0)
-            longest = torch.maximum(longest, chain)
+        place = torch.arange(a.shape[1], 0, -1, device=a.device)  # columns from the right, from 1 on
+        begins = torch.where((carry_out == 1) & propagated, 0, place).flip(1).cummax(1).values.flip(1)
+        longest = torch.where(carry_out == 1, place - begins + 1, 0).amax(1)
         strata = {
             "carries": carry_out.sum(1),
             "longest carry chain": longest,
@@ -163,17 +168,21 @@ class Addition(Task):
         return strata
 
     @property
-    def count(self) -> int:
+    def count(self) -> int | None:
+        return self._count if self.lengths[0] == self.digits else None
+
+    @property
+    def _count(self) -> int:
         numbers = self.base**self.digits
         sums, differences = numbers**2, numbers * (numbers + 1) // 2
         return sums * ("+" in self.operators) + differences * ("-" in self.operators)
 
     def listing(self, start: int, stop: int, device: torch.device | str = "cpu") -> Problems:
         """All a + b in the order of a, then b; after them all a - b."""
-        if self.count >= 2**62:
+        if self.count is None or self.count >= 2**62:
             return super().listing(start, stop, device)
         numbers = self.base**self.digits
-        at = torch.arange(start, min(stop, self.count), device=device)
+        at = torch.arange(start, min(stop, self._count), device=device)
         sums = numbers**2 if "+" in self.operators else 0
         pair = at - sums  # the number of a difference: pairs with b <= a, row by row of a triangle
         row = ((8 * pair.clamp(min=0).double() + 1).sqrt() - 1).div(2).long()
@@ -185,7 +194,7 @@ class Addition(Task):
 
     @property
     def layout(self) -> Layout | None:
-        if self.natural:
+        if self.natural or self.lengths[0] != self.digits:
             return None
         columns = tuple(range(self.digits - 1, -1, -1))
         answer = tuple(range(self.digits, -1, -1))

@@ -9,6 +9,7 @@ import torch
 
 from headway.errors import HeadwayError
 from headway.positions import build_index, find_positions, shape_of
+from headway.positions.checks import check_shapes
 from headway.positions.index import Sequential
 from headway.runs.config import ModelConfig, RunConfig, TrainingConfig, Wishes
 from headway.tasks import create_task, options_of
@@ -93,7 +94,9 @@ def check_order(model: ModelConfig) -> None:
     if not encoding.kind.uses_index and not isinstance(index, Sequential):
         raise HeadwayError(f"{model.positions} uses no index; leave out --index {model.index}")
     with torch.random.fork_rng(devices=[]):
-        encoding(shape_of(model, index, model.trained, causal=model.kind == "decoder"))
+        made = encoding(shape_of(model, index, model.trained, causal=model.kind == "decoder"))
+    if ":" in model.positions:
+        check_shapes(model.positions, made)
 
 
 def _names(kind: type) -> set[str]:

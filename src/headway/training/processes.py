@@ -36,9 +36,12 @@ def train_apart(
     checkpoint_every: int,
     stored: Stored | None = None,
     watch: Watch | None = None,
+    alike: bool = True,
 ) -> list[Report]:
-    """Trains the members in processes of their own; those that are complete already are not trained again."""
-    check_alike([member.config for member in members])
+    """Trains the members in processes of their own; those that are complete already are not trained again. Members
+    of a population are alike, but here they need not be."""
+    if alike:
+        check_alike([member.config for member in members])
     context, others = multiprocessing.get_context("spawn"), set(multiprocessing.active_children())
     news = context.Queue()
     workers = min(cores(), len(members))

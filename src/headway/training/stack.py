@@ -157,7 +157,9 @@ class Stack:
 
     def finite(self) -> Tensor:
         """Which members have only numbers for weights."""
-        return torch.stack([weight.reshape(len(weight), -1).sum(1) for weight in self.weights.values()]).isfinite().all(0)
+        return (
+            torch.stack([weight.reshape(len(weight), -1).sum(1) for weight in self.weights.values()]).isfinite().all(0)
+        )
 
     def keep(self, rows: Int[Tensor, " some"]) -> None:
         """Drops every other member: no more work is spent on them."""

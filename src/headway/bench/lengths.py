@@ -1,0 +1,163 @@
+"""How long it takes to know how far three encodings work past their training length, beside the plain loop."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from headway.bench.reference import TextbookSorter
+from headway.bench.row import Row
+from headway.bench.train import timed
+from headway.lengths.extrapolation import CHOOSING, IN_RANGE, Asked, Entry, Trained, study_lengths
+from headway.lengths.probes import REACHED, Measured, independent
+from headway.lengths.tracks import Track
+from headway.progress import Progress
+from headway.tasks import Problems, Sortedness
+from headway.tasks.random import STORING, Dice
+from headway.training.defaults import QUICK_CLASSIFIER
+
+TRIO = ("sinusoidal", "learned", "none")
+LENGTHS = (32, 64, 128, 256)
+EXAMPLES = 2_000
+BATCH, RATE, WARMUP = 64, 1e-3, 100
+CHECK_EVERY, MOST_STEPS = 100, 6_000
+STORED = 20_000
+"""sequences of each training length"""
+
+
+def length_study(seed: int, device: torch.device, quiet: bool) -> Row:
+    """Both train the three encodings on lengths 8 to 16 and test them at 32 to 256, on the same problems. The plain
+    loop trains each until it is as right in range as ours; no positions, which never is, as long as the longer of the
+    other two."""
+    task = Sortedness()
+    with tempfile.TemporaryDirectory() as folder:
+        entries = tuple(Entry(name, "sequential", "mean") for name in TRIO)
+        track = Track("bench", replace(QUICK_CLASSIFIER, pooling="mean"))
+        asked = Asked("sortedness", entries, track, (seed,), LENGTHS, ("default",), {}, examples=EXAMPLES)
+        study, seconds = timed(lambda: study_lengths(asked, Path(folder), device, "float32", quiet), device)
+    ours = {run.entry.positions: run for run in study.runs}
+    sheets = {n: independent(task, asked.test_seed, EXAMPLES, "default", n, device) for n in LENGTHS}
+    shown = stored(task, seed, device)
+    threads = _fastest_threads(task, shown, device)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    theirs: dict[str, Plain] = {}
+    with Progress("the plain loop", quiet) as watch:
+        for number, name in enumerate(TRIO):
+            goal = ours[name].in_range if name != "none" else 1.1  # out of reach: it trains as long as it may
+            most = MOST_STEPS if name != "none" else max(each.steps for each in theirs.values())
+            theirs[name] = plain_loop(task, name, seed, shown, goal, most, sheets)
+            watch(number + 1, len(TRIO))
+    torch.set_num_threads(before)
+    table = [
+        {
+            "positions": name,
+            "in_range": [ours[name].in_range, theirs[name].in_range],
+            **{str(m.length): [m.accuracy, theirs[name].accuracy[m.length]] for m in past_training(ours[name])},
+            "steps": theirs[name].steps,
+        }
+        for name in TRIO
+    ]  # fmt: skip
+    return Row(
+        "length-study",
+        seconds,
+        f"nn.TransformerEncoder (pre-norm), Adam at {RATE:g}, batches of {BATCH} stored sequences, until as right in "
+        "range as ours; then every length in batches, one after another",
+        sum(each.seconds for each in theirs.values()),
+        same_result=all(_alike(ours[name], theirs[name]) for name in TRIO),
+        details={"ours_and_theirs": table, "reference_threads": threads, "threads": before, "examples": EXAMPLES},
+    )
+
+
+@dataclass(frozen=True)
+class Plain:
+    """What the plain loop came to."""
+
+    seconds: float
+    steps: int
+    in_range: float
+    accuracy: dict[int, float]
+
+
+def past_training(run: Trained) -> list[Measured]:
+    return [each for each in run.measured if each.length in LENGTHS]
+
+
+def _alike(ours: Trained, plain: Plain) -> bool:
+    """The same accuracy in range, to a percent, and the same side of 0.99 at every length."""
+    same = all((m.accuracy >= REACHED) == (plain.accuracy[m.length] >= REACHED) for m in past_training(ours))
+    return same and abs(ours.in_range - plain.in_range) <= 0.01
+
+
+def stored(task: Sortedness, seed: int, device: torch.device) -> dict[int, Problems]:
+    """The sequences that the plain loop goes through, by length."""
+    shortest, longest = task.lengths
+    return {
+        n: task.training(Dice.of(STORING, seed, n, STORED, device), 0, n) for n in range(shortest, longest + 1)
+    }  # fmt: skip
+
+
+def plain_loop(
+    task: Sortedness,
+    positions: str,
+    seed: int,
+    shown: dict[int, Problems],
+    goal: float,
+    most: int,
+    sheets: dict[int, Problems],
+) -> Plain:
+    """Trains until `goal` in range, or for `most` steps; then tests. Checks of the goal are not counted."""
+    torch.manual_seed(seed)
+    device = shown[task.lengths[0]].source.device
+    model = TextbookSorter(task.values, positions).to(device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
+    every, lengths = IN_RANGE // len(shown), list(shown)
+    checks, finals = ([independent(task, s, every, "default", n, device) for n in lengths] for s in (CHOOSING, 0))
+    seconds, steps, right = 0.0, 0, 0.0
+    while steps < most and right < goal:
+        began = time.perf_counter()
+        for _ in range(CHECK_EVERY):
+            problems = shown[lengths[int(torch.randint(len(lengths), ()))]]
+            rows = torch.randint(len(problems), (BATCH,), device=device)
+            for group in optimizer.param_groups:
+                group["lr"] = RATE * min(1.0, (steps + 1) / WARMUP)
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(problems.source[rows]), problems.answer[rows, 0])
+            loss.backward()
+            optimizer.step()
+            steps += 1
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        seconds += time.perf_counter() - began
+        right = sum(_right(model, some) for some in checks) / len(checks)
+    accuracy, spent = timed(lambda: {n: _right(model, sheet) for n, sheet in sheets.items()}, device)
+    return Plain(seconds + spent, steps, sum(_right(model, some) for some in finals) / len(finals), accuracy)
+
+
+@torch.no_grad()
+def _right(model: nn.Module, problems: Problems) -> float:
+    """One batch after another, as it is usually written."""
+    model.eval()
+    right = 0
+    for start in range(0, len(problems), BATCH):
+        batch = problems[start : start + BATCH]
+        right += int((model(batch.source).argmax(-1) == batch.answer[:, 0]).sum())
+    model.train()
+    return right / len(problems)
+
+
+def _fastest_threads(task: Sortedness, shown: dict[int, Problems], device: torch.device) -> int:
+    """The best of 1, 2, 4 … up to the cores there are, by the time of a hundred steps."""
+    most, spent = torch.get_num_threads(), {}
+    few: dict[int, Problems] = {}
+    plain_loop(task, "none", 0, shown, 1.1, CHECK_EVERY, few)  # warm
+    for threads in (n for n in (1, 2, 4, 8) if n <= most):
+        torch.set_num_threads(threads)
+        spent[threads] = plain_loop(task, "none", 0, shown, 1.1, CHECK_EVERY, few).seconds
+    torch.set_num_threads(most)
+    return min(spent, key=spent.__getitem__)

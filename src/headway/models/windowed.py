@@ -1,0 +1,76 @@
+"""Attention through a window in time and memory that grow with the length, not with its square.
+
+For every query only the keys are gathered whose index lies at one of the window's offsets. Several tokens may share an
+index (the digits of a column do), so the window need be no band in the order of the tokens: keys are looked up by
+their index.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from headway.positions import Positions
+
+CHUNK = 60_000
+"""queries at a time where no slope is wanted"""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The keys that each query sees: their places, and which of the slots are filled."""
+
+    place: Int[Tensor, "row query slot"]
+    filled: Bool[Tensor, "row query slot"]
+    distance: Int[Tensor, "row query slot"]
+
+
+def seen_keys(
+    query_index: Int[Tensor, "#batch query"], key_index: Int[Tensor, "#batch key"], offsets: range, causal: bool
+) -> Seen:
+    """Looked up in a table of the keys by index. A causal query is the last of as many keys as it may see."""
+    rows = max(len(query_index), len(key_index))
+    query_index, key_index = query_index.expand(rows, -1), key_index.expand(rows, -1)
+    queries, keys = query_index.shape[1], key_index.shape[1]
+    ordered, order = key_index.sort(dim=1, stable=True)
+    rank = torch.arange(keys, device=order.device) - torch.searchsorted(ordered, ordered)  # among those of one index
+    width, most = int(rank.max()) + 1, int(ordered[:, -1].max()) + 1
+    table = order.new_full((rows, most * width), -1).scatter(1, ordered * width + rank, order)
+    wanted = query_index[:, :, None] + torch.tensor(offsets, device=order.device)  # row query offset
+    inside = (wanted >= 0) & (wanted < most)
+    slots = wanted.clamp(0, most - 1)[..., None] * width + torch.arange(width, device=order.device)
+    place = table.gather(1, slots.flatten(1)).view(rows, queries, -1)
+    filled = (place >= 0) & inside.repeat_interleave(width, dim=2)
+    if causal:
+        filled &= place <= torch.arange(keys - queries, keys, device=order.device)[:, None]
+    distance = torch.tensor(offsets, device=order.device).repeat_interleave(width).expand_as(place)
+    return Seen(place.clamp(min=0), filled, distance)
+
+
+def windowed(
+    query: Float[Tensor, "batch query head dim"],
+    key: Float[Tensor, "batch key head dim"],
+    value: Float[Tensor, "batch key head dim"],
+    positions: Positions,
+    seen: Seen,
+    scale: float,
+    kept: list[int],
+) -> Float[Tensor, "batch query head dim"]:
+    """The heads' outputs; `kept` are the numbers of the heads."""
+    step = query.shape[1] if torch.is_grad_enabled() else max(1, CHUNK // len(query))
+    parts = []
+    for start in range(0, query.shape[1], step):
+        some = slice(start, start + step)
+        asked, place = query[:, some], seen.place[:, some]
+        rows = torch.arange(len(query), device=query.device)[:, None, None]
+        near, said = (
+            each[rows, place.expand(len(query), -1, -1)] for each in (key, value)
+        )  # batch query slot head dim
+        bias = positions.of_distance(seen.distance[:, some])[kept]  # pyright: ignore[reportCallIssue]
+        scores = torch.einsum("bqhd,bqshd->bqhs", asked * scale, near) + bias.permute(1, 2, 0, 3).to(asked.dtype)
+        scores = scores.masked_fill(~seen.filled[:, some, None], -torch.inf)
+        parts.append(torch.einsum("bqhs,bqshd->bqhd", scores.softmax(-1), said))
+    return torch.cat(parts, dim=1)

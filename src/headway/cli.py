@@ -246,7 +246,7 @@ class Lengths(Common):
     """How far past its training length each position encoding works, and what stops it."""
 
     task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = "sortedness"
-    """sortedness, or your own as module:Class"""
+    """sortedness, addition, or your own as module:Class"""
     positions: str = "sinusoidal,learned,none"
     """encodings, with commas between; settings after a plus: t5+distance=16, kerple+log-length"""
     index: str = "sequential"
@@ -269,8 +269,16 @@ class Lengths(Common):
     """training steps (default: the track's)"""
     batch: int | None = None
     """problems a step (default: the track's)"""
+    model: Literal["encoder-decoder", "decoder"] | None = None
+    """addition: which kind of model"""
     layers: int | None = None
     """layers (default: the track's)"""
+    d_model: int | None = None
+    """width of the model"""
+    heads: int | None = None
+    """heads at each site"""
+    d_ff: int | None = None
+    """width of the feed-forward blocks"""
     option: tuple[str, ...] = ()
     """options of the task, as NAME=VALUE"""
     precision: str = "auto"
@@ -283,7 +291,7 @@ class Lengths(Common):
     def run(self) -> Output:
         from headway.api import study_lengths
 
-        own = {"steps": self.steps, "batch": self.batch, "layers": self.layers}
+        own = {name: getattr(self, name) for name in ("steps", "batch", "model", "layers", "d_model", "heads", "d_ff")}
         study = study_lengths(
             self.task, positions=listed_words("positions", self.positions), index=listed_words("index", self.index),
             pooling=() if self.pooling is None else listed_words("pooling", self.pooling), track=self.track,

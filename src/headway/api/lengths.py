@@ -47,7 +47,7 @@ def study_lengths(
     chosen, found = choose_device(device), find_track(track)
     if train_lengths is not None:
         shortest, longest = train_lengths
-        options = {**(options or {}), "shortest": shortest, "longest": longest}
+        options = {**(options or {}), "shortest": shortest, "digits" if task == "addition" else "longest": longest}
     options = {**found.options.get(task, {}), **(options or {})}
     own = create_task(task, options)
     for probe in probes:

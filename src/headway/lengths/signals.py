@@ -32,7 +32,7 @@ def signals(config: RunConfig, trained: Classifier) -> dict[str, Any]:
 @torch.no_grad()
 def signal_of(positions: Positions, tokens: int) -> dict[str, Any]:
     """`table` is what is added at each place; `bias` what each head adds to its scores at each distance, −∞ as None;
-    `likeness` how alike two places are at each distance, from 0 on."""
+    `likeness`, of the others, how alike two places are at each distance, from 0 on."""
     index, d_model = torch.arange(tokens)[None], positions.shape.d_model
     table = positions.embed(torch.zeros(1, tokens, d_model), index)[0]
     bias = positions.bias(index, index)
@@ -44,7 +44,6 @@ def signal_of(positions: Positions, tokens: int) -> dict[str, Any]:
         found["likeness"] = _by_distance(unit @ unit.T)
     elif bias is not None:
         found["bias"] = _rounded(bias[0, :, middle])  # from the middle: distances −middle to tokens − middle − 1
-        found["likeness"] = _rounded(bias[0, :, middle, middle:].mean(0))
     else:
         torch.manual_seed(0)
         x = torch.nn.functional.normalize(torch.randn(64, positions.shape.heads, 1, positions.shape.dim), dim=-1)

@@ -50,7 +50,7 @@ class Branches:
         if isinstance(model, Decoder):
             read = torch.cat((source, torch.full_like(answer[:, :1], model.start), answer[:, :-1]), dim=1)
             order = model.order(source, answer.shape[1])
-            x = self._through(model.blocks, model.positions.embed(model.tokens(read), order.query_index), order, tree)
+            x = self._through(model.blocks, model.embedded(read, order, source.shape[1]), order, tree)
             return model.unembed(model.norm(x[:, :, source.shape[1] :]))
         order = model.source_order(source)
         x = model.source_positions.embed(model.tokens(source), order.query_index)

@@ -21,6 +21,7 @@ class Decoder(nn.Module, PyTorchModelHubMixin, library_name="headway"):
         self.index = build_index(config.index, config.digits, config.least_first)
         self.tokens = Tokens(config.vocabulary, config.d_model)
         self.positions = find_positions(config.positions)(shape_of(config, self.index, config.trained, causal=True))
+        self.segments = nn.Parameter(torch.randn(2, config.d_model)) if config.segments else None
         self.blocks = nn.ModuleList(Block(config, "decoder", n, cross=False) for n in range(config.layers))
         self.norm = nn.LayerNorm(config.d_model)
         self.unembed = nn.Linear(config.d_model, config.vocabulary)
@@ -39,8 +40,18 @@ class Decoder(nn.Module, PyTorchModelHubMixin, library_name="headway"):
         """The logits of every answer token, each given the problem and the right tokens before it."""
         start = torch.full_like(answer[:, :1], self.start)
         tokens = torch.cat((source, start, answer[:, :-1]), dim=1)
-        order = self.order(source, answer.shape[1])
-        return self.unembed(self.stream(tokens, order, gates, trace)[:, source.shape[1] :])
+        order, sources = self.order(source, answer.shape[1]), source.shape[1]
+        return self.unembed(self.stream(tokens, order, sources, gates, trace)[:, sources:])
+
+    def embedded(
+        self, tokens: Int[Tensor, "batch query"], order: Order, sources: int
+    ) -> Float[Tensor, "batch query d_model"]:
+        """What the first layer reads; the first `sources` of the tokens are the problem's."""
+        x = self.positions.embed(self.tokens(tokens), order.query_index)
+        if self.segments is None:
+            return x
+        of_answer = torch.arange(tokens.shape[1], device=tokens.device) >= sources
+        return x + self.segments[of_answer.long()]
 
     def order(
         self, source: Int[Tensor, "batch source"], answers: int, first: int = 0, queries: int | None = None
@@ -54,12 +65,13 @@ class Decoder(nn.Module, PyTorchModelHubMixin, library_name="headway"):
         self,
         tokens: Int[Tensor, "batch query"],
         order: Order,
+        sources: int,
         gates: Gates | None = None,
         trace: Trace | None = None,
         cache: Cache | None = None,
     ) -> Float[Tensor, "batch query d_model"]:
         """What the last layer says after each of `tokens`."""
-        x = self.positions.embed(self.tokens(tokens), order.query_index)
+        x = self.embedded(tokens, order, sources)
         for block in self.blocks:
             x = block(x, order, gates=gates, trace=trace, cache=cache)
         return self.norm(x)
@@ -74,7 +86,8 @@ class Decoder(nn.Module, PyTorchModelHubMixin, library_name="headway"):
         written = []
         for _ in range(length):
             order = self.order(source, length, first, read.shape[1])
-            token = self.unembed(self.stream(read, order, gates, cache=cache)[:, -1:]).argmax(-1)
+            sources = source.shape[1] if first == 0 else 0
+            token = self.unembed(self.stream(read, order, sources, gates, cache=cache)[:, -1:]).argmax(-1)
             written.append(token)
             first, read = first + read.shape[1], token
         return torch.cat(written, dim=1)

@@ -14,7 +14,12 @@ from headway.runs import disk
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-PROBES = {"default": BLUE, "one-inversion": ORANGE, "descending": GREEN, "ties": "#CC79A7"}
+PROBES = {  # colour, line, width: lines that lie on each other stay visible
+    "default": ("#56B4E9", "-", 3.8),
+    "one-inversion": (ORANGE, "-", 1.3),
+    "descending": (GREEN, (0, (3, 2)), 1.6),
+    "ties": ("#CC79A7", "-.", 1.3),
+}
 HEADS = (BLUE, ORANGE, GREEN, "#CC79A7", "#56B4E9", "#E69F00", "#F0E442", GREY)
 ACROSS = 4
 CHANCE = 0.5
@@ -30,7 +35,7 @@ def lengths_figures(study: Path, out: Path) -> list[Path]:
     written = _curves(found, out)
     tables = [s for s in found["signals"] if s["after"]["table"] is not None]
     biases = [s for s in found["signals"] if s["after"]["bias"] is not None]
-    alike = [s for s in found["signals"] if s["after"]["likeness"] is not None]
+    alike = [s for s in found["signals"] if s["after"]["likeness"] is not None and s["after"]["bias"] is None]
     written += _tables(tables, out) if tables else []
     written += _grid(biases, _bias, out / "lengths-biases") if biases else []
     return written + (_grid(alike, _likeness, out / "lengths-likeness") if alike else [])
@@ -55,6 +60,10 @@ def _curves(found: Json, out: Path) -> list[Path]:
         _curve(panel, found, entry)
     for panel in flat[len(entries) :]:
         panel.axis("off")
+    for panel in flat[::across]:
+        panel.set_ylabel("right", fontsize=9)
+    for panel in flat[max(0, len(entries) - across) : len(entries)]:
+        panel.set_xlabel("length", fontsize=9)
     handles, names = flat[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False)
     return save_figure(figure, out / "lengths-curves")
@@ -67,16 +76,16 @@ def _curve(axes: Axes, found: Json, entry: tuple[str, str, str | None]) -> None:
     learned = {run["seed"] for run in runs if run["converged"]}
     shown = [row for row in rows if row["seed"] in learned] or rows
     for probe in dict.fromkeys(row["probe"] for row in rows):
-        colour = PROBES.get(probe, GREY)
+        colour, style, width = PROBES.get(probe, (GREY, "-", 1.3))
         by_length: dict[int, list[float]] = {}
         for row in shown:
             if row["probe"] == probe:
                 by_length.setdefault(row["length"], []).append(row["accuracy"])
         lengths = sorted(by_length)
         middle = [statistics.median(by_length[length]) for length in lengths]
-        axes.plot(lengths, middle, "o-", color=colour, markersize=3, linewidth=1.3, label=probe)
+        axes.plot(lengths, middle, color=colour, linestyle=style, linewidth=width, label=probe)
         low, high = ([edge(by_length[length]) for length in lengths] for edge in (min, max))
-        axes.fill_between(lengths, low, high, color=colour, alpha=0.15, linewidth=0)
+        axes.fill_between(lengths, low, high, color=colour, alpha=0.12, linewidth=0)
     shortest, longest = found["train_lengths"]
     axes.axvspan(shortest, longest, color=GREY, alpha=0.2, linewidth=0, label="trained on")
     axes.axhline(CHANCE, color=GREY, linestyle="--", linewidth=0.8)

@@ -37,6 +37,8 @@ class ModelConfig:
     """how many tokens are digits, 0 to this, where problems have columns"""
     least_first: bool = False
     """whether answers begin with the least significant digit"""
+    segments: bool = False
+    """of a decoder: whether tokens of the problem and of the answer are told apart by a learned vector"""
     pruned: str = ""
     """heads that were taken out, with spaces between: decoder.0.self.1 decoder.1.cross.3"""
 
@@ -152,6 +154,8 @@ class Wishes:
     """position index"""
     pooling: Literal["mean", "max", "violation"] | None = None
     """how a classifier pools its positions"""
+    segments: bool | None = None
+    """of a decoder: tell tokens of the problem from those of the answer (default: with the coupled index)"""
     d_model: int | None = None
     """width of the model"""
     heads: int | None = None

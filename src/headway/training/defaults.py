@@ -25,6 +25,7 @@ QUICK_CLASSIFIER = Wishes(steps=500)
 # Wishes that would change nothing, and so would make two runs of one.
 _IDLE = {
     "pooling": lambda kind, asked, data: kind != "classifier" and "only a classifier pools",
+    "segments": lambda kind, asked, data: kind != "decoder" and "only a decoder reads both in one sequence",
     "decoder_layers": lambda kind, asked, data: kind != "encoder-decoder" and f"a {kind} has only --layers",
     "muon_rate": lambda kind, asked, data: asked.get("optimizer") == "adamw" and "AdamW has --learning-rate",
     "momentum": lambda kind, asked, data: asked.get("optimizer") == "adamw" and "it is Muon's",
@@ -56,6 +57,8 @@ def plan(
     for_model = {name: value for name, value in asked.items() if name in _names(ModelConfig)}
     if kind == "classifier":
         for_model.setdefault("layers", 4)
+    if kind == "decoder":  # digits that share a number would be one to it otherwise
+        for_model.setdefault("segments", for_model.get("index", "").startswith("coupled"))
     recipe = CLASSIFIER if task.classes else ADDER
     for_training = {name: value for name, value in asked.items() if name in _names(TrainingConfig)}
     if data is not None:

@@ -21,12 +21,13 @@ ROWS: dict[str, Callable[[int, torch.device, bool], Row]] = {
     "population-per-model": population.population_per_model,
     "head-study": heads.head_study,
     "length-study": lengths.length_study,
+    "window-attention": lengths.window_attention,
 }
 GROUPS = {
     "train": ("time-to-perfect", "sums-per-second"),
     "population": ("population-per-model",),
     "heads": ("head-study",),
-    "lengths": ("length-study",),
+    "lengths": ("length-study", "window-attention"),
 }
 
 

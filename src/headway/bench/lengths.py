@@ -1,14 +1,19 @@
-"""How long it takes to know how far three encodings work past their training length, beside the plain loop."""
+"""How long it takes to know how far three encodings work past their training length, beside the plain loop; and what
+attention through a window costs."""
 
 from __future__ import annotations
 
+import math
+import os
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from headway.bench.reference import TextbookSorter
 from headway.bench.row import Row
@@ -16,6 +21,8 @@ from headway.bench.train import timed
 from headway.lengths.extrapolation import CHOOSING, IN_RANGE, Asked, Entry, Trained, study_lengths
 from headway.lengths.probes import REACHED, Measured, independent
 from headway.lengths.tracks import Track
+from headway.models import Attention, Order, Site
+from headway.positions import Positions, Shape, find_positions
 from headway.progress import Progress
 from headway.tasks import Problems, Sortedness
 from headway.tasks.random import STORING, Dice
@@ -161,3 +168,100 @@ def _fastest_threads(task: Sortedness, shown: dict[int, Problems], device: torch
         spent[threads] = plain_loop(task, "none", 0, shown, 1.1, CHECK_EVERY, few).seconds
     torch.set_num_threads(most)
     return min(spent, key=spent.__getitem__)
+
+
+# ---- window attention: time and memory against the number of tokens --------------------------------------------
+
+TOKENS = (1_000, 10_000, 100_000, 1_000_000)
+DENSE = (1_000, 2_000, 4_000, 8_000, 16_000)
+D_MODEL, HEADS = 64, 8
+MOST_DENSE_BYTES = 4e9
+"""of the mask: beyond it the dense form does not fit"""
+
+
+def window_attention(seed: int, device: torch.device, quiet: bool) -> Row:
+    """One attention through a window of two on either side, beside dense attention with the same mask."""
+    torch.manual_seed(seed)
+    positions = find_positions("window")(Shape(D_MODEL, HEADS, 16)).to(device)
+    module = Attention(Site("encoder", 0, "self"), D_MODEL, D_MODEL // HEADS, range(HEADS)).to(device)
+    ours = [_spent(n, lambda x, order: module(x, x, order), positions, device) for n in TOKENS]
+    fitting = [n for n in DENSE if HEADS * n * n * 4 <= MOST_DENSE_BYTES]
+
+    def dense(x: Tensor, order: Order) -> Tensor:
+        query = F.linear(x, module.query).unflatten(-1, (HEADS, -1)).transpose(1, 2)
+        key, value = module.keys_values(x, None)
+        return module.out(
+            F.scaled_dot_product_attention(query, key, value, attn_mask=order.bias).transpose(1, 2).flatten(2)
+        )
+
+    theirs = [_spent(n, dense, positions, device) for n in fitting]
+    beside = _spent(fitting[-1], lambda x, order: module(x, x, order), positions, device)
+    difference = float((beside.output - theirs[-1].output).abs().max())
+    return Row(
+        "window-attention",
+        beside.seconds,
+        f"scaled_dot_product_attention with the same mask, {fitting[-1]:,} tokens",
+        theirs[-1].seconds,
+        same_result=difference < 1e-5,
+        details={
+            "tokens": [each.to_json(n) for n, each in zip(TOKENS, ours, strict=True)],
+            "dense": [each.to_json(n) for n, each in zip(fitting, theirs, strict=True)],
+            "time_exponent": _exponent(TOKENS, [each.seconds for each in ours]),
+            "memory_exponent": _exponent(TOKENS, [each.bytes for each in ours]),
+            "dense_time_exponent": _exponent(fitting, [each.seconds for each in theirs]),
+            "largest_difference": difference,
+            "d_model": D_MODEL,
+            "heads": HEADS,
+        },
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Spent:
+    seconds: float
+    bytes: int
+    output: Tensor
+
+    def to_json(self, tokens: int) -> dict[str, float]:
+        return {"tokens": tokens, "seconds": self.seconds, "bytes": self.bytes}
+
+
+@torch.inference_mode()
+def _spent(tokens: int, work: Callable[[Tensor, Order], Tensor], positions: Positions, device: torch.device) -> Spent:
+    """The best time of a few, and the most memory that was held at once."""
+    x = torch.randn(1, tokens, D_MODEL, generator=torch.Generator().manual_seed(0)).to(device)
+    index = torch.arange(tokens, device=device)[None]
+
+    def once() -> Tensor:
+        return work(x, Order(positions, index, index, causal=False))
+
+    output, seconds = timed(once, device)
+    for _ in range(4 if seconds < 1 else 1):
+        seconds = min(seconds, timed(once, device)[1])
+    return Spent(seconds, _most_bytes(once, device), output)
+
+
+def _most_bytes(work: Callable[[], Tensor], device: torch.device) -> int:
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        work()
+        return torch.cuda.max_memory_allocated() - before
+    os.environ.setdefault("KINETO_LOG_LEVEL", "9")  # or it talks
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as seen:
+        work()
+    held = most = 0
+    for event in seen.profiler.kineto_results.events():  # pyright: ignore[reportOptionalMemberAccess]
+        if event.name() == "[memory]":
+            held += event.nbytes()  # pyright: ignore[reportAttributeAccessIssue]
+            most = max(most, held)
+    return most
+
+
+def _exponent(tokens: Sequence[int], costs: Sequence[float]) -> float:
+    """The slope of the cost against the tokens, both logarithmic, by least squares."""
+    x, y = ([math.log(value) for value in values] for values in (tokens, costs))
+    middle, level = sum(x) / len(x), sum(y) / len(y)
+    return sum((a - middle) * (b - level) for a, b in zip(x, y, strict=True)) / sum((a - middle) ** 2 for a in x)

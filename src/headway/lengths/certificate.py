@@ -24,7 +24,7 @@ from headway.tasks import Addition, Problems, Sortedness, Task
 
 MOST = 50_000_000
 """contexts that are gone through at most"""
-ROWS = 20_000
+ROWS = 1_000
 MARGIN_OVER_ROUNDING = 10
 """a margin must be so many times the largest difference that rounding was seen to make"""
 
@@ -125,6 +125,10 @@ class Pattern:
         """Whether the answer's start is in view, so that nothing lies further right."""
         return any(role in ("start", "operator") for role, _ in self.tokens)
 
+    def has_room(self, column: int) -> bool:
+        """Whether enough lies to the right of it there to bring in any carry and to show any answer digit."""
+        return self.begins or column + min([*self.columns, *self.answers], default=0) >= 1
+
     def __str__(self) -> str:
         return " ".join(f"{role}{column:+d}" if role in ("a", "b", "answer") else role for role, column in self.tokens)
 
@@ -174,7 +178,8 @@ def _patterns(model: Decoder, task: Addition) -> dict[Pattern, tuple[int, int]]:
             pattern = Pattern(tuple(sorted((role, 0 if role in ("start", "operator") else at) for role, at in seen)))
             if pattern not in found:
                 last_new = digits
-            found[pattern] = (digits, column)  # of the longest numbers: most room around it
+            if pattern not in found or not pattern.has_room(found[pattern][1]):
+                found[pattern] = (digits, column)
     return found
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from headway.positions import Positions
 
-CHUNK = 60_000
+CHUNK = 16_000
 """queries at a time where no slope is wanted"""
 
 

@@ -11,6 +11,7 @@ from typing import ClassVar
 import torch
 from jaxtyping import Int
 from torch import Tensor
+from torch._C._functorch import is_batchedtensor  # pyright: ignore[reportMissingImports]
 
 from headway.errors import HeadwayError
 from headway.tasks.random import digest, mix
@@ -95,7 +96,9 @@ class Coupled(Index):
         place = torch.arange(tokens, device=source.device)
         other = torch.where(source < self.digits, tokens, place)  # where it ends: the next token that is no digit
         column = other.flip(1).cummin(1).values.flip(1) - place
-        coming = torch.arange(answers, device=source.device).expand(len(source), -1)
+        if not is_batchedtensor(column) and bool((column == column[:1]).all()):
+            column = column[:1]  # one row serves the whole batch
+        coming = torch.arange(answers, device=source.device).expand(len(column), -1)
         return column, 1 + coming if self.least_first else answers - coming
 
     def trained(self, tokens: int) -> int:

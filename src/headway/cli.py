@@ -480,7 +480,7 @@ def how_to_go_on(words: list[str]) -> str:
             return f"; what has ended is kept, and the last checkpoint of the rest; go on with: {again} --resume"
         case ["train"]:
             return f"; the last checkpoint is kept, go on with: {again} --resume"
-        case ["lab"]:
+        case ["lab" | "lengths"]:
             return f"; what is done is kept, go on with: {again}"
     return ""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 import json
 import shutil
 from dataclasses import replace
@@ -12,13 +14,15 @@ import torch
 
 from headway.api import add, certify_run
 from headway.cli import main
-from headway.lengths.certificate import certify
+from headway.lengths.certificate import _contexts, _patterns, certify
 from headway.models import Classifier, Decoder, build_model
 from headway.models.blocks import Tokens
 from headway.runs.config import Wishes
 from headway.subjects.own import Run, open_one, pretrained_folder
 from headway.tasks import Addition, Sortedness
 from headway.training.defaults import plan
+from headway.training.feed import feed
+from headway.training.learner import Learner
 
 SMALL = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1}
 
@@ -65,6 +69,29 @@ def test_sums_of_any_length_are_decoded(a: str, b: str, capsys) -> None:
     assert main(["add", a, "-5"]) == 2
     assert main(["add", a, "12x"]) == 2
     assert "'12x' is no whole number" in capsys.readouterr().err
+
+
+def test_every_content_of_a_neighbourhood_is_put_before_the_model_once(adder: Run) -> None:
+    """By the slow way: all six tokens that an inner digit depends on, of every sum that can hold them."""
+    model, task = adder.model, adder.task
+    assert isinstance(model, Decoder)
+    assert isinstance(task, Addition)
+    found = _patterns(model, task)
+    inner = next(pattern for pattern in found if not pattern.begins and len(pattern.columns) == 2)
+    digits, column = found[inner]
+    seen = set()
+    for problems in _contexts(task, inner, digits, column):
+        a, _, b = task.operands(problems)
+        operands = [each[:, digits - 1 - column - at] for each in (a, b) for at in (0, -1)]
+        answers = [problems.answer[:, column + at] for at in (-1, -2)]
+        seen |= set(zip(*(each.tolist() for each in (*operands, *answers)), strict=True))
+    expected = {
+        (a1, a0, b1, b0, (a0 + b0 + carry) % 10, before)
+        for a1, a0, b1, b0 in itertools.product(range(10), repeat=4)
+        for carry in (0, 1)
+        for before in range(10)
+    }
+    assert seen == expected
 
 
 def test_an_untrained_model_is_refused_with_a_context_that_is_wrong() -> None:
@@ -116,11 +143,10 @@ def test_a_hidden_global_term_is_found(adder: Run) -> None:
         ({"positions": "learned"}, "absolute place"),
         ({"positions": "rope"}, "turns queries and keys"),
         ({"positions": "fire"}, "no bias of the distance alone"),
-        ({"positions": "window+behind=1+ahead=0+log-length"}, "log-length"),
-        ({"positions": "kerple"}, "grow with the length"),
-        ({"positions": "clipped"}, "grow with the length"),
+        ({"positions": "kerple"}, "hides no key"),
+        ({"positions": "clipped"}, "hides no key"),
         ({"index": "sequential"}, "only coupled does"),
-        ({"layers": 4}, "contexts; at most 50,000,000"),
+        ({"layers": 4}, "contexts of inner columns; at most 50,000,000"),
         ({"model": "encoder-decoder", "layers": 1}, "not one of the models"),
     ],
 )
@@ -129,6 +155,12 @@ def test_models_without_bounded_neighbourhoods_are_refused_by_name(asked: dict[s
     found = certify(model, task)  # pyright: ignore[reportArgumentType]
     assert not found.certified
     assert reason in str(found.reason)
+
+
+def test_scores_that_grow_with_the_length_are_refused() -> None:
+    model, task = tiny()
+    model.positions.with_log_length()  # pyright: ignore
+    assert "log-length" in str(certify(model, task).reason)  # pyright: ignore[reportArgumentType]
 
 
 def test_an_answer_most_significant_digit_first_is_refused() -> None:
@@ -166,68 +198,93 @@ def sorter(positions: str = "window+behind=1+ahead=0", pooling: str = "violation
     return model
 
 
-class Told(torch.nn.Module):
-    """Says at each place what a rule says of the token before and the token itself."""
-
-    def __init__(self, rule) -> None:
-        super().__init__()
-        self.rule = rule
-
-    def forward(self, source: torch.Tensor) -> torch.Tensor:
-        before = torch.cat((torch.full_like(source[:, :1], -1), source[:, :-1]), dim=1)
-        return self.rule(before, source).double()
-
-
-@pytest.mark.parametrize(
-    ("name", "wrong"),
-    [("right", 0), ("misses one pair", 1), ("alarm on a tie", 1), ("alarm at the first", 1)],
-)
-def test_sortedness_is_certified_pair_by_pair(name: str, wrong: int) -> None:
-    def rule(before: torch.Tensor, here: torch.Tensor) -> torch.Tensor:
-        report = torch.where(before > here, 3.0, -3.0)
-        if name == "misses one pair":
-            report = torch.where((before == 7) & (here == 6), -1.0, report)
-        if name == "alarm on a tie":
-            report = torch.where((before == 5) & (here == 5), 1.0, report)
-        if name == "alarm at the first":
-            report = torch.where((before == -1) & (here == 11), 1.0, report)
-        return report
-
-    model = sorter()
-    model.violations = Told(rule).forward  # pyright: ignore[reportAttributeAccessIssue]
-    found = certify(model, Sortedness(values=12))
-    assert found.certified == (wrong == 0)
-    assert (found.wrong > 0) == (wrong > 0)
-    if name == "misses one pair":
-        assert "violation: 7 before 6" in str(found.reason)
+@pytest.fixture(scope="module")
+def right_sorter() -> tuple[Classifier, Sortedness]:
+    """A small one trained until it is right: five values, pairs."""
+    options = {"values": 5, "shortest": 3, "longest": 8, "pools": 0.3}
+    wishes = Wishes(positions="window+behind=1+ahead=0", pooling="violation", hard=0.5, **{**SMALL, "d_model": 32})  # pyright: ignore[reportArgumentType]
+    config = plan("sortedness", wishes, 0, options)
+    task = Sortedness(**options)
+    learner = Learner(build_model(config.model, 0), config.training)
+    batches = feed(task, config.training, [0], None, 0, torch.device("cpu"))
+    for _ in range(400):
+        learner.step(next(batches))
+    model = learner.model.eval()
+    assert isinstance(model, Classifier)
+    return model, task
 
 
-def test_a_violation_may_be_reported_at_either_end_but_in_every_context() -> None:
-    """A window of one on either side: the left end reports unless what stands before it is 0, the right end unless
-    what stands behind it is 0. In the context 0 x > y 0 nobody does."""
+def test_a_sorter_is_certified_and_then_right_on_every_sequence(right_sorter: tuple[Classifier, Sortedness]) -> None:
+    model, task = right_sorter
+    found = certify(model, task)
+    assert found.certified, found.reason
+    assert found.contexts == 5 + 2 * 15 + 10  # first places, sorted pairs inside and at the end, violations
+    for length in range(2, 7):
+        every = torch.cartesian_prod(*[torch.arange(5)] * length)
+        with torch.no_grad():
+            assert torch.equal(model(every).argmax(-1), task.labelled(every).answer)
 
-    def said(source: torch.Tensor, excuse: bool) -> torch.Tensor:
-        inf = torch.full_like(source[:, :1], 99)
-        before, behind = torch.cat((-inf, source[:, :-1]), dim=1), torch.cat((source[:, 1:], inf), dim=1)
-        left = (source > behind) & ~((before == 0) & excuse)
-        right = (before > source) & ~((behind == 0) & excuse) & (before != -99)
-        return torch.where(left | right, 2.0, -2.0).double()
 
-    model = sorter("window+behind=1+ahead=1")
-    model.violations = lambda source: said(source, False)  # pyright: ignore
-    assert certify(model, Sortedness(values=12)).certified
-    model.violations = lambda source: said(source, True)  # pyright: ignore
-    found = certify(model, Sortedness(values=12))
+def test_a_sorter_with_one_wrong_pair_is_refused_by_that_pair(right_sorter: tuple[Classifier, Sortedness]) -> None:
+    model, task = right_sorter
+    spoiled = copy.deepcopy(model)
+
+    def report(source: torch.Tensor) -> torch.Tensor:
+        plain = model.violations(source)
+        pair = (source[:, 1:] == 2) & (source[:, :-1] == 3)
+        return torch.cat((plain[:, :1], plain[:, 1:].where(~pair, -1.0)), dim=1)
+
+    spoiled.violations = report  # pyright: ignore[reportAttributeAccessIssue]
+    spoiled.forward = lambda source: torch.stack((report(source).amax(1), torch.zeros(len(source))), 1)[:, None]  # pyright: ignore
+    found = certify(spoiled, task)
     assert not found.certified
-    assert "violation:" in str(found.reason)
+    assert found.wrong == 1
+    assert "violation: 3 before 2" in str(found.reason)
+
+
+def test_what_is_no_number_is_wrong(adder: Run, right_sorter: tuple[Classifier, Sortedness]) -> None:
+    broken = copy.deepcopy(adder.model)
+    assert isinstance(broken, Decoder)
+    with torch.no_grad():
+        broken.unembed.bias[3] = torch.nan
+    assert not certify(broken, adder.task).certified
+    sorter, task = right_sorter
+    broken = copy.deepcopy(sorter)
+    with torch.no_grad():
+        broken.head.bias[0] = torch.nan
+    found = certify(broken, task)
+    assert not found.certified
+    json.dumps(found.to_json(), allow_nan=False)
+
+
+def test_a_hidden_term_of_a_sorter_is_found(right_sorter: tuple[Classifier, Sortedness]) -> None:
+    model, task = right_sorter
+    leaking = copy.deepcopy(model)
+    leaking.tokens = Leaking(task.values, 32)
+    leaking.load_state_dict(model.state_dict())
+    assert "sees past the masks" in str(certify(leaking, task).reason)
+
+
+def test_a_window_with_a_gap_is_refused(adder: Run) -> None:
+    """A key that only long numbers have: hidden from short ones, so nothing short could show it."""
+    config = replace(adder.config.model, positions="window+behind=8+ahead=0")
+    model = build_model(config)
+    assert isinstance(model, Decoder)
+    table = torch.full((9, config.heads), -torch.inf)
+    table[-2:] = adder.model.state_dict()["positions.table"]
+    table[0] = 50.0
+    model.load_state_dict({**adder.model.state_dict(), "positions.table": table})
+    found = certify(model, adder.task)
+    assert not found.certified
+    assert "inside the window" in str(found.reason)
 
 
 @pytest.mark.parametrize(
     ("positions", "pooling", "reason"),
     [
-        ("window", "violation", "contexts; at most"),
+        ("window", "violation", "contexts; at most 50,000,000"),
         ("window+behind=1+ahead=0", "max", "with max pooling"),
-        ("kerple", "violation", "without bound"),
+        ("kerple", "violation", "hides no key"),
         ("none", "violation", "no bias of the distance"),
     ],
 )

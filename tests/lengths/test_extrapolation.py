@@ -12,7 +12,7 @@ from headway.api import study_lengths
 from headway.cli import main
 from headway.errors import HeadwayError
 from headway.evaluation.exact import evaluate_chunks
-from headway.lengths.diagnosis import diagnose
+from headway.lengths.diagnosis import diagnose, weight_of_one_key
 from headway.lengths.probes import Measured, Questions, independent, reach
 from headway.models import Classifier, build_model
 from headway.runs.config import Wishes
@@ -174,16 +174,19 @@ def test_a_diagnosis_names_a_constant_answer_and_shows_what_failed() -> None:
 
 
 def test_a_diagnosis_measures_a_head_that_thins_out() -> None:
-    """One head, whose score for the next token lies 3 above all others, whatever their number."""
-    model = classifier("clipped+distance=1", "max")
+    """Every score of the next token lies 4 above all others, whatever their number."""
+    model = classifier("clipped+distance=2", "max")
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(0 if parameter.ndim > 1 else 1)
-        model.positions.table[2] = 3.0  # pyright: ignore  # the last entry is "one or more ahead": make it next only
+        for name, parameter in model.named_parameters():
+            if "query" in name or "table" in name:
+                parameter.zero_()
+        model.positions.table[3] = 4.0  # pyright: ignore[reportIndexIssue]  # of −2 … 2: one ahead
     (found,) = diagnose(model, TASK, failing(64), reach, CPU)
-    near, far = found.evidence["attention_in_range"], found.evidence["attention"]
-    assert near["neighbour"] > 1.5 * far["neighbour"]
-    assert far["entropy"] > 0.8
+    near, far = (found.evidence[moment]["neighbour"] for moment in ("attention_in_range", "attention"))
+    assert near == pytest.approx(float(weight_of_one_key(4.0, 16)), rel=1e-4)
+    assert far == pytest.approx(float(weight_of_one_key(4.0, 64)), rel=1e-4)
+    assert far < 0.5 < near
+    assert ("dispersion" in found.causes) == (far < 0.5 * near)
 
 
 @pytest.mark.parametrize(
@@ -193,6 +196,11 @@ def test_a_diagnosis_measures_a_head_that_thins_out() -> None:
         (["--positions", "learned", "--lengths", "600"], "learned positions have 512 rows; a sequence of 600"),
         (["--index", "randomized+range=64", "--positions", "rope", "--lengths", "65"], "no 65 different numbers"),
         (["--positions", "rop"], "did you mean 'rope'?"),
+        (["--pooling", "avg"], "unknown pooling 'avg'"),
+        (["--pooling", "mean,mean"], "--pooling names one twice"),
+        (["--positions", "none", "--index", "randomized,randomized+range=64"], "uses no index; add sequential"),
+        (["--positions", "window+log-length"], "same number of keys at every length"),
+        (["--positions", "shapes:Buffered"], "keeps rows as buffers"),
         (["--track", "tune"], "did you mean 'tuned'?"),
         (["--probes", "tie"], "did you mean 'ties'?"),
         (["--examples", "100"], "at least 2,000"),
@@ -217,6 +225,11 @@ def test_bad_requests_get_a_sentence_and_leave_nothing(
         "        return (query_index[:, None] - key_index[:, :, None])[:, None].expand(1, 4, -1, -1).float()\n"
         "class Late(headway.Positions):\n"
         "    needs_causal = True\n"
+        "class Buffered(headway.Positions):\n"
+        "    def __init__(self, shape):\n"
+        "        super().__init__(shape)\n"
+        "        import torch\n"
+        "        self.register_buffer('rows', torch.zeros(3))\n"
         "class Broken(headway.Positions):\n"
         "    def embed(self, x, index):\n"
         "        raise ValueError('no')\n"

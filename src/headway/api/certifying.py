@@ -18,6 +18,7 @@ from headway.subjects.own import Run, open_one
 from headway.tasks import Addition
 
 CERTIFICATE = "certificate.json"
+EXACT = ("certified", "contexts", "wrong", "patterns", "task", "options", "model")
 
 
 def certify_run(subject: str | Path, *, device: str = "auto", quiet: bool = True) -> dict[str, Any]:
@@ -52,13 +53,19 @@ def _compared(content: dict[str, Any], path: Path) -> dict[str, Any]:
     there = disk.read_json(path)
     if not isinstance(there, dict) or not is_sealed(there):
         reason = f"{path} was altered after it was granted; remove it and certify again"
-    elif there["weights_sha256"] != content["weights_sha256"]:
+    elif there.get("weights_sha256") != content["weights_sha256"]:
         reason = f"{path} is of other weights; remove it and certify again"
-    elif any(there[key] != content[key] for key in ("contexts", "wrong", "patterns", "task", "options", "model")):
+    elif any(there.get(key) != content[key] for key in EXACT) or not _near(there, content):
         reason = f"{path} says something else than what is found now; remove it and certify again"
     else:
         return content
     return {**content, "certified": False, "reason": reason}
+
+
+def _near(there: dict[str, Any], content: dict[str, Any]) -> bool:
+    """Whether two margins are one but for how machines round."""
+    pair = there.get("smallest_margin"), content["smallest_margin"]
+    return pair[0] == pair[1] or (None not in pair and abs(pair[0] - pair[1]) <= 0.01 * abs(pair[1]))
 
 
 def add(a: str, b: str, subject: str = "pretrained:certified-adder", *, device: str = "auto") -> dict[str, Any]:

@@ -18,6 +18,7 @@ from headway.tasks import create_task
 
 TRIO = ("sinusoidal", "learned", "none")
 LENGTHS = (32, 64, 128, 256)
+POOLINGS = ("mean", "max", "violation")
 
 
 def study_lengths(
@@ -57,6 +58,11 @@ def study_lengths(
         raise HeadwayError(f"--examples {examples}: at least {LEAST_EXAMPLES:,} at every length")
     for name in positions:
         find_positions(name)
+    for name in pooling:
+        if name not in POOLINGS:
+            raise unknown("pooling", name, POOLINGS)
+    if pooling and own.classes is None:
+        raise HeadwayError("--pooling has no effect here: only a classifier pools; leave it out")
     entries = [
         Entry(name, number, pool)
         for name in positions
@@ -64,9 +70,12 @@ def study_lengths(
         for pool in pooling or ((found.wishes.pooling,) if own.classes is not None else (None,))
         if _combine(name, number, len(index))
     ]
-    for what, values in (("positions", positions), ("index", index), ("lengths", lengths), ("probes", probes)):
+    named = {"positions": positions, "index": index, "pooling": pooling, "lengths": lengths, "probes": probes}
+    for what, values in named.items():
         if len(set(values)) < len(values):
             raise HeadwayError(f"--{what} names one twice")
+    if not entries:
+        raise HeadwayError(f"{', '.join(positions)} uses no index; add sequential to --index {','.join(index)}")
     asked = Asked(
         task=task,
         entries=tuple(entries),

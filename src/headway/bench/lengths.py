@@ -21,6 +21,7 @@ from headway.bench.train import timed
 from headway.lengths.extrapolation import CHOOSING, IN_RANGE, Asked, Entry, Trained, study_lengths
 from headway.lengths.probes import REACHED, Measured, independent
 from headway.lengths.tracks import Track
+from headway.machine import cores
 from headway.models import Attention, Order, Site
 from headway.positions import Positions, Shape, find_positions
 from headway.progress import Progress
@@ -160,13 +161,13 @@ def _right(model: nn.Module, problems: Problems) -> float:
 
 def _fastest_threads(task: Sortedness, shown: dict[int, Problems], device: torch.device) -> int:
     """The best of 1, 2, 4 … up to the cores there are, by the time of a hundred steps."""
-    most, spent = torch.get_num_threads(), {}
+    before, most, spent = torch.get_num_threads(), cores(), {}
     few: dict[int, Problems] = {}
     plain_loop(task, "none", 0, shown, 1.1, CHECK_EVERY, few)  # warm
     for threads in (n for n in (1, 2, 4, 8) if n <= most):
         torch.set_num_threads(threads)
         spent[threads] = plain_loop(task, "none", 0, shown, 1.1, CHECK_EVERY, few).seconds
-    torch.set_num_threads(most)
+    torch.set_num_threads(before)
     return min(spent, key=spent.__getitem__)
 
 

@@ -8,9 +8,11 @@ in one page, and what it does not cover.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import itertools
 import json
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -18,13 +20,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headway.lengths.locality import NotLocal, check_influence, check_relative, depends_on
+from headway.lengths.locality import SAME, NotLocal, check_influence, check_relative, depends_on, reach_of
 from headway.models import Classifier, Decoder, Model
 from headway.tasks import Addition, Problems, Sortedness, Task
 
 MOST = 50_000_000
 """contexts that are gone through at most"""
 ROWS = 1_000
+LONG = 24
+"""digits of sums that are long enough for attention to gather its keys"""
+LONG_SEQUENCE = 80
 MARGIN_OVER_ROUNDING = 10
 """a margin must be so many times the largest difference that rounding was seen to make"""
 
@@ -49,7 +54,8 @@ class Verdict:
 
     def add(self, name: str, margins: Tensor, shown: Callable[[int], str]) -> None:
         """Margins of a batch of contexts: how far the right answer leads; below 0, or 0, it is wrong."""
-        wrong = margins <= 0
+        margins = margins.nan_to_num(nan=-torch.inf)  # what is no number is wrong
+        wrong = ~(margins > 0)
         self.contexts += len(margins)
         self.wrong += int(wrong.sum())
         self.smallest_margin = min(self.smallest_margin, float(margins.min()))
@@ -63,7 +69,7 @@ class Verdict:
         """Adds the reason where there is one against it."""
         if self.wrong:
             self.reason = f"{self.wrong:,} of {self.contexts:,} contexts are wrong, such as {self.offending}"
-        elif self.smallest_margin <= MARGIN_OVER_ROUNDING * self.rounding:
+        elif not self.smallest_margin > MARGIN_OVER_ROUNDING * self.rounding:
             self.reason = (
                 f"the smallest margin, {self.smallest_margin:.2g}, is not {MARGIN_OVER_ROUNDING} times the largest "
                 f"difference that rounding makes, {self.rounding:.2g}"
@@ -71,12 +77,15 @@ class Verdict:
         return self
 
     def to_json(self) -> dict[str, Any]:
-        margin = None if self.smallest_margin == float("inf") else self.smallest_margin
-        return {"certified": self.certified, **asdict(self), "smallest_margin": margin}
+        numbers = {"smallest_margin": self.smallest_margin, "rounding": self.rounding}
+        finite = {name: value if math.isfinite(value) else None for name, value in numbers.items()}
+        return {"certified": self.certified, **asdict(self), **finite}
 
 
 def certify(model: Model, task: Task, watch: Watch | None = None) -> Verdict:
     """Goes through every context there is; says why not where there can be no certificate."""
+    was_training = model.training
+    model.eval()
     try:
         check_relative(model)
         if isinstance(task, Addition) and isinstance(model, Decoder):
@@ -86,6 +95,8 @@ def certify(model: Model, task: Task, watch: Watch | None = None) -> Verdict:
         raise NotLocal(f"{task.name} with this model has no contexts that could be listed")
     except NotLocal as reason:
         return Verdict(reason=str(reason))
+    finally:
+        model.train(was_training)
 
 
 def sealed(content: dict[str, Any]) -> dict[str, Any]:
@@ -140,15 +151,19 @@ def _certify_addition(model: Decoder, task: Addition, watch: Watch | None) -> Ve
         )
     if model.config.index != "coupled":
         raise NotLocal(f"with the index {model.config.index} a window does not follow the columns; only coupled does")
+    base, (behind, ahead) = task.base, reach_of(model)
+    inner = base ** (2 * (behind + 1 + ahead)) * 2 * base
+    if inner > MOST:
+        raise NotLocal(f"there are {inner:,} contexts of inner columns; at most {MOST:,} are gone through")
     found = _patterns(model, task)
-    base = task.base
     counts = {pattern: _count(pattern, base) for pattern in found}
     if sum(counts.values()) > MOST:
         raise NotLocal(f"there are {sum(counts.values()):,} contexts; at most {MOST:,} are gone through")
     verdict, done = Verdict(), 0
-    verdict.rounding = _rounding(model, task)
-    for pattern, (digits, column) in found.items():
+    verdict.rounding = _rounding(model, task, ahead)
+    for pattern, (digits, column) in _kinds(model, task, LONG).items():
         _check_outside(model, task, pattern, digits, column)
+    for pattern, (digits, column) in found.items():
         for problems in _contexts(task, pattern, digits, column):
             verdict.add(str(pattern), _margins(model, problems, column), lambda row, p=problems: _shown(task, p, row))
             done += len(problems)
@@ -160,26 +175,33 @@ def _certify_addition(model: Decoder, task: Addition, watch: Watch | None) -> Ve
 def _patterns(model: Decoder, task: Addition) -> dict[Pattern, tuple[int, int]]:
     """Every kind of neighbourhood that there is, each with the digits and the column of a problem that has it.
 
-    Relative positions make a neighbourhood depend on how near the borders are and on nothing else; when numbers twice
-    as long bring no new one, none ever will.
+    A window reaches a known number of columns, so a neighbourhood depends on how near the borders are, as far as that,
+    and on nothing else: numbers of twice the reach show all kinds that there are. Longer ones are looked at all the
+    same, and may not bring a new kind.
     """
     found: dict[Pattern, tuple[int, int]] = {}
-    digits, last_new = 0, 0
-    while digits < 2 * max(last_new, 3):
-        digits += 1
-        if digits > 64:
-            raise NotLocal("its neighbourhoods grow with the length: an answer digit depends on tokens without bound")
-        problems = task.testing(0, 1, length=digits, device=next(model.parameters()).device)
-        depends = depends_on(model, model.order(problems.source, digits + 1))
-        roles = _roles(digits)
-        for column in range(digits + 1):
-            row = depends[2 * digits + 1 + column]
-            seen = [(role, place - column) for (role, place), inside in zip(roles, row.tolist(), strict=True) if inside]
-            pattern = Pattern(tuple(sorted((role, 0 if role in ("start", "operator") else at) for role, at in seen)))
-            if pattern not in found:
-                last_new = digits
+    enough = 2 * (sum(reach_of(model)) + 2)
+    for digits in range(1, enough + 1):
+        for pattern, place in _kinds(model, task, digits).items():
             if pattern not in found or not pattern.has_room(found[pattern][1]):
-                found[pattern] = (digits, column)
+                found[pattern] = place
+    if new := [pattern for pattern in _kinds(model, task, max(LONG, enough + 1)) if pattern not in found]:
+        raise NotLocal(f"its neighbourhoods grow with the length: {new[0]} is new in longer numbers")
+    return found
+
+
+def _kinds(model: Decoder, task: Addition, digits: int) -> dict[Pattern, tuple[int, int]]:
+    """The neighbourhoods of numbers of so many digits, each with the last column that has it."""
+    problems = task.testing(0, 1, length=digits, device=next(model.parameters()).device)
+    depends = depends_on(model, model.order(problems.source, digits + 1))
+    roles, found = _roles(digits), {}
+    for column in range(digits + 1):
+        row = depends[2 * digits + 1 + column]
+        seen = [(role, place - column) for (role, place), inside in zip(roles, row.tolist(), strict=True) if inside]
+        pattern = Pattern(tuple(sorted((role, 0 if role in ("start", "operator") else at) for role, at in seen)))
+        if pattern.columns != [*range(pattern.columns[0], pattern.columns[-1] + 1)] if pattern.columns else True:
+            raise NotLocal(f"answer digit {column} depends on {pattern}: columns with a gap between them, or none")
+        found[pattern] = (digits, column)
     return found
 
 
@@ -255,14 +277,21 @@ def _check_outside(model: Decoder, task: Addition, pattern: Pattern, digits: int
 
 
 @torch.no_grad()
-def _rounding(model: Decoder, task: Addition) -> float:
-    """The largest difference of a logit between one problem at a time, many at once, and longer ones around it."""
+def _rounding(model: Decoder, task: Addition, ahead: int) -> float:
+    """The largest difference of a logit between one problem at a time, many at once, and in numbers so long that
+    attention gathers its keys; of columns that see the same in both."""
     problems = task.testing(3, 64, length=task.digits, device=next(model.parameters()).device)
     many = model(problems.source, problems.answer)
     one = torch.cat([model(problems.source[n : n + 1], problems.answer[n : n + 1]) for n in range(16)])
-    long = task.problems(*_padded(task, problems, 4 * task.digits))
-    longer = model(long.source, long.answer)[:, : task.digits]
-    return max(float((one - many[:16]).abs().max()), float((longer - many[:, : task.digits]).abs().max()))
+    long = task.problems(*_padded(task, problems, LONG))
+    same = max(1, task.digits - ahead)
+    longer = model(long.source, long.answer)[:, :same]
+    return _largest(one - many[:16], longer - many[:, :same])
+
+
+def _largest(*differences: Tensor) -> float:
+    """Infinite where one is no number."""
+    return max(float(each.abs().nan_to_num(nan=torch.inf).max()) for each in differences)
 
 
 def _padded(task: Addition, problems: Problems, zeros: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -284,11 +313,12 @@ def _certify_sortedness(model: Classifier, task: Sortedness, watch: Watch | None
         raise NotLocal(f"with {model.config.pooling} pooling an answer depends on all places at once, not on the worst")
     behind, ahead = _neighbourhood(model, task)
     width = behind + 1 + ahead
-    if task.values**width > MOST or max(behind, ahead) > 1:
+    if task.values**width > MOST:
         raise NotLocal(
-            f"a place depends on {width} tokens, which makes {task.values**width:,} contexts; at most {MOST:,} are "
-            "gone through, of one neighbour on either side"
+            f"a place depends on {width} tokens: {task.values**width:,} contexts; at most {MOST:,} are tried"
         )
+    if max(behind, ahead) > 1:
+        raise NotLocal(f"a place depends on {behind} tokens before it and {ahead} behind; only one of each is tried")
     verdict = Verdict()
     verdict.rounding = _sortedness_rounding(model, task)
     _check_outside_places(model, task, behind, ahead)
@@ -299,17 +329,16 @@ def _certify_sortedness(model: Classifier, task: Sortedness, watch: Watch | None
 
 
 def _neighbourhood(model: Classifier, task: Sortedness) -> tuple[int, int]:
-    """How many tokens before and behind a place have a say there, the same at every place and length."""
-    found = set()
-    for length in (24, 48):
-        source = task.testing(0, 1, length=length, device=next(model.parameters()).device).source
-        depends = depends_on(model, model.order(source))
-        middle = length // 2
-        places = depends[middle].nonzero()[:, 0] - middle
-        found.add((-int(places.min()), int(places.max())))
-    if len(found) > 1:
-        raise NotLocal("its neighbourhoods grow with the length: a place depends on tokens without bound")
-    return found.pop()
+    """How many tokens before and behind a place have a say there: as the window reaches, and as the masks show."""
+    behind, ahead = reach_of(model)
+    length = 2 * (behind + ahead) + 20
+    source = task.testing(0, 1, length=length, device=next(model.parameters()).device).source
+    depends = depends_on(model, model.order(source))
+    for place in range(length):
+        seen = depends[place].nonzero()[:, 0].tolist()
+        if seen != list(range(max(0, place - behind), min(length, place + ahead + 1))):
+            raise NotLocal(f"place {place} of {length} depends on {seen}, not on a neighbourhood like the others'")
+    return behind, ahead
 
 
 @dataclass(frozen=True)
@@ -384,17 +413,18 @@ def _least_behind(fires: _Alarms, values: int, behind: int, ahead: int) -> Tenso
 
 @torch.no_grad()
 def _check_outside_places(model: Classifier, task: Sortedness, behind: int, ahead: int) -> None:
-    length, place = 40, 20
-    device = next(model.parameters()).device
-    source, other = (task.testing(seed, 64, length=length, device=device).source for seed in (1, 2))
-    inside = slice(place - behind, place + ahead + 1)
-    other[:, inside] = source[:, inside]
-    moved = (model.violations(source)[:, place] - model.violations(other)[:, place]).abs().max()
-    if float(moved) > 1e-4:
-        raise NotLocal(
-            f"what a place says moves by {float(moved):.2g} when tokens outside its window are replaced: something in "
-            "the model sees past the masks"
-        )
+    """Tokens outside the neighbourhood of the first, an inner and the last place are replaced."""
+    exact, device = copy.deepcopy(model).double(), next(model.parameters()).device
+    for place in (0, LONG_SEQUENCE // 2, LONG_SEQUENCE - 1):
+        source, other = (task.testing(seed, 64, length=LONG_SEQUENCE, device=device).source for seed in (1, 2))
+        inside = slice(max(0, place - behind), place + ahead + 1)
+        other[:, inside] = source[:, inside]
+        moved = float((exact.violations(source)[:, place] - exact.violations(other)[:, place]).abs().max())
+        if not moved <= SAME:
+            raise NotLocal(
+                f"what place {place} says moves by {moved:.2g} when tokens outside its window are replaced: something "
+                "in the model sees past the masks"
+            )
 
 
 @torch.no_grad()
@@ -402,5 +432,9 @@ def _sortedness_rounding(model: Classifier, task: Sortedness) -> float:
     source = task.testing(3, 32, length=task.longest, device=next(model.parameters()).device).source
     many = model.violations(source)
     one = torch.cat([model.violations(row[None]) for row in source])
-    longer = model.violations(source.repeat(1, 4))[:, 1 : task.longest - 1]
-    return max(float((one - many).abs().max()), float((longer - many[:, 1:-1]).abs().max()))
+    long = source.repeat(1, 1 + LONG_SEQUENCE // task.longest)
+    longer = model.violations(long)
+    logits = model(long)[:, 0]
+    if not float((logits[:, 0] - logits[:, 1] - longer.amax(1)).abs().max()) <= 1e-3:
+        raise NotLocal("its answer is not the strongest violation that its places report")
+    return _largest(one - many, longer[:, 1 : task.longest - 1] - many[:, 1:-1])

@@ -19,7 +19,7 @@ from headway.lengths.probes import Measured, independent
 from headway.models import Classifier, Model, Trace
 from headway.tasks import Problems, Sortedness, Task
 
-SAME = 1e-9
+SAME = 1e-12
 """logits that differ by no more are the same, in float64"""
 MAP_CELLS = 60_000_000
 """cells of attention maps kept at a time"""
@@ -76,16 +76,26 @@ def diagnose(
     return found
 
 
+def diverged(measured: Sequence[Measured]) -> Diagnosis:
+    """Of a run whose weights are no numbers: there is nothing to measure."""
+    first = measured[0]
+    words = "its training diverged: the loss is no number, and so is nothing that it says"
+    return Diagnosis(
+        first.probe, first.length, f"At {first.length:,} on {first.probe}: {words}.", ("diverged",), {}, ()
+    )
+
+
 @torch.inference_mode()
 def _of(model: Classifier, task: Sortedness, failing: Measured, device: torch.device) -> Diagnosis:
     trained, length = task.lengths[1], failing.length
-    unseen = model.positions.unseen(model.index.trained(length) if model.config.index != "sequential" else length)
+    unseen = model.positions.unseen(model.index.trained(length, 0) if model.config.index != "sequential" else length)
     evidence: dict[str, Any] = {
         "accuracy": failing.accuracy,
+        "pooling": model.config.pooling,
         "positive_rate": failing.positive_rate,
         "constant": failing.constant,
         "unseen": None if unseen is None else asdict(unseen),
-        **_blindness(model, task, length, device),
+        **_blindness(model, task, device),
     }
     head, before = _looking(model, task, trained, device)
     _, now = _looking(model, task, length, device, head)
@@ -98,10 +108,11 @@ def _of(model: Classifier, task: Sortedness, failing: Measured, device: torch.de
     return Diagnosis(failing.probe, length, sentence, tuple(causes), evidence, tuple(examples))
 
 
-def _blindness(model: Classifier, task: Sortedness, length: int, device: torch.device) -> dict[str, float | None]:
+def _blindness(model: Classifier, task: Sortedness, device: torch.device) -> dict[str, float | None]:
     """The largest change of a logit, in float64, when the sequence is permuted, and when it is reversed; None where the
     index is drawn by the sequence, and so would change as well."""
-    source = independent(task, 2, max(2, min(ROWS, MAP_CELLS // length**2)), "default", length, device).source
+    length = task.lengths[1]  # what cannot be seen there is not seen anywhere
+    source = independent(task, 2, ROWS, "default", length, device).source
     order = torch.randperm(length, generator=torch.Generator().manual_seed(0)).to(device)
     if model.config.index != "sequential":
         return {"permuted": None, "reversed": None}
@@ -202,14 +213,15 @@ def _said(
         unseen = evidence["unseen"]
         causes.append("unseen positions")
         words.append(f"{unseen['count']} of {unseen['of']} {unseen['what']}")
-    if failing.length > trained and now.neighbour < FELL * before.neighbour:
+    looked = before.neighbour > 2 / trained  # more than by looking everywhere alike
+    if failing.length > trained and looked and now.neighbour < FELL * before.neighbour:
         causes.append("dispersion")
         words.append(
             f"the head that looks most at a neighbour ({before.head}) gives it {now.neighbour:.3f} of its attention, "
             f"{before.neighbour:.3f} at {trained}"
         )
     if failing.length > trained and evidence["twin_gap"] < FELL * evidence["twin_gap_in_range"]:
-        causes.append("dilution")
+        causes.append("dilution" if evidence["pooling"] == "mean" else "deaf to one inversion")
         words.append(
             f"one inversion moves the answer by {evidence['twin_gap']:.2f}, by {evidence['twin_gap_in_range']:.2f} at "
             f"{trained}"

@@ -7,6 +7,8 @@ longer than training is looked at before that choice.
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import math
 import statistics
 from collections.abc import Sequence
@@ -19,13 +21,13 @@ import torch
 from headway.errors import HeadwayError
 from headway.evaluation.exact import evaluate_sample
 from headway.evaluation.intervals import wilson
-from headway.lengths.diagnosis import Diagnosis, diagnose
+from headway.lengths.diagnosis import Diagnosis, diagnose, diverged
 from headway.lengths.probes import Measured, Questions, reach
 from headway.lengths.signals import signals
 from headway.lengths.tracks import Track
 from headway.machine import choose_precision, cores
 from headway.models import Classifier, build_model
-from headway.positions import build_index
+from headway.positions import build_index, find_positions
 from headway.progress import Progress
 from headway.runs import disk
 from headway.runs.config import RunConfig, Wishes
@@ -43,6 +45,8 @@ CHOOSING = 1
 """the seed of the latter"""
 CONVERGED = 0.95
 LEAST_EXAMPLES = 2_000
+VERSION = 2
+"""of what is measured and how: rows of another are measured again"""
 IDLE = 1.3
 """runs a core each are that much faster than one after another on all cores (results/populations.md)"""
 
@@ -103,6 +107,8 @@ class LengthStudy:
     asked: Asked
     trained_lengths: tuple[int, int]
     runs: tuple[Trained, ...]
+    precision: str
+    """in which was tested"""
     signals: tuple[dict[str, Any], ...] = ()
     """what the encoding of each entry signals, of its first seed"""
 
@@ -135,6 +141,7 @@ class LengthStudy:
             "track": self.asked.track.name,
             "train_lengths": list(self.trained_lengths),
             "examples": self.asked.examples,
+            "precision": self.precision,
             "rows": rows,
             "reach": reaches,
             "converged": [
@@ -206,9 +213,9 @@ def study_lengths(asked: Asked, out: Path, device: torch.device, precision: str,
                 runs.append(_measured(asked, entry, rate, member, questions, exactness))
                 watch(number + 1, len(chosen))
         first = open_run(chosen[0].folder)
-        if isinstance(first.model, Classifier):
+        if isinstance(first.model, Classifier) and first.folder.training().final_loss is not None:
             shown.append({**asdict(entry), **signals(first.config, first.model)})
-    study = LengthStudy(asked, task.lengths, tuple(runs), tuple(shown))
+    study = LengthStudy(asked, task.lengths, tuple(runs), str(exactness).removeprefix("torch."), tuple(shown))
     disk.write_json(out / "lengths.json", study.to_json())
     return study
 
@@ -261,8 +268,8 @@ def _trained(
 def _trained_apart(members: Sequence[Member], quiet: bool) -> None:
     """All runs of the study on a CPU: a core each, where that leaves few cores idle; else one after another."""
     left = [member for member in members if not member.folder.complete]
-    lanes = min(cores(), len(left))
-    if lanes > 1 and math.ceil(len(left) / lanes) * lanes < IDLE * len(left):
+    lanes = min(cores(), len(members))  # of all, not of those left: a study that goes on rounds as it did before
+    if left and lanes > 1 and math.ceil(len(members) / lanes) * lanes < IDLE * len(members):
         with Progress(f"{len(left)} runs", quiet) as watch:
             train_apart(left, resume=True, checkpoint_every=CHECKPOINT_EVERY, watch=watch, alike=False)
         return
@@ -291,6 +298,14 @@ def _chosen(asked: Asked, members: Sequence[Member], device: torch.device) -> tu
     return asked.track.rates[best], list(by_rate[best])
 
 
+def _source_of(positions: str) -> str | None:
+    """A hash of a user's own encoding, whose numbers change when it does."""
+    if ":" not in positions:
+        return None
+    kind = find_positions(positions).kind
+    return hashlib.sha256(inspect.getsource(kind).encode()).hexdigest()
+
+
 def _in_range(run: Run, seed: int) -> tuple[int, int]:
     """How many of how many fresh problems of the training lengths are wrong."""
     found = evaluate_sample(run.model, run.task, IN_RANGE, seed=seed)
@@ -304,6 +319,8 @@ def _measured(
     run = open_run(member.folder, questions.device)
     ended = member.folder.training()
     key = {
+        "version": VERSION,
+        "source": _source_of(entry.positions),
         "weights": ended.weights_sha256,
         "lengths": list(questions.lengths),
         "probes": list(questions.probes),
@@ -318,7 +335,8 @@ def _measured(
         fast = run.model if precision == torch.float32 else run.model.to(precision)
         rows = questions.measure(fast)
         run = run if precision == torch.float32 else open_run(member.folder, questions.device)
-        found = diagnose(run.model, run.task, rows, reach, questions.device)
+        finite = ended.final_loss is not None
+        found = diagnose(run.model, run.task, rows, reach, questions.device) if finite else [diverged(rows)]
         interval = wilson(examples - errors, examples).to_json()
         content = {
             "asked": key,

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headway.errors import HeadwayError
 from headway.models import Classifier, build_model
 from headway.positions import Positions
 from headway.runs.config import RunConfig
@@ -21,6 +22,10 @@ def signals(config: RunConfig, trained: Classifier) -> dict[str, Any]:
     fresh = build_model(config.model, config.seed)
     assert isinstance(fresh, Classifier)
     tokens = min(LONGER * config.model.trained, ROWS)
+    try:
+        fresh.positions.check_length(tokens)
+    except HeadwayError:  # a table that is no longer
+        tokens = config.model.trained
     return {
         "trained": config.model.trained,
         "tokens": tokens,
@@ -55,8 +60,8 @@ def signal_of(positions: Positions, tokens: int) -> dict[str, Any]:
     return found
 
 
-def _by_distance(scores: Tensor) -> list[float]:
-    return [round(float(scores.diagonal(k).mean()), 4) for k in range(len(scores))]
+def _by_distance(scores: Tensor) -> list[float | None]:
+    return [_plain(float(scores.diagonal(k).mean())) for k in range(len(scores))]
 
 
 def _rounded(table: Tensor) -> list[Any]:

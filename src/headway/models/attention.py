@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from headway.kernels.few_keys import MOST, few_keys
 from headway.models.sites import Gate, Site, Trace
 from headway.models.windowed import Seen, seen_keys, windowed
-from headway.positions import Positions
+from headway.positions import Positions, Relative
 
 FEW_KEYS = 64
 
@@ -58,7 +58,12 @@ class Order:
     @property
     def through_window(self) -> bool:
         """Whether a query sees only the keys at some distances, and nothing else is told."""
-        return self.positions is not None and self.positions.offsets is not None and self.positions.log_length is None
+        positions = self.positions
+        if not isinstance(positions, Relative) or positions.offsets is None or positions.log_length is not None:
+            return False
+        kind = type(positions)
+        own = kind.rotate is not Positions.rotate or kind.temper is not Positions.temper
+        return kind.bias is Relative.bias and not own
 
     @cached_property
     def seen(self) -> Seen:
@@ -161,7 +166,7 @@ class Attention(nn.Module):
     def _at_once(self, x: Tensor, context: Tensor, order: Order) -> bool:
         """Whether one operation does it all: compiled, or on a GPU where no slope is wanted."""
         plain = order.positions is None or order.positions.only_embeds
-        fast = is_compiling() or (x.is_cuda and torch.is_inference_mode_enabled())
+        fast = is_compiling() or (x.is_cuda and torch.is_inference_mode_enabled() and x.dtype != torch.float64)
         return plain and fast and max(x.shape[1], context.shape[1]) <= MOST and self.dim & (self.dim - 1) == 0
 
     def _bias(self, order: Order) -> Float[Tensor, "#batch #head query key"] | None:

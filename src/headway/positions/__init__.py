@@ -102,6 +102,8 @@ def find_positions(name: str) -> Encoding:
     log_length = LOG_LENGTH in parts
     if log_length and kind.temper is not Positions.temper:
         raise HeadwayError(f"{base} tempers its scores by itself; leave out +{LOG_LENGTH}")
+    if log_length and kind.offsets is not Positions.offsets:
+        raise HeadwayError(f"{base} sees the same number of keys at every length; leave out +{LOG_LENGTH}")
     settings = _settings(base, kind, [part for part in parts if part != LOG_LENGTH], f"; +{LOG_LENGTH} fits any")
     return Encoding(name, kind, settings, log_length)
 
@@ -123,7 +125,7 @@ def build_index(name: str, digits: int | None, least_first: bool) -> Index:
 def shape_of(config: ModelConfig, index: Index, tokens: int, causal: bool = False) -> Shape:
     """What an encoding is told of a model that trains on so many tokens."""
     causal = causal or find_positions(config.positions).causal
-    return Shape(config.d_model, config.heads, index.trained(tokens), causal)
+    return Shape(config.d_model, config.heads, index.trained(tokens, config.trained_answer), causal, tokens)
 
 
 def _settings(name: str, kind: Callable[..., Any], parts: list[str], more: str = "") -> dict[str, Any]:

@@ -14,7 +14,11 @@ from headway.positions.positions import Relative, Shape
 
 
 def slopes(heads: int, device: torch.device) -> Tensor:
-    return 2.0 ** (-8.0 * torch.arange(1, heads + 1, device=device) / heads)
+    """As published: where the number of heads is no power of two, the rest come from the next one, every other."""
+    even = 2 ** (heads.bit_length() - 1)
+    own = 2.0 ** (-8.0 * torch.arange(1, even + 1, device=device) / even)
+    more = 2.0 ** (-4.0 * torch.arange(1, 2 * even + 1, 2, device=device) / even)
+    return torch.cat((own, more[: heads - even]))
 
 
 class Alibi(Relative):

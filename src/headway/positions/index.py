@@ -25,8 +25,8 @@ class Index:
     def numbers(self, source: Int[Tensor, "batch source"], answers: int = 0, joined: bool = False) -> Numbers:
         raise NotImplementedError
 
-    def trained(self, tokens: int) -> int:
-        """Training on this many tokens uses the numbers 0 to this, exclusive."""
+    def trained(self, tokens: int, answers: int) -> int:
+        """Training on this many tokens, of which so many are of the answer, uses the numbers 0 to this, exclusive."""
         return tokens
 
     def check_length(self, tokens: int) -> None:
@@ -69,7 +69,7 @@ class Randomized(Index):
         lots = mix(digest(source)[:, None] + mix(place + (salt << 32)))  # a random number for each of the range
         return lots.topk(count, dim=1, largest=False, sorted=False).indices.sort(1).values
 
-    def trained(self, tokens: int) -> int:
+    def trained(self, tokens: int, answers: int) -> int:
         return self.range
 
     def check_length(self, tokens: int) -> None:
@@ -101,5 +101,5 @@ class Coupled(Index):
         coming = torch.arange(answers, device=source.device).expand(len(column), -1)
         return column, 1 + coming if self.least_first else answers - coming
 
-    def trained(self, tokens: int) -> int:
-        return tokens + 1
+    def trained(self, tokens: int, answers: int) -> int:
+        return answers + 1  # an answer has a column more than the operands

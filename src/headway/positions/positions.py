@@ -28,6 +28,8 @@ class Shape:
     """how many indices training uses: 0 to this, exclusive"""
     causal: bool = False
     """whether a query sees only keys up to itself"""
+    tokens: int | None = None
+    """of the longest training sequence; None where that is `trained`"""
 
     @property
     def dim(self) -> int:
@@ -73,7 +75,8 @@ class Positions(nn.Module):
     def with_log_length(self) -> Positions:
         """The same with scores that grow with the logarithm of the number of keys, so that attention to one key does
         not thin out as others are added."""
-        self.log_length = nn.Parameter(1 / torch.tensor(float(max(self.shape.trained, 2))).log())
+        tokens = self.shape.tokens or self.shape.trained
+        self.log_length = nn.Parameter(1 / torch.tensor(float(max(tokens, 2))).log())
         return self
 
     @property

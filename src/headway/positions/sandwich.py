@@ -1,6 +1,6 @@
-"""Sandwich: what remains of sinusoidal attention without its cross terms, Σ cos(ω_i · d) less its value at
-distance 0, divided by 8h/H for head h of H (Chi et al., 2023). Symmetric: in an encoder it cannot tell a sequence
-from its reverse."""
+"""Sandwich: what remains of sinusoidal attention without its cross terms, Σ cos(d / 10000^(2i/128)) for i from 1 to
+64, less its value at distance 0, divided by 8h/H for head h of H (Chi et al., 2023). Symmetric: in an encoder it
+cannot tell a sequence from its reverse."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from headway.positions.positions import Relative
-from headway.positions.sinusoidal import frequencies
 
 WAVES = 128
 """the published number of sines and cosines"""
@@ -19,7 +18,7 @@ class Sandwich(Relative):
     reversible = True
 
     def of_distance(self, distance: Tensor) -> Tensor:
-        waves = frequencies(WAVES, distance.device)
+        waves = 10_000.0 ** (-torch.arange(2, WAVES + 1, 2, device=distance.device, dtype=torch.float64) / WAVES)
         fall = (distance[..., None] * waves).cos().sum(-1) - len(waves)
         ratio = 8 * torch.arange(1, self.shape.heads + 1, device=distance.device) / self.shape.heads
         return fall.float() / ratio.view(-1, *[1] * distance.ndim)

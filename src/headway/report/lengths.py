@@ -116,11 +116,12 @@ def _tables(shown: list[Json], out: Path) -> list[Path]:
     figure, axes = panels(2, height=2.6 * len(shown) + 0.4, rows=len(shown), width=5.4)
     rows = axes if len(shown) > 1 else [axes]
     for pair, signal in zip(rows, shown, strict=True):
-        after = signal["after"]["table"]
-        most = max(abs(value) for line in after for value in line)
+        tables = [signal[moment]["table"] for moment in ("before", "after")]
+        most = max(abs(value or 0.0) for table in tables if table for line in table for value in line)
         image = None
         for panel, moment in zip(pair, ("before", "after"), strict=True):
-            table = list(zip(*signal[moment]["table"], strict=True))  # d_model token
+            rows = signal[moment]["table"] or [[0.0] * len(signal["after"]["table"][0])] * signal["tokens"]
+            table = [[value or 0.0 for value in line] for line in zip(*rows, strict=True)]  # d_model token
             image = panel.imshow(table, aspect="auto", cmap="PuOr", vmin=-most, vmax=most, interpolation="nearest")
             panel.axvline(signal["trained"] - 0.5, color="black", linewidth=1)
             panel.set_title(f"{title_of(entry_of(signal))}, {moment} training", fontsize=9)

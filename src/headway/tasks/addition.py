@@ -77,6 +77,8 @@ class Addition(Task):
 
     @property
     def columns(self) -> tuple[int, bool] | None:
+        if self.natural and self.first == "most":  # then an answer does not say where its columns begin
+            return None
         return self.base, self.first == "least"
 
     @property

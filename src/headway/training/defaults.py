@@ -100,6 +100,10 @@ def check_order(model: ModelConfig) -> None:
         made = encoding(shape_of(model, index, model.trained, causal=model.kind == "decoder"))
     if ":" in model.positions:
         check_shapes(model.positions, made)
+        if buffers := [name for name, _ in made.named_buffers()]:
+            raise HeadwayError(
+                f"{model.positions} keeps {', '.join(buffers)} as buffers; make them when needed, or as parameters"
+            )
 
 
 def _names(kind: type) -> set[str]:

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from headway.api import add, certify_run
+from headway.api import add, certify_run, certifying
 from headway.cli import main
-from headway.lengths.certificate import _contexts, _patterns, certify
+from headway.lengths.certificate import Verdict, _contexts, _patterns, certify, sealed
 from headway.models import Classifier, Decoder, build_model
 from headway.models.blocks import Tokens
 from headway.runs.config import Wishes
@@ -39,8 +39,13 @@ def tiny(**asked: object) -> tuple[torch.nn.Module, Addition]:
     return build_model(config.model, 0).eval(), Addition(**options)  # pyright: ignore[reportArgumentType]
 
 
-def test_the_shipped_adder_is_certified_borders_included(adder: Run) -> None:
-    found = certify(adder.model, adder.task)
+@pytest.fixture(scope="module")
+def verdict(adder: Run) -> Verdict:
+    return certify(adder.model, adder.task)
+
+
+def test_the_shipped_adder_is_certified_borders_included(verdict: Verdict) -> None:
+    found = verdict
     assert found.certified
     assert (found.contexts, found.wrong) == (212_200, 0)
     assert {p["pattern"]: p["contexts"] for p in found.patterns} == {
@@ -174,7 +179,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def test_a_certificate_is_kept_checked_again_and_refused_when_altered(folder: Path, capsys) -> None:
+def test_a_certificate_is_kept_checked_again_and_refused_when_altered(
+    folder: Path, verdict: Verdict, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    monkeypatch.setattr(certifying, "certify", lambda *given: verdict)  # found once is enough
     path = folder / "certificate.json"
     kept = path.read_text()
     path.unlink()
@@ -183,6 +191,17 @@ def test_a_certificate_is_kept_checked_again_and_refused_when_altered(folder: Pa
     path.write_text(kept.replace('"wrong": 0', '"wrong": 0, "also": "this"'))
     assert main(["certify", str(folder), "--quiet"]) == 1
     assert "was altered after it was granted" in capsys.readouterr().out
+    for changed in (
+        {"smallest_margin": 99.0},
+        {"contexts": 1},
+        {"weights_sha256": "0"},
+    ):  # sealed again, and still seen
+        content = {key: value for key, value in json.loads(kept).items() if key != "sha256"}
+        path.write_text(json.dumps(sealed({**content, **changed})))
+        assert main(["certify", str(folder), "--quiet"]) == 1
+        assert "remove it and certify again" in capsys.readouterr().out
+    path.write_text(kept)
+    assert main(["certify", str(folder), "--quiet"]) == 0
     weights = folder / "model.safetensors"
     content = bytearray(weights.read_bytes())
     content[-5] ^= 1
@@ -242,12 +261,13 @@ def test_a_sorter_with_one_wrong_pair_is_refused_by_that_pair(right_sorter: tupl
     assert "violation: 3 before 2" in str(found.reason)
 
 
-def test_what_is_no_number_is_wrong(adder: Run, right_sorter: tuple[Classifier, Sortedness]) -> None:
-    broken = copy.deepcopy(adder.model)
-    assert isinstance(broken, Decoder)
+def test_what_is_no_number_is_wrong(right_sorter: tuple[Classifier, Sortedness]) -> None:
+    broken, sums = tiny()
     with torch.no_grad():
-        broken.unembed.bias[3] = torch.nan
-    assert not certify(broken, adder.task).certified
+        broken.unembed.bias[3] = torch.nan  # pyright: ignore
+    found = certify(broken, sums)  # pyright: ignore[reportArgumentType]
+    assert not found.certified
+    json.dumps(found.to_json(), allow_nan=False)
     sorter, task = right_sorter
     broken = copy.deepcopy(sorter)
     with torch.no_grad():

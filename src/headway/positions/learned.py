@@ -20,15 +20,14 @@ ROWS = 512
 class Learned(Positions):
     name = "learned"
 
-    def __init__(self, shape: Shape, rows: int = 0) -> None:
-        """`rows` of the table; 0 for 512, or as many as training needs where that is more."""
+    def __init__(self, shape: Shape, rows: int = ROWS) -> None:
         super().__init__(shape)
-        if rows < 0 or 0 < rows < shape.trained:
+        if rows < shape.trained:
             raise HeadwayError(
                 f"{self.name} positions have {rows} rows, too few to train on {shape.trained} tokens; ask for "
                 f"{self.name}+rows={shape.trained} or more"
             )
-        self.rows = rows or max(ROWS, shape.trained)
+        self.rows = rows
         self.table = Parameter(torch.randn(self.rows, shape.d_model) * 0.5)  # index d_model
 
     def embed(self, x: Tensor, index: Tensor) -> Tensor:

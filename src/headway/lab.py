@@ -14,6 +14,7 @@ from typing import Any, Literal
 import torch
 
 from headway.api import evaluate
+from headway.api.lengths import TRIO
 from headway.evaluation.exact import device_of
 from headway.machine import choose_device
 from headway.output import Output
@@ -27,7 +28,6 @@ from headway.subjects.own import Run, open_run
 from headway.training.defaults import QUICK_CLASSIFIER, plan
 from headway.training.loop import train_run
 
-TRIO = ("sinusoidal", "learned", "none")
 GREEDY_CHECKED = 20_000
 CLASSIFIED = 9_000
 CHANCE = 0.5

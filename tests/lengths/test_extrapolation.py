@@ -13,7 +13,7 @@ from headway.cli import main
 from headway.errors import HeadwayError
 from headway.evaluation.exact import evaluate_chunks
 from headway.lengths.diagnosis import diagnose, weight_of_one_key
-from headway.lengths.probes import Measured, Questions, independent, reach
+from headway.lengths.probes import Measured, Questions, reach
 from headway.models import Classifier, build_model
 from headway.runs.config import Wishes
 from headway.runs.folder import RunFolder
@@ -42,7 +42,7 @@ def test_shared_problems_are_answered_once_and_counted_for_each_probe(index: str
     assert len(questions.sheet(16).problems) < 4 * 300 - 250  # three probes share their sorted sequences
     for probe in TASK.probes:
         for length in (16, 70):
-            problems = independent(TASK, 5, 300, probe, length, CPU)
+            problems = TASK.independent(5, 300, probe=probe, length=length)
             slow = evaluate_chunks(model, TASK, [problems], 300, stands_for_more=True)
             fast = found[probe, length]
             assert (fast.examples, fast.errors, fast.positive_rate) == (300, slow.errors, slow.positive_rate)
@@ -50,7 +50,7 @@ def test_shared_problems_are_answered_once_and_counted_for_each_probe(index: str
 
 
 def test_problems_of_a_length_are_independent_of_each_other() -> None:
-    problems = independent(TASK, 0, 200, "default", 12, CPU)
+    problems = TASK.independent(0, 200, length=12)
     assert 0.4 < float(problems.answer.double().mean()) < 0.6
     assert len(problems.source.sort(1).values.unique(dim=0)) == 200  # no two of one pair
 
@@ -157,7 +157,7 @@ def failing(length: int, positive: float = 0.5) -> list[Measured]:
     ],
 )
 def test_a_diagnosis_names_what_the_model_cannot_see(positions: str, cause: str, words: str) -> None:
-    (found,) = diagnose(classifier(positions), TASK, failing(40), reach, CPU)
+    (found,) = diagnose(classifier(positions), TASK, failing(40), CPU)
     assert (found.probe, found.length) == ("default", 40)
     assert cause in found.causes
     assert words in found.sentence
@@ -165,12 +165,12 @@ def test_a_diagnosis_names_what_the_model_cannot_see(positions: str, cause: str,
 
 
 def test_a_diagnosis_names_a_constant_answer_and_shows_what_failed() -> None:
-    (found,) = diagnose(classifier("kerple", "max"), TASK, failing(40, positive=1.0), reach, CPU)
+    (found,) = diagnose(classifier("kerple", "max"), TASK, failing(40, positive=1.0), CPU)
     assert "constant answer" in found.causes
     assert "every answer is 'sorted'" in found.sentence
     assert len(found.examples) == 3
     assert all("sorted" in example for example in found.examples)
-    assert diagnose(classifier("kerple"), TASK, failing(40)[:1], reach, CPU) == []
+    assert diagnose(classifier("kerple"), TASK, failing(40)[:1], CPU) == []
 
 
 def test_a_diagnosis_measures_a_head_that_thins_out() -> None:
@@ -181,7 +181,7 @@ def test_a_diagnosis_measures_a_head_that_thins_out() -> None:
             if "query" in name or "table" in name:
                 parameter.zero_()
         model.positions.table[3] = 4.0  # pyright: ignore[reportIndexIssue]  # of −2 … 2: one ahead
-    (found,) = diagnose(model, TASK, failing(64), reach, CPU)
+    (found,) = diagnose(model, TASK, failing(64), CPU)
     near, far = (found.evidence[moment]["neighbour"] for moment in ("attention_in_range", "attention"))
     assert near == pytest.approx(float(weight_of_one_key(4.0, 16)), rel=1e-4)
     assert far == pytest.approx(float(weight_of_one_key(4.0, 64)), rel=1e-4)

@@ -15,11 +15,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from headway.api.lengths import LENGTHS, TRIO
 from headway.bench.reference import TextbookSorter
 from headway.bench.row import Row
 from headway.bench.train import timed
 from headway.lengths.extrapolation import CHOOSING, IN_RANGE, Asked, Entry, Trained, study_lengths
-from headway.lengths.probes import REACHED, Measured, independent
+from headway.lengths.probes import REACHED, Measured
 from headway.lengths.tracks import Track
 from headway.machine import cores
 from headway.models import Attention, Order, Site
@@ -29,8 +30,6 @@ from headway.tasks import Problems, Sortedness
 from headway.tasks.random import STORING, Dice
 from headway.training.defaults import QUICK_CLASSIFIER
 
-TRIO = ("sinusoidal", "learned", "none")
-LENGTHS = (32, 64, 128, 256)
 EXAMPLES = 2_000
 BATCH, RATE, WARMUP = 64, 1e-3, 100
 CHECK_EVERY, MOST_STEPS = 100, 6_000
@@ -49,7 +48,7 @@ def length_study(seed: int, device: torch.device, quiet: bool) -> Row:
         asked = Asked("sortedness", entries, track, (seed,), LENGTHS, ("default",), {}, examples=EXAMPLES)
         study, seconds = timed(lambda: study_lengths(asked, Path(folder), device, "float32", quiet), device)
     ours = {run.entry.positions: run for run in study.runs}
-    sheets = {n: independent(task, asked.test_seed, EXAMPLES, "default", n, device) for n in LENGTHS}
+    sheets = {n: task.independent(asked.test_seed, EXAMPLES, length=n, device=device) for n in LENGTHS}
     shown = stored(task, seed, device)
     threads = _fastest_threads(task, shown, device)
     before = torch.get_num_threads()
@@ -125,7 +124,7 @@ def plain_loop(
     model = TextbookSorter(task.values, positions).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
     every, lengths = IN_RANGE // len(shown), list(shown)
-    checks, finals = ([independent(task, s, every, "default", n, device) for n in lengths] for s in (CHOOSING, 0))
+    checks, finals = ([task.independent(s, every, length=n, device=device) for n in lengths] for s in (CHOOSING, 0))
     seconds, steps, right = 0.0, 0, 0.0
     while steps < most and right < goal:
         began = time.perf_counter()

@@ -7,7 +7,7 @@ number at the longest training length; the sentence names those that changed.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headway.lengths.probes import Measured, independent
+from headway.lengths.probes import Measured, reach
 from headway.models import Classifier, Model, Trace
 from headway.tasks import Problems, Sortedness, Task
 
@@ -58,13 +58,7 @@ class Diagnosis:
         return Diagnosis(**{**raw, "causes": tuple(raw["causes"]), "examples": tuple(raw["examples"])})
 
 
-def diagnose(
-    model: Model,
-    task: Task,
-    measured: Sequence[Measured],
-    reach: Callable[[Sequence[Measured], str], int],
-    device: torch.device,
-) -> list[Diagnosis]:
+def diagnose(model: Model, task: Task, measured: Sequence[Measured], device: torch.device) -> list[Diagnosis]:
     """For each probe, what is different at the first length that is not reached."""
     found = []
     for probe in dict.fromkeys(each.probe for each in measured):
@@ -112,7 +106,7 @@ def _blindness(model: Classifier, task: Sortedness, device: torch.device) -> dic
     """The largest change of a logit, in float64, when the sequence is permuted, and when it is reversed; None where the
     index is drawn by the sequence, and so would change as well."""
     length = task.lengths[1]  # what cannot be seen there is not seen anywhere
-    source = independent(task, 2, ROWS, "default", length, device).source
+    source = task.independent(2, ROWS, length=length, device=device).source
     order = torch.randperm(length, generator=torch.Generator().manual_seed(0)).to(device)
     if model.config.index != "sequential":
         return {"permuted": None, "reversed": None}
@@ -130,7 +124,7 @@ def _looking(
     """How one head looks at a neighbour: the one that does so most, or the given (site, number, direction)."""
     rows = max(1, min(ROWS, MAP_CELLS // (model.config.layers * model.config.heads * length**2)))
     trace = Trace()
-    model(independent(task, 3, rows, "default", length, device).source, trace=trace)
+    model(task.independent(3, rows, length=length, device=device).source, trace=trace)
     sites, maps = list(trace.maps), list(trace.maps.values())
     weight = torch.stack(
         [
@@ -160,7 +154,7 @@ def _misses(
     model: Classifier, task: Sortedness, probe: str, length: int, device: torch.device
 ) -> tuple[dict[str, Any], list[str]]:
     """Which violations are missed, by the place and the size of the first one; and which sorted ones are refused."""
-    problems = independent(task, 5, 8 * ROWS, probe, length, device)
+    problems = task.independent(5, 8 * ROWS, probe=probe, length=length, device=device)
     said = torch.cat([model(some) for some in problems.source.split(max(1, 4_000_000 // length**2))])[:, 0].argmax(-1)
     ordered = problems.answer[:, 0] == 1
     descent = problems.source[:, :-1] - problems.source[:, 1:]  # above 0 where the order is broken

@@ -336,7 +336,7 @@ def _measured(
         rows = questions.measure(fast)
         run = run if precision == torch.float32 else open_run(member.folder, questions.device)
         finite = ended.final_loss is not None
-        found = diagnose(run.model, run.task, rows, reach, questions.device) if finite else [diverged(rows)]
+        found = diagnose(run.model, run.task, rows, questions.device) if finite else [diverged(rows)]
         interval = wilson(examples - errors, examples).to_json()
         content = {
             "asked": key,

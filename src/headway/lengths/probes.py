@@ -68,14 +68,6 @@ class Measured:
         return Measured(raw["probe"], raw["length"], raw["examples"], errors, raw["positive_rate"])
 
 
-def independent(task: Task, seed: int, rows: int, probe: str, length: int, device: torch.device | str) -> Problems:
-    """Problems that have nothing to do with each other: of a sequence and its disordered twin only one."""
-    if task.classes is None:
-        return task.testing(seed, rows, probe=probe, length=length, device=device)
-    place = torch.arange(rows, device=device)
-    return task.testing(seed, 2 * rows, probe=probe, length=length, device=device)[2 * place + place % 2]
-
-
 @dataclass(frozen=True)
 class Sheet:
     """All problems of one length, each once, and which of them each probe asks."""
@@ -86,7 +78,7 @@ class Sheet:
 
     @staticmethod
     def of(task: Task, length: int, probes: Sequence[str], examples: int, seed: int, device: torch.device) -> Sheet:
-        drawn = [independent(task, seed, examples, probe, length, device) for probe in probes]
+        drawn = [task.independent(seed, examples, probe=probe, length=length, device=device) for probe in probes]
         every = Problems.join(drawn)
         known = digest(torch.cat((every.source, every.answer), dim=1))
         _, place = known.unique(return_inverse=True)

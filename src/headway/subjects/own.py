@@ -66,11 +66,7 @@ def subject_of(run: Run) -> Subject:
     task, device = run.task, next(run.model.parameters()).device
 
     def draw(seed: int, rows: int, first: int = 0) -> Problems:
-        if task.classes is None:
-            return task.testing(seed, rows, first=first, device=device)
-        place = torch.arange(rows, device=device)  # of a sequence and its disordered twin one: intervals want
-        pairs = task.testing(seed, 2 * rows, first=2 * first, device=device)  # problems that are independent
-        return pairs[2 * place + place % 2]
+        return task.independent(seed, rows, first=first, device=device)
 
     def examples(rows: int, seed: int, held_out: bool) -> Problems:
         if not held_out:

@@ -192,6 +192,24 @@ class Task(ABC):
             problems = problems.replaced(rows, self.draw(dice[rows], probe, length))
         return problems
 
+    def independent(
+        self,
+        seed: int,
+        rows: int,
+        *,
+        probe: str = "default",
+        length: int | None = None,
+        first: int = 0,
+        device: torch.device | str = "cpu",
+    ) -> Problems:
+        """Fresh problems that have nothing to do with each other, as intervals want them: where they come in pairs,
+        only one of each."""
+        if self.classes is None:
+            return self.testing(seed, rows, probe=probe, length=length, first=first, device=device)
+        place = torch.arange(rows, device=device)
+        pairs = self.testing(seed, 2 * rows, probe=probe, length=length, first=2 * first, device=device)
+        return pairs[2 * place + place % 2]
+
     def testing(
         self,
         seed: int,

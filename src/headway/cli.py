@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from headway.errors import HeadwayError
-from headway.flags import listed_words, parse_numbers, parse_options, parse_range, parse_seeds
+from headway.flags import listed_words, parse_numbers, parse_options, parse_range, parse_rates, parse_seeds
 from headway.output import Output
 from headway.runs.config import Wishes
 
@@ -250,17 +250,19 @@ class Lengths(Common):
     positions: str = "sinusoidal,learned,none"
     """encodings, with commas between; settings after a plus: t5+distance=16, kerple+log-length"""
     index: str = "sequential"
-    """position indices, with commas between: sequential, randomized+range=4096, coupled"""
+    """position indices, with commas between: sequential, randomized+range=4096, coupled, abacus+range=256"""
     pooling: str | None = None
     """how a classifier pools its positions: mean, max or violation (default: the track's)"""
     track: str = "plain"
     """plain, tuned or open: what every encoding may do alike"""
+    rates: str | None = None
+    """multiples of the learning rate to choose from (default: the track's, 1 or 0.5,1,2)"""
     train_lengths: str | None = None
     """shortest and longest training length, such as 8-16 (default: the task's)"""
     seeds: str = "1"
     """seeds of each encoding: 5 means 0 to 4, 0,3,7 a list"""
-    lengths: str = "32,64,128,256"
-    """test lengths"""
+    lengths: str | None = None
+    """test lengths (default: 32,64,128,256; of sums 40,60,100,200 digits)"""
     probes: str | None = None
     """families of test problems, with commas between (default: all of the task)"""
     examples: int = 2000
@@ -295,8 +297,10 @@ class Lengths(Common):
         study = study_lengths(
             self.task, positions=listed_words("positions", self.positions), index=listed_words("index", self.index),
             pooling=() if self.pooling is None else listed_words("pooling", self.pooling), track=self.track,
+            rates=None if self.rates is None else parse_rates(self.rates),
             train_lengths=None if self.train_lengths is None else parse_range("train-lengths", self.train_lengths),
-            seeds=parse_seeds(self.seeds), lengths=parse_numbers("lengths", self.lengths),
+            lengths=None if self.lengths is None else parse_numbers("lengths", self.lengths),
+            seeds=parse_seeds(self.seeds),
             probes=() if self.probes is None else listed_words("probes", self.probes), examples=self.examples,
             options=parse_options(self.option), out=self.out, seed=self.seed, device=self.device,
             precision=self.precision, quiet=self.quiet, **{k: v for k, v in own.items() if v is not None},

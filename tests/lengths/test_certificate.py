@@ -14,7 +14,9 @@ import torch
 
 from headway.api import add, certify_run, certifying
 from headway.cli import main
-from headway.lengths.certificate import Verdict, _contexts, _patterns, certify, sealed
+from headway.lengths.certificate import certify, sealed
+from headway.lengths.columns import contexts, patterns
+from headway.lengths.verdict import Verdict
 from headway.models import Classifier, Decoder, build_model
 from headway.models.blocks import Tokens
 from headway.runs.config import Wishes
@@ -81,11 +83,11 @@ def test_every_content_of_a_neighbourhood_is_put_before_the_model_once(adder: Ru
     model, task = adder.model, adder.task
     assert isinstance(model, Decoder)
     assert isinstance(task, Addition)
-    found = _patterns(model, task)
+    found = patterns(model, task)
     inner = next(pattern for pattern in found if not pattern.begins and len(pattern.columns) == 2)
     digits, column = found[inner]
     seen = set()
-    for problems in _contexts(task, inner, digits, column):
+    for problems in contexts(task, inner, digits, column):
         a, _, b = task.operands(problems)
         operands = [each[:, digits - 1 - column - at] for each in (a, b) for at in (0, -1)]
         answers = [problems.answer[:, column + at] for at in (-1, -2)]

@@ -59,16 +59,56 @@ def test_coupled_columns_share_a_number(first: str) -> None:
     assert answer[0].tolist() == ([1, 2, 3, 4, 5, 6] if first == "least" else [6, 5, 4, 3, 2, 1])
 
 
+@pytest.mark.parametrize("first", ["most", "least"])
+def test_numbered_by_their_own_column_answers_lag_by_one(first: str) -> None:
+    """As published: what an answer token is numbered by is itself, not what is predicted after it."""
+    task, least = Addition(first=first), first == "least"
+    problems = task.testing(0, 4, length=5)
+    _, ahead = build_index("coupled", task.base, least).numbers(problems.source, 6)
+    source, own = build_index("coupled+own=true", task.base, least).numbers(problems.source, 6)
+    assert own[:, 0].tolist() == [0]
+    assert torch.equal(own[:, 1:], ahead[:, :-1])
+    assert source[0].tolist() == [5, 4, 3, 2, 1, 0, 5, 4, 3, 2, 1]
+
+
+@pytest.mark.parametrize("name", ["coupled+range=20", "coupled+range=20+own=true", "abacus+range=20"])
+def test_with_a_range_counting_begins_anywhere_from_which_it_fits(name: str) -> None:
+    task, index = Addition(first="least"), build_index(name, 10, True)
+    plain = build_index(name.replace("+range=20", ""), 10, True)
+    problems = task.testing(0, 400, length=5)
+    for got, base in zip(index.numbers(problems.source, 6), plain.numbers(problems.source, 6), strict=True):
+        moved = got - base
+        begin = moved[:, -1:]  # of a digit
+        kept = (base == 0) & (index.name == "abacus")  # what is no digit stays 0
+        assert torch.equal(moved, torch.where(kept, 0, begin))
+        assert sorted(begin.unique().tolist()) == list(range(13))
+        assert int(got.max()) < 20
+    alone, _ = index.numbers(problems.source[7:8], 6)
+    assert torch.equal(alone, index.numbers(problems.source, 6)[0][7:8])
+    with_answers, without = index.numbers(problems.source, 6)[0], index.numbers(problems.source)[0]
+    assert torch.equal(with_answers, without)  # an encoder, which knows no answer, counts from the same place
+
+
+def test_a_range_has_room_for_so_many_columns() -> None:
+    index, source = build_index("coupled+range=8", 10, True), Addition().testing(0, 3, length=8).source
+    with pytest.raises(HeadwayError, match=r"coupled\+range=8 has no numbers for 10 columns; .* more than 10"):
+        index.numbers(source, 9)
+    with pytest.raises(HeadwayError, match="it must be above 0"):
+        build_index("abacus+range=-1", 10, True)
+
+
 def test_an_index_that_cannot_be_is_refused() -> None:
     with pytest.raises(HeadwayError, match="this task has no columns"):
         plan("sortedness", Wishes(index="coupled"), 0)
+    with pytest.raises(HeadwayError, match="coupled has range=0, own=false"):
+        plan("addition", Wishes(index="coupled+offset=3"), 0)
     with pytest.raises(HeadwayError, match="none uses no index; leave out --index randomized"):
         plan("sortedness", Wishes(positions="none", index="randomized"), 0)
     with pytest.raises(HeadwayError, match=r"randomized has range=2048"):
         plan("sortedness", Wishes(index="randomized+size=3"), 0)
 
 
-@pytest.mark.parametrize("index", ["sequential", "randomized+range=64", "coupled"])
+@pytest.mark.parametrize("index", ["sequential", "randomized+range=64", "coupled", "abacus+range=64"])
 @pytest.mark.parametrize("positions", ["sinusoidal", "rope", "t5", "kerple+log-length", "fire", "transformer-xl"])
 @pytest.mark.parametrize("kind", ["decoder", "encoder-decoder"])
 def test_decoding_token_by_token_gives_the_same_verdict(kind: str, positions: str, index: str) -> None:

@@ -8,8 +8,12 @@ import pytest
 import torch
 
 from headway.errors import HeadwayError
+from headway.models import build_model
 from headway.positions import POSITIONS, Shape, find_index, find_positions
 from headway.positions.sinusoidal import sinusoids
+from headway.runs.config import Wishes
+from headway.tasks import create_task
+from headway.training.defaults import plan
 
 SHAPE = Shape(d_model=16, heads=4, trained=10)
 
@@ -46,10 +50,14 @@ def test_learned_knows_the_rows_that_were_never_trained() -> None:
 
 
 def test_learned_refuses_what_its_table_has_no_row_for() -> None:
-    learned = find_positions("learned")(SHAPE)
-    index = torch.arange(600)[None]
     with pytest.raises(HeadwayError, match=r"512 rows.*512 to 599"):
-        learned.embed(torch.zeros(1, 600, 16), index)
+        find_positions("learned")(SHAPE).check_length(600)
+    for task, options, kind in (("sortedness", {}, None), ("addition", {}, "decoder"), ("addition", {}, None)):
+        wishes = Wishes(model=kind, positions="learned+rows=20")  # pyright: ignore[reportArgumentType]
+        model = build_model(plan(task, wishes, 0, options).model)
+        problems = create_task(task, options).testing(0, 2, length=40)
+        with pytest.raises(HeadwayError, match=r"20 rows"):
+            model(problems.source, problems.answer)
 
 
 def test_learned_clamped_repeats_the_last_trained_row() -> None:
@@ -65,3 +73,17 @@ def test_unknown_names_come_with_the_nearest() -> None:
         find_positions("sinusodal")
     with pytest.raises(HeadwayError, match="did you mean 'sequential'"):
         find_index("sequentiel")
+
+
+def test_a_window_on_a_share_of_the_heads_leaves_the_others_free() -> None:
+    window = find_positions("window+behind=1+ahead=0+share=0.5")(SHAPE)
+    assert window.offsets is None  # some head sees every key
+    bias = window.bias(torch.arange(6)[None], torch.arange(6)[None])
+    assert bias is not None
+    distance = torch.arange(6)[None] - torch.arange(6)[:, None]
+    outside = (distance < -1) | (distance > 0)
+    assert bool((bias[0, :2, outside] == -torch.inf).all())
+    assert bool((bias[0, 2:, outside] == 0).all())
+    assert bool(bias[0, :, ~outside].isfinite().all())
+    with pytest.raises(HeadwayError, match=r"window\+share=2: it lies above 0"):
+        find_positions("window+share=2.0")(SHAPE)

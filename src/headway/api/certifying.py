@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from headway.errors import HeadwayError
-from headway.lengths.certificate import Verdict, certify, is_sealed, sealed
+from headway.lengths.certificate import certify, is_sealed, sealed
+from headway.lengths.verdict import Verdict
 from headway.machine import choose_device
 from headway.models import Decoder, EncoderDecoder
 from headway.progress import Progress

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from headway.tasks import create_task
 
 TRIO = ("sinusoidal", "learned", "none")
 LENGTHS = (32, 64, 128, 256)
+DIGITS = (40, 60, 100, 200)
+"""test lengths of sums, where none are asked for"""
 POOLINGS = ("mean", "max", "violation")
 
 
@@ -28,9 +31,10 @@ def study_lengths(
     index: Sequence[str] = ("sequential",),
     pooling: Sequence[str] = (),
     track: str = "plain",
+    rates: Sequence[float] | None = None,
     train_lengths: tuple[int, int] | None = None,
     seeds: Sequence[int] = (0,),
-    lengths: Sequence[int] = LENGTHS,
+    lengths: Sequence[int] | None = None,
     probes: Sequence[str] = (),
     examples: int = LEAST_EXAMPLES,
     options: dict[str, Any] | None = None,
@@ -46,11 +50,14 @@ def study_lengths(
     Everything is in `out`; what is there already is not made again.
     """
     chosen, found = choose_device(device), find_track(track)
+    if rates is not None:
+        found = replace(found, rates=tuple(rates))
     if train_lengths is not None:
         shortest, longest = train_lengths
         options = {**(options or {}), "shortest": shortest, "digits" if task == "addition" else "longest": longest}
     options = {**found.options.get(task, {}), **(options or {})}
     own = create_task(task, options)
+    lengths = lengths or (DIGITS if own.classes is None else LENGTHS)
     for probe in probes:
         if probe not in own.probes:
             raise unknown("probe", probe, own.probes)
@@ -67,7 +74,7 @@ def study_lengths(
         Entry(name, number, pool)
         for name in positions
         for number in index
-        for pool in pooling or ((found.wishes.pooling,) if own.classes is not None else (None,))
+        for pool in pooling or (found.wishes(own).pooling,)
         if _combine(name, number, len(index))
     ]
     named = {"positions": positions, "index": index, "pooling": pooling, "lengths": lengths, "probes": probes}

@@ -15,9 +15,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from headway.lengths.digits import wrong_digits
 from headway.lengths.probes import Measured, reach
-from headway.models import Classifier, Model, Trace
-from headway.tasks import Problems, Sortedness, Task
+from headway.models import Classifier, Decoder, EncoderDecoder, Model, Trace
+from headway.tasks import Addition, Problems, Sortedness, Task
 
 SAME = 1e-12
 """logits that differ by no more are the same, in float64"""
@@ -64,9 +65,14 @@ def diagnose(model: Model, task: Task, measured: Sequence[Measured], device: tor
     for probe in dict.fromkeys(each.probe for each in measured):
         reached = reach(measured, probe)
         failing = [each for each in measured if each.probe == probe and each.length > reached]
-        if failing and isinstance(model, Classifier) and isinstance(task, Sortedness):
-            first = min(failing, key=lambda each: each.length)
+        first = min(failing, key=lambda each: each.length, default=None)
+        if first is None or not first.errors:  # none wrong: only too few to be sure
+            continue
+        if isinstance(model, Classifier) and isinstance(task, Sortedness):
             found.append(_of(model, task, first, device))
+        elif isinstance(model, Decoder | EncoderDecoder) and isinstance(task, Addition):
+            causes, sentence, evidence, examples = wrong_digits(model, task, first, device)
+            found.append(Diagnosis(probe, first.length, sentence, tuple(causes), evidence, tuple(examples)))
     return found
 
 
@@ -82,7 +88,7 @@ def diverged(measured: Sequence[Measured]) -> Diagnosis:
 @torch.inference_mode()
 def _of(model: Classifier, task: Sortedness, failing: Measured, device: torch.device) -> Diagnosis:
     trained, length = task.lengths[1], failing.length
-    unseen = model.positions.unseen(model.index.trained(length, 0) if model.config.index != "sequential" else length)
+    unseen = model.positions.unseen(model.index.count(length, 0))
     evidence: dict[str, Any] = {
         "accuracy": failing.accuracy,
         "pooling": model.config.pooling,

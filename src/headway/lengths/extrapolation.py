@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -27,7 +26,7 @@ from headway.lengths.signals import signals
 from headway.lengths.tracks import Track
 from headway.machine import choose_precision, cores
 from headway.models import Classifier, build_model
-from headway.positions import build_index, find_positions
+from headway.positions import Positions, build_index, find_positions
 from headway.progress import Progress
 from headway.runs import disk
 from headway.runs.config import RunConfig, Wishes
@@ -47,7 +46,7 @@ CONVERGED = 0.95
 LEAST_EXAMPLES = 2_000
 VERSION = 2
 """of what is measured and how: rows of another are measured again"""
-IDLE = 1.3
+SIDE_BY_SIDE = 1.3
 """runs a core each are that much faster than one after another on all cores (results/populations.md)"""
 
 
@@ -222,12 +221,10 @@ def study_lengths(asked: Asked, out: Path, device: torch.device, precision: str,
 
 def _planned(asked: Asked, entry: Entry, out: Path) -> list[Member]:
     """Every run of an entry; refuses what cannot be trained, or not be tested as long as asked."""
-    own = {**asked.track.wishes.asked(), **asked.wishes.asked(), "positions": entry.positions, "index": entry.index}
+    recipe = asked.track.wishes(create_task(asked.task, asked.options))
+    own = {**recipe.asked(), **asked.wishes.asked(), "positions": entry.positions, "index": entry.index}
     if entry.pooling is not None:
         own["pooling"] = entry.pooling
-    task = create_task(asked.task, asked.options)
-    if task.classes is None:
-        own.pop("pooling", None)
     members = []
     for rate in asked.track.rates:
         for seed in asked.seeds:
@@ -250,10 +247,10 @@ def check_lengths(config: RunConfig, asked: Asked) -> None:
             raise HeadwayError(f"--lengths {length}: a test length is at least 2")
         source, answer = task.source_tokens(length), task.answer_tokens(length)
         tokens = source + answer if config.model.kind == "decoder" else source
-        index.check_length(tokens)
+        index.check_length(tokens, answer)
         for name, part in model.named_children():
-            if name.endswith("positions"):
-                part.check_length(answer if name.startswith("answer") else tokens)  # pyright: ignore[reportCallIssue]
+            if isinstance(part, Positions):
+                part.check_length(index.count(answer if name.startswith("answer") else tokens, answer))
 
 
 def _trained(
@@ -266,16 +263,22 @@ def _trained(
 
 
 def _trained_apart(members: Sequence[Member], quiet: bool) -> None:
-    """All runs of the study on a CPU: a core each, where that leaves few cores idle; else one after another."""
-    left = [member for member in members if not member.folder.complete]
-    lanes = min(cores(), len(members))  # of all, not of those left: a study that goes on rounds as it did before
-    if left and lanes > 1 and math.ceil(len(members) / lanes) * lanes < IDLE * len(members):
-        with Progress(f"{len(left)} runs", quiet) as watch:
-            train_apart(left, resume=True, checkpoint_every=CHECKPOINT_EVERY, watch=watch, alike=False)
-        return
-    for member in left:
-        with Progress(member.config.name, quiet) as watch:
-            train_run(member.config, member.folder.path, device=CPU, resume=True, watch=watch, may_diverge=True)
+    """All runs of the study on a CPU: a core each, in rounds; those that would leave too many cores idle in a last
+    round, one after another on all cores."""
+    lanes = min(cores(), len(members))
+    rest = len(members) % lanes
+    alone = rest if rest < lanes / SIDE_BY_SIDE else 0
+    # by their place among all, not among those left: a study that goes on rounds as it did before
+    together = [member for member in members[: len(members) - alone] if not member.folder.complete]
+    if lanes == 1:
+        alone, together = len(members), []
+    if together:
+        with Progress(f"{len(together)} runs", quiet) as watch:
+            train_apart(together, resume=True, checkpoint_every=CHECKPOINT_EVERY, watch=watch, alike=False)
+    for member in members[len(members) - alone :]:
+        if not member.folder.complete:
+            with Progress(member.config.name, quiet) as watch:
+                train_run(member.config, member.folder.path, device=CPU, resume=True, watch=watch, may_diverge=True)
 
 
 def _chosen(asked: Asked, members: Sequence[Member], device: torch.device) -> tuple[float, list[Member]]:

@@ -25,6 +25,8 @@ GPU_TOKENS = 1_000_000
 GPU_PAIRS = 1_500_000_000
 """of query and key, all heads and problems of a pass together, where each problem has an index of its own"""
 REACHED = 0.99
+MOST_TOKENS = 12_000_000
+"""of all problems of a probe and length together: of very long ones fewer are asked, and their number is told"""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,8 @@ class Sheet:
 
     @staticmethod
     def of(task: Task, length: int, probes: Sequence[str], examples: int, seed: int, device: torch.device) -> Sheet:
-        drawn = [task.independent(seed, examples, probe=probe, length=length, device=device) for probe in probes]
+        fitting = min(examples, max(1, MOST_TOKENS // task.source_tokens(length)))
+        drawn = [task.independent(seed, fitting, probe=probe, length=length, device=device) for probe in probes]
         every = Problems.join(drawn)
         known = digest(torch.cat((every.source, every.answer), dim=1))
         _, place = known.unique(return_inverse=True)

@@ -27,7 +27,7 @@ class Classifier(nn.Module, PyTorchModelHubMixin, library_name="headway"):
 
     def untrained(self, source: int, answer: int) -> list[int]:
         """Positions whose signal no training step has touched."""
-        return list(self.positions.untrained(source))
+        return list(self.positions.untrained(self.index.count(source, 0)))
 
     def forward(
         self,
@@ -55,6 +55,7 @@ class Classifier(nn.Module, PyTorchModelHubMixin, library_name="headway"):
 
     def order(self, source: Int[Tensor, "batch source"]) -> Order:
         index, _ = self.index.numbers(source)
+        self.positions.check_length(self.index.count(source.shape[1], 0))
         return Order(self.positions, index, index, self.positions.causal)
 
     def answered(self, x: Float[Tensor, "batch token d_model"]) -> Float[Tensor, "batch 1 classes"]:

@@ -28,7 +28,7 @@ class Decoder(nn.Module, PyTorchModelHubMixin, library_name="headway"):
 
     def untrained(self, source: int, answer: int) -> list[int]:
         """Positions whose signal no training step has touched."""
-        return list(self.positions.untrained(source + answer))
+        return list(self.positions.untrained(self.index.count(source + answer, answer)))
 
     def forward(
         self,
@@ -58,6 +58,7 @@ class Decoder(nn.Module, PyTorchModelHubMixin, library_name="headway"):
     ) -> Order:
         """What is told of a problem and an answer of so many tokens; to `queries` of them from number `first` on."""
         index = torch.cat(self.index.numbers(source, answers, joined=True), dim=1)
+        self.positions.check_length(self.index.count(index.shape[1], answers))
         last = index.shape[1] if queries is None else first + queries
         return Order(self.positions, index[:, first:last], index[:, :last], causal=True)
 

@@ -23,6 +23,8 @@ class EncoderDecoder(nn.Module, PyTorchModelHubMixin, library_name="headway"):
         self.tokens = Tokens(config.vocabulary, config.d_model)
         self.source_positions = kind(shape_of(config, self.index, config.trained))
         self.answer_positions = kind(shape_of(config, self.index, config.trained_answer, causal=True))
+        across = kind(shape_of(config, self.index, config.trained)) if self.index.shared else None
+        self.cross_positions = None if across is None or across.only_embeds else across
         self.encoder = nn.ModuleList(Block(config, "encoder", n, cross=False) for n in range(config.layers))
         self.decoder = nn.ModuleList(Block(config, "decoder", n, cross=True) for n in range(config.decoder_layers))
         self.encoder_norm = nn.LayerNorm(config.d_model)
@@ -31,8 +33,8 @@ class EncoderDecoder(nn.Module, PyTorchModelHubMixin, library_name="headway"):
 
     def untrained(self, source: int, answer: int) -> list[int]:
         """Positions, of the source or the answer, whose signal no training step has touched."""
-        found = {*self.source_positions.untrained(source), *self.answer_positions.untrained(answer)}
-        return sorted(found)
+        read = self.source_positions.untrained(self.index.count(source, answer))
+        return sorted({*read, *self.answer_positions.untrained(self.index.count(answer, answer))})
 
     def forward(
         self,
@@ -52,17 +54,21 @@ class EncoderDecoder(nn.Module, PyTorchModelHubMixin, library_name="headway"):
 
     def source_order(self, source: Int[Tensor, "batch source"]) -> Order:
         index, _ = self.index.numbers(source)
+        tokens = source.shape[1]
+        self.source_positions.check_length(self.index.count(tokens, tokens // 2 + 1))
         return Order(self.source_positions, index, index, self.source_positions.causal)
 
     def orders(
         self, source: Int[Tensor, "batch source"], answers: int, first: int = 0, queries: int | None = None
     ) -> tuple[Order, Order]:
         """What the decoder's sites are told of an answer of so many tokens: of the answer itself, and of the source
-        that they look across to; to `queries` of its tokens from number `first` on."""
+        that they look across to; to `queries` of its tokens from number `first` on. Of the distance across it is told
+        where source and answer are numbered alike."""
         memory_index, index = self.index.numbers(source, answers)
+        self.answer_positions.check_length(self.index.count(answers, answers))
         last = answers if queries is None else first + queries
         own = Order(self.answer_positions, index[:, first:last], index[:, :last], causal=True)
-        return own, Order(None, index[:, first:last], memory_index, causal=False)
+        return own, Order(self.cross_positions, index[:, first:last], memory_index, causal=False)
 
     def encode(self, source: Tensor, gates: Gates | None = None, trace: Trace | None = None) -> Tensor:
         order = self.source_order(source)

@@ -12,7 +12,7 @@ from headway.flags import plain_value
 from headway.positions.alibi import Alibi, AlibiSigned
 from headway.positions.clipped import Clipped
 from headway.positions.fire import Fire
-from headway.positions.index import Coupled, Index, Randomized, Sequential
+from headway.positions.index import Abacus, Coupled, Index, Randomized, Sequential
 from headway.positions.kerple import Kerple, KerplePower
 from headway.positions.learned import Learned, LearnedClamped
 from headway.positions.none import NoPositions, NoPositionsCausal
@@ -32,7 +32,7 @@ POSITIONS: dict[str, type[Positions]] = {
         TransformerXL, Kerple, KerplePower, Fire, Sandwich, Window,
     )
 }  # fmt: skip
-INDICES: dict[str, type[Index]] = {kind.name: kind for kind in (Sequential, Randomized, Coupled)}
+INDICES: dict[str, type[Index]] = {kind.name: kind for kind in (Sequential, Randomized, Coupled, Abacus)}
 LOG_LENGTH = "log-length"
 
 __all__ = [
@@ -113,19 +113,19 @@ def find_index(name: str) -> tuple[type[Index], dict[str, Any]]:
     base, *parts = name.split("+")
     if base not in INDICES:
         raise unknown("index", base, INDICES)
-    return INDICES[base], {} if INDICES[base] is Coupled and not parts else _settings(base, INDICES[base], parts)
+    return INDICES[base], _settings(base, INDICES[base], parts)
 
 
 def build_index(name: str, digits: int | None, least_first: bool) -> Index:
     """An index for a task: `digits` is how many of its tokens are digits, where its problems have columns."""
     kind, settings = find_index(name)
-    return Coupled(digits, least_first) if kind is Coupled else kind(**settings)
+    return kind(digits, least_first, **settings) if issubclass(kind, Coupled) else kind(**settings)
 
 
 def shape_of(config: ModelConfig, index: Index, tokens: int, causal: bool = False) -> Shape:
     """What an encoding is told of a model that trains on so many tokens."""
     causal = causal or find_positions(config.positions).causal
-    return Shape(config.d_model, config.heads, index.trained(tokens, config.trained_answer), causal, tokens)
+    return Shape(config.d_model, config.heads, index.count(tokens, config.trained_answer), causal, tokens)
 
 
 def _settings(name: str, kind: Callable[..., Any], parts: list[str], more: str = "") -> dict[str, Any]:
@@ -133,18 +133,25 @@ def _settings(name: str, kind: Callable[..., Any], parts: list[str], more: str =
     known = {
         entry.name: entry.default
         for entry in inspect.signature(kind).parameters.values()
-        if entry.default is not inspect.Parameter.empty and kind is not Coupled
+        if entry.default is not inspect.Parameter.empty
     }
     settings: dict[str, Any] = {}
     for part in parts:
         setting, equals, text = part.partition("=")
         if not equals or setting not in known:
-            have = f"{name} has {', '.join(f'{entry}={value}' for entry, value in known.items()) or 'no settings'}"
+            have = (
+                f"{name} has {', '.join(f'{entry}={_typed(value)}' for entry, value in known.items()) or 'no settings'}"
+            )
             raise HeadwayError(f"{name}+{part}: {have}{more}")
         value, usual = plain_value(text), known[setting]
         if isinstance(usual, float) and isinstance(value, int) and not isinstance(value, bool):
             value = float(value)
         if type(value) is not type(usual):
-            raise HeadwayError(f"{name}+{part}: {setting} is a {type(usual).__name__}, such as {usual}")
+            raise HeadwayError(f"{name}+{part}: {setting} is a {type(usual).__name__}, such as {_typed(usual)}")
         settings[setting] = value
     return settings
+
+
+def _typed(value: Any) -> str:
+    """As it is written on the command line."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -21,15 +21,17 @@ Numbers = tuple[Int[Tensor, "#batch source"], Int[Tensor, "#batch answer"]]
 
 class Index:
     name: ClassVar[str]
+    shared: ClassVar[bool] = False
+    """whether a number means the same in the problem and in its answer"""
 
     def numbers(self, source: Int[Tensor, "batch source"], answers: int = 0, joined: bool = False) -> Numbers:
         raise NotImplementedError
 
-    def trained(self, tokens: int, answers: int) -> int:
-        """Training on this many tokens, of which so many are of the answer, uses the numbers 0 to this, exclusive."""
+    def count(self, tokens: int, answers: int) -> int:
+        """So many tokens, of which so many are of the answer, use the numbers 0 to this, exclusive."""
         return tokens
 
-    def check_length(self, tokens: int) -> None:
+    def check_length(self, tokens: int, answers: int) -> None:
         """Refuses, in a sentence, more tokens than there are numbers for."""
 
 
@@ -64,15 +66,15 @@ class Randomized(Index):
         return self._drawn(source, tokens, 0), self._drawn(source, answers, 1)
 
     def _drawn(self, source: Tensor, count: int, salt: int) -> Int[Tensor, "batch count"]:
-        self.check_length(count)
+        self.check_length(count, 0)
         place = torch.arange(self.range, device=source.device)
         lots = mix(digest(source)[:, None] + mix(place + (salt << 32)))  # a random number for each of the range
         return lots.topk(count, dim=1, largest=False, sorted=False).indices.sort(1).values
 
-    def trained(self, tokens: int, answers: int) -> int:
+    def count(self, tokens: int, answers: int) -> int:
         return self.range
 
-    def check_length(self, tokens: int) -> None:
+    def check_length(self, tokens: int, answers: int) -> None:
         if tokens > self.range:
             raise HeadwayError(
                 f"the index randomized+range={self.range} has no {tokens} different numbers; choose a range of at "
@@ -82,24 +84,67 @@ class Randomized(Index):
 
 class Coupled(Index):
     """Digits of equal weight share a number (Cho et al., 2024): 1 for the ones, 2 for the tens, …; what is no digit
-    gets 0. An answer token is numbered by the column that is predicted after it."""
+    gets 0. An answer token is numbered by the column that is predicted after it, or with `own`, as published, by its
+    own column.
+
+    With a `range`, counting begins at a random place, drawn by a hash of the problem, from which the longest answer of
+    that range still fits: so training on short sums meets all of its numbers.
+    """
 
     name = "coupled"
+    shared = True
 
-    def __init__(self, digits: int | None = None, least_first: bool = False) -> None:
+    def __init__(self, digits: int | None, least_first: bool, range: int = 0, own: bool = False) -> None:
         if digits is None:
-            raise HeadwayError("the index coupled numbers the columns of sums; this task has no columns")
-        self.digits, self.least_first = digits, least_first
+            raise HeadwayError(f"the index {self.name} numbers the columns of sums; this task has no columns")
+        if range < 0:
+            raise HeadwayError(f"{self.name}+range={range}: it must be above 0, or 0 for counting from 1")
+        self.digits, self.least_first, self.range, self.own = digits, least_first, range, own
 
     def numbers(self, source: Tensor, answers: int = 0, joined: bool = False) -> Numbers:
         tokens = source.shape[1]
         place = torch.arange(tokens, device=source.device)
         other = torch.where(source < self.digits, tokens, place)  # where it ends: the next token that is no digit
         column = other.flip(1).cummin(1).values.flip(1) - place
-        if not is_batchedtensor(column) and bool((column == column[:1]).all()):
+        if not self.range and not is_batchedtensor(column) and bool((column == column[:1]).all()):
             column = column[:1]  # one row serves the whole batch
         coming = torch.arange(answers, device=source.device).expand(len(column), -1)
-        return column, 1 + coming if self.least_first else answers - coming
+        coming = 1 + coming if self.least_first else answers - coming
+        if self.own:
+            coming = torch.where(torch.arange(answers, device=source.device) == 0, 0, coming.roll(1, dims=1))
+        begin = self._begin(source)
+        return self._from(begin, column), self._from(begin, coming)
 
-    def trained(self, tokens: int, answers: int) -> int:
-        return answers + 1  # an answer has a column more than the operands
+    def _begin(self, source: Tensor) -> Int[Tensor, "row 1"] | int:
+        """What is added to every number; told by the source alone, which may be numbered without its answer."""
+        if not self.range:
+            return 0
+        columns = source.shape[1] // 2 + 2  # of the operands, one more for the carry, and one for an end
+        self.check_length(0, columns)
+        return mix(digest(source))[:, None] % (self.range - columns)
+
+    def _from(self, begin: Tensor | int, column: Tensor) -> Tensor:
+        return column + begin
+
+    def count(self, tokens: int, answers: int) -> int:
+        return self.range or answers + 1  # an answer has a column more than the operands
+
+    def check_length(self, tokens: int, answers: int) -> None:
+        if self.range and answers >= self.range:
+            raise HeadwayError(
+                f"the index {self.name}+range={self.range} has no numbers for {answers} columns; choose a range of "
+                f"more than {answers}, or shorter sums"
+            )
+
+
+class Abacus(Coupled):
+    """As Abacus embeddings number digits (McLeish et al., 2024): by their place in their own number, the ones first;
+    what is no digit gets 0, wherever counting begins."""
+
+    name = "abacus"
+
+    def __init__(self, digits: int | None, least_first: bool, range: int = 0) -> None:
+        super().__init__(digits, least_first, range, own=True)
+
+    def _from(self, begin: Tensor | int, column: Tensor) -> Tensor:
+        return torch.where(column == 0, 0, column + begin)

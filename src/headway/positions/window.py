@@ -1,9 +1,12 @@
-"""Window: every head sees only the keys from `behind` before to `ahead` after, with a learned bias for each distance.
+"""Window: a head sees only the keys from `behind` before to `ahead` after, with a learned bias for each distance. All
+heads do, or a `share` of them, rounded up: the others see everything.
 
 What a window does not see need not be computed: attention gathers the keys it sees, in time that grows with the length
 and not with its square (models/windowed.py)."""
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor
@@ -16,17 +19,25 @@ from headway.positions.positions import Relative, Shape
 class Window(Relative):
     name = "window"
 
-    def __init__(self, shape: Shape, behind: int = 2, ahead: int = 2) -> None:
+    def __init__(self, shape: Shape, behind: int = 2, ahead: int = 2, share: float = 1.0) -> None:
         super().__init__(shape)
         if min(behind, ahead) < 0 or (shape.causal is False and behind + ahead < 1):
             raise HeadwayError(f"window+behind={behind}+ahead={ahead}: it must see itself and at least one neighbour")
-        self.behind, self.ahead = behind, ahead
+        if not 0 < share <= 1:
+            raise HeadwayError(f"window+share={share:g}: it lies above 0 and is at most 1")
+        self.behind, self.ahead, self.heads = behind, ahead, math.ceil(share * shape.heads)
         self.table = Parameter(torch.randn(behind + 1 + ahead, shape.heads) * shape.d_model**-0.5)
 
     @property
-    def offsets(self) -> range:
-        return range(-self.behind, self.ahead + 1)
+    def offsets(self) -> range | None:
+        return range(-self.behind, self.ahead + 1) if self.heads == self.shape.heads else None
 
     def of_distance(self, distance: Tensor) -> Tensor:
         known = self.table[distance.clamp(-self.behind, self.ahead) + self.behind].movedim(-1, 0)
-        return known.masked_fill((distance < -self.behind) | (distance > self.ahead), -torch.inf)
+        outside = (distance < -self.behind) | (distance > self.ahead)
+        if self.offsets is not None:
+            return known.masked_fill(outside, -torch.inf)
+        far = known.new_zeros(len(known)).masked_fill(
+            torch.arange(len(known), device=known.device) < self.heads, -torch.inf
+        )
+        return torch.where(outside, far.view(-1, *[1] * distance.ndim), known)

@@ -19,6 +19,8 @@ PROBES = {  # colour, line, width: lines that lie on each other stay visible
     "one-inversion": (ORANGE, "-", 1.3),
     "descending": (GREEN, (0, (3, 2)), 1.6),
     "ties": ("#CC79A7", "-.", 1.3),
+    "carry-heavy": (ORANGE, "-", 1.3),
+    "carry-chain": (GREEN, (0, (3, 2)), 1.6),
 }
 HEADS = (BLUE, ORANGE, GREEN, "#CC79A7", "#56B4E9", "#E69F00", "#F0E442", GREY)
 ACROSS = 4
@@ -32,7 +34,7 @@ def lengths_figures(study: Path, out: Path) -> list[Path]:
     if importlib.util.find_spec("matplotlib") is None:
         return []
     found = disk.read_json(study)
-    written = _curves(found, out)
+    written = [*_board(found, out), *_curves(found, out)]
     tables = [s for s in found["signals"] if s["after"]["table"] is not None]
     biases = [s for s in found["signals"] if s["after"]["bias"] is not None]
     alike = [s for s in found["signals"] if s["after"]["likeness"] is not None and s["after"]["bias"] is None]
@@ -48,6 +50,50 @@ def entry_of(row: Json) -> tuple[str, str, str | None]:
 def title_of(entry: tuple[str, str, str | None]) -> str:
     positions, index, _ = entry
     return positions if index == "sequential" else f"{positions}, {index.split('+')[0]}"
+
+
+def _board(found: Json, out: Path) -> list[Path]:
+    """All entries side by side: how far each seed reaches, on the probes that any seed has any reach on."""
+    reaches = {probe: [row for row in found["reach"] if row["probe"] == probe] for probe in _probes(found)}
+    shown = [probe for probe, rows in reaches.items() if any(any(row["by_seed"].values()) for row in rows)]
+    shown = shown or list(reaches)[:1]
+    entries = sorted((entry_of(row) for row in reaches[shown[0]]), key=lambda entry: _rank(found, entry, shown))
+    shortest, longest = found["train_lengths"]
+    nothing, none_learned = shortest / 2, shortest / 8  # where a reach of 0, and no claim at all, are drawn
+    figure, axes = panels(len(shown), height=0.27 * len(entries) + 1.3, width=4.6)
+    for panel, probe in zip(axes, shown, strict=True):
+        colour = PROBES.get(probe, (GREY, "-", 1.3))[0]
+        for line, entry in enumerate(reversed(entries)):
+            row = next(row for row in reaches[probe] if entry_of(row) == entry)
+            by_seed = list(row["by_seed"].values())
+            at = [none_learned if value is None else max(value, nothing) for value in by_seed]
+            spread = [line + 0.12 * (n - (len(at) - 1) / 2) for n in range(len(at))]
+            panel.scatter(at, spread, s=13, color=[GREY if v is None else colour for v in by_seed], zorder=3)
+        panel.axvspan(shortest, longest, color=GREY, alpha=0.2, linewidth=0)
+        lengths = [length for length in sorted({row["length"] for row in found["rows"]}) if length >= longest]
+        panel.set_xscale("log", base=2)
+        ticks = lengths if len(lengths) <= 5 else lengths[::2]
+        panel.set_xticks(
+            [none_learned, nothing, *ticks], ["did not\nlearn", "none", *(f"{n:,}" for n in ticks)], fontsize=8
+        )
+        panel.minorticks_off()
+        names = [title_of(entry) for entry in reversed(entries)] if probe == shown[0] else []
+        panel.set_yticks(range(len(entries)), names or [""] * len(entries), fontsize=8)
+        panel.grid(axis="y", linewidth=0.4, alpha=0.5)
+        panel.set_ylim(-0.7, len(entries) - 0.3)
+        panel.set_title(f"reach on {probe}, each seed a dot", fontsize=9)
+    return save_figure(figure, out / "lengths-board")
+
+
+def _probes(found: Json) -> list[str]:
+    return list(dict.fromkeys(row["probe"] for row in found["reach"]))
+
+
+def _rank(found: Json, entry: tuple[str, str, str | None], probes: list[str]) -> list[int]:
+    """Furthest first: by the worst seed on each probe, then by the sum of all."""
+    mine = {row["probe"]: list(row["by_seed"].values()) for row in found["reach"] if entry_of(row) == entry}
+    worst = [min(-1 if value is None else value for value in mine[probe]) for probe in probes]
+    return [-min(worst[:1]), -sum(value or 0 for probe in probes for value in mine[probe])]
 
 
 def _curves(found: Json, out: Path) -> list[Path]:
@@ -88,14 +134,16 @@ def _curve(axes: Axes, found: Json, entry: tuple[str, str, str | None]) -> None:
         axes.fill_between(lengths, low, high, color=colour, alpha=0.12, linewidth=0)
     shortest, longest = found["train_lengths"]
     axes.axvspan(shortest, longest, color=GREY, alpha=0.2, linewidth=0, label="trained on")
-    axes.axhline(CHANCE, color=GREY, linestyle="--", linewidth=0.8)
+    by_chance = found["task"] == "sortedness"
+    if by_chance:
+        axes.axhline(CHANCE, color=GREY, linestyle="--", linewidth=0.8)
     lengths = sorted({row["length"] for row in rows})
     axes.set_xscale("log", base=2)
     ticks = lengths if len(lengths) <= 6 else lengths[::2]
     axes.set_xticks(ticks, [f"{length:,}" for length in ticks], fontsize=8)
     axes.minorticks_off()
     axes.set_xlim(shortest * 0.9, lengths[-1] * 1.1)
-    axes.set_ylim(0.38, 1.03)
+    axes.set_ylim(0.38 if by_chance else -0.05, 1.03 if by_chance else 1.06)
     axes.tick_params(axis="y", labelsize=8)
     axes.set_title(f"{title_of(entry)}\n{_verdict(found, entry, len(learned), len(runs))}", fontsize=9)
 
@@ -123,9 +171,11 @@ def _tables(shown: list[Json], out: Path) -> list[Path]:
             rows = signal[moment]["table"] or [[0.0] * len(signal["after"]["table"][0])] * signal["tokens"]
             table = [[value or 0.0 for value in line] for line in zip(*rows, strict=True)]  # d_model token
             image = panel.imshow(table, aspect="auto", cmap="PuOr", vmin=-most, vmax=most, interpolation="nearest")
-            panel.axvline(signal["trained"] - 0.5, color="black", linewidth=1)
+            in_order = signal["index"] == "sequential"
+            if in_order:  # other indices bring any number up in training
+                panel.axvline(signal["trained"] - 0.5, color="black", linewidth=1)
             panel.set_title(f"{title_of(entry_of(signal))}, {moment} training", fontsize=9)
-            panel.set_xlabel("place (trained to the line)", fontsize=8)
+            panel.set_xlabel("place (trained to the line)" if in_order else "number", fontsize=8)
             panel.set_ylabel("dimension", fontsize=8)
         assert image is not None
         figure.colorbar(image, ax=pair[1], shrink=0.9)

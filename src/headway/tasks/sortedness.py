@@ -40,7 +40,7 @@ class Sortedness(Task):
     ranges: float = 0.0
     """share of training pairs whose values come from a random part of all values, so that ties are common"""
     pools: float = 0.0
-    """share of training pairs that have only up to four different values"""
+    """share of training pairs that have only two to four different values, so that neighbours often lie far apart"""
 
     name: ClassVar[str] = "sortedness"
     probes: ClassVar[tuple[str, ...]] = ("default", "one-inversion", "descending", "ties")
@@ -106,11 +106,12 @@ class Sortedness(Task):
             return pooled
         if not in_training or not (self.ranges or self.pools):
             return evenly
-        kind, width, first = variety.split(1, dim=1)
-        width = 1 + random.below(width, self.values)
+        kind, size, first = variety.split(1, dim=1)
+        few = random.below(pool, self.values).gather(1, random.below(content, 2 + random.below(size, _POOL - 1)))
+        width = 1 + random.below(size, self.values)
         within = random.below(first, self.values - width + 1) + random.below(content, width)
         share = kind / 2**32
-        return torch.where(share < self.ranges, within, torch.where(share >= 1 - self.pools, pooled, evenly))
+        return torch.where(share < self.ranges, within, torch.where(share >= 1 - self.pools, few, evenly))
 
     def labelled(self, source: Sequences) -> Problems:
         """These sequences with their labels, read off the sequences themselves."""

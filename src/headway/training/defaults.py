@@ -10,7 +10,7 @@ import torch
 from headway.errors import HeadwayError
 from headway.positions import build_index, find_positions, shape_of
 from headway.positions.checks import check_shapes
-from headway.positions.index import Sequential
+from headway.positions.index import Coupled, Sequential
 from headway.runs.config import ModelConfig, RunConfig, TrainingConfig, Wishes
 from headway.tasks import create_task, options_of
 
@@ -58,7 +58,8 @@ def plan(
     if kind == "classifier":
         for_model.setdefault("layers", 4)
     if kind == "decoder":  # digits that share a number would be one to it otherwise
-        for_model.setdefault("segments", for_model.get("index", "").startswith("coupled"))
+        numbered = build_index(for_model.get("index", "sequential"), *(task.columns or (None, False)))
+        for_model.setdefault("segments", isinstance(numbered, Coupled) and not numbered.own)
     recipe = CLASSIFIER if task.classes else ADDER
     for_training = {name: value for name, value in asked.items() if name in _names(TrainingConfig)}
     if data is not None:

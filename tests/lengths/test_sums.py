@@ -1,0 +1,103 @@
+"""Sums at length: what is asked, what is answered, and which digits go wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from headway.cli import main
+from headway.lengths import probes as probes_module
+from headway.lengths.diagnosis import diagnose
+from headway.lengths.probes import Measured, Questions
+from headway.models import Decoder, EncoderDecoder, build_model
+from headway.runs.config import Wishes
+from headway.subjects.own import open_one
+from headway.tasks import Addition
+from headway.training.defaults import plan
+
+CPU = torch.device("cpu")
+SMALL = {"d_model": 32, "heads": 4, "d_ff": 64, "layers": 1}
+OPTIONS = {"first": "least", "digits": 4, "shortest": 1}
+
+
+def test_a_study_of_sums_trains_short_and_asks_long(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = [
+        "lengths", "addition", "--track", "tuned", "--positions", "learned+rows=64", "--index",
+        "abacus+range=64,coupled+range=64+own=true", "--train-lengths", "1-4", "--lengths", "6,60", "--steps", "2",
+        "--batch", "8", "--d-model", "32", "--heads", "4", "--rates", "1", "--out", str(tmp_path), "--json", "--quiet",
+    ]  # fmt: skip
+    assert main(command) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["train_lengths"] == [1, 4]
+    assert {row["probe"] for row in found["rows"]} == set(Addition.probes)
+    assert {row["length"] for row in found["rows"]} == {4, 6, 60}
+    assert {(row["positive_rate"], row["constant"]) for row in found["rows"]} == {(None, False)}
+    config = json.loads(next(tmp_path.rglob("config.json")).read_text())
+    assert (config["model"]["kind"], config["model"]["layers"], config["options"]["first"]) == ("decoder", 1, "least")
+    assert len(list(tmp_path.rglob("training.json"))) == 2  # of one rate there is nothing to choose
+    assert config["model"]["segments"] is False  # numbered as published, an answer's digits need no mark
+    too_long = [word.replace("6,60", "64") for word in command]
+    assert main(too_long) != 0
+    assert "abacus+range=64 has no numbers for 65 columns" in capsys.readouterr().err
+
+
+def test_the_certified_adder_is_right_on_every_probe_past_training() -> None:
+    run = open_one("pretrained:certified-adder")
+    found = Questions(run.task, (8, 60), run.task.probes, 100, 0, CPU).measure(run.model)
+    assert [(m.examples, m.errors) for m in found] == [(100, 0)] * 2 * len(run.task.probes)
+    assert diagnose(run.model, run.task, found, CPU) == []  # too few to be sure, but none wrong: nothing to explain
+
+
+def test_of_very_long_problems_fewer_are_asked_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probes_module, "MOST_TOKENS", 2_010)
+    run = open_one("pretrained:certified-adder")
+    found = Questions(run.task, (8, 100, 3_000), ("default",), 50, 0, CPU).measure(run.model)
+    assert [(m.length, m.examples) for m in found] == [(8, 50), (100, 10), (3_000, 1)]
+
+
+@pytest.mark.parametrize("first", ["least", "most"])
+@pytest.mark.parametrize("kind", ["decoder", "encoder-decoder"])
+def test_which_digits_are_wrong_is_counted(kind: str, first: str) -> None:
+    options = {**OPTIONS, "first": first}
+    wishes = Wishes(model=kind, positions="learned+rows=64", **SMALL)  # pyright: ignore[reportArgumentType]
+    model = build_model(plan("addition", wishes, 0, options).model, seed=1).eval()
+    assert isinstance(model, Decoder | EncoderDecoder)
+    task = Addition(**options)  # pyright: ignore[reportArgumentType]
+    (found,) = diagnose(model, task, [Measured("default", 9, 2_000, 2_000, None)], CPU)
+    problems = task.independent(5, 512, length=9)
+    inside = past = firsts = 0
+    places = []
+    for row in range(512):
+        with torch.no_grad():
+            said = model(problems.source[row : row + 1], problems.answer[row : row + 1]).argmax(-1)[0].tolist()
+        wrong = [a != b for a, b in zip(said, problems.answer[row].tolist(), strict=True)]
+        wrong = wrong if first == "least" else wrong[::-1]
+        inside, past = inside + sum(wrong[:5]), past + sum(wrong[5:])
+        firsts += any(wrong)
+        places += [1 + wrong.index(True)] if any(wrong) else []
+    assert found.evidence["digits_wrong_in_trained_columns"] == pytest.approx(inside / (512 * 5))
+    assert found.evidence["digits_wrong_past_them"] == pytest.approx(past / (512 * 5))
+    assert found.evidence["first_wrong_column"] == sorted(places)[(firsts - 1) // 2]
+    assert "table rows were never trained" in found.sentence
+    assert len(found.examples) == 3
+
+
+def test_across_a_window_an_encoder_decoder_sees_only_its_columns() -> None:
+    wishes = Wishes(
+        model="encoder-decoder", positions="window+behind=1+ahead=0", index="coupled", decoder_layers=1, d_model=32,
+        heads=4, d_ff=64, layers=1,
+    )  # fmt: skip
+    model = build_model(plan("addition", wishes, 0, OPTIONS).model, seed=1).double().eval()
+    task = Addition(**OPTIONS)  # pyright: ignore[reportArgumentType]
+    for digits in (12, 40):  # few keys, and so many that they are gathered
+        problems = task.testing(0, 8, length=digits)
+        source = problems.source.clone()
+        far = list(range(digits - 6))  # the leading digits of a
+        source[:, far] = (source[:, far] + 1) % 10
+        with torch.no_grad():
+            near, moved = model(problems.source, problems.answer), model(source, problems.answer)
+        assert (near[:, :6] - moved[:, :6]).abs().max() < 1e-12
+        assert (near[:, 8:] - moved[:, 8:]).abs().max() > 1e-3

@@ -21,6 +21,7 @@ LAYERS = [
     {"evaluation"},
     {"training"},
     {"heads", "lengths"},
+    {"doctor"},
     {"report"},
     {"api", "listing"},
     {"lab", "bench"},

@@ -15,7 +15,7 @@ from headway.threads import sleep_soon
 sleep_soon()
 
 if TYPE_CHECKING:
-    from headway.api import evaluate, open, pretrained, prune, study_heads, study_lengths, train
+    from headway.api import evaluate, examine, open, pretrained, prune, study_heads, study_lengths, train
     from headway.errors import HeadwayError
     from headway.models import Head, Site
     from headway.positions import Positions, Relative, Shape
@@ -33,6 +33,7 @@ __all__ = [
     "Subject",
     "Task",
     "evaluate",
+    "examine",
     "open",
     "pretrained",
     "prune",

@@ -258,11 +258,11 @@ class Lengths(Common):
     rates: str | None = None
     """multiples of the learning rate to choose from (default: the track's, 1 or 0.5,1,2)"""
     train_lengths: str | None = None
-    """shortest and longest training length, such as 8-16 (default: the task's)"""
+    """shortest and longest training length, such as 8-16 (default: the task's; of sums 1-20)"""
     seeds: str = "1"
     """seeds of each encoding: 5 means 0 to 4, 0,3,7 a list"""
     lengths: str | None = None
-    """test lengths (default: 32,64,128,256; of sums 40,60,100,200 digits)"""
+    """test lengths (default: 32,64,128,256; of sums 40,80,120,160 digits)"""
     probes: str | None = None
     """families of test problems, with commas between (default: all of the task)"""
     examples: int = 2000
@@ -331,6 +331,36 @@ class Certify(Common):
         rows = [{key: found[key] for key in shown}]
         more = [("Contexts", found["patterns"])] if found["patterns"] else []
         return Output(found, "Certificate", rows, more, words, status=0 if found["certified"] else 1)
+
+
+@dataclass(frozen=True)
+class Doctor(Common):
+    """May a conclusion be drawn at all? Checks a model and its evaluation, and says what is wrong."""
+
+    subjects: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="SUBJECT")] = tyro.MISSING
+    """run folders, pretrained:adder, or module:factory of your own"""
+    strict: bool = False
+    """warnings count as failures"""
+
+    def run(self) -> Output:
+        from headway.api import examine_all
+
+        if not self.subjects:
+            raise HeadwayError("name a run folder, pretrained:adder, or a module:factory of your own")
+        found = [each.to_json() for each in examine_all(self.subjects, strict=self.strict, device=self.device)]
+        status = 0 if all(each["healthy"] for each in found) else 1
+        if len(found) > 1:
+            rows = [{"subject": each["subject"], **{c["check"]: c["status"] for c in each["checks"]}} for each in found]
+            return Output({"members": found}, "Doctor", rows, words=[], status=status)
+        rows = [
+            {"check": c["check"], "status": c["status"] + (" (cause)" if c["cause"] else ""), "meaning": c["meaning"]}
+            for c in found[0]["checks"]
+        ]
+        alarms = [c for c in found[0]["checks"] if c["status"] in ("warn", "fail")]
+        words = [f"{c['check']}: {c['meaning']}. Remedy: {c['remedy']}." for c in alarms]
+        return Output(
+            found[0], "Doctor", rows, words=words or ["Nothing found that forbids a conclusion."], status=status
+        )
 
 
 @dataclass(frozen=True)
@@ -441,6 +471,7 @@ COMMANDS = {
     "prune": Prune,
     "lengths": Lengths,
     "certify": Certify,
+    "doctor": Doctor,
     "add": Add,
     "data": Data,
     "list": List,

@@ -65,7 +65,9 @@ def parse_rates(text: str) -> list[float]:
     """Multiples above 0 with commas between."""
     values = [plain_value(word) for word in listed_words("rates", text)]
     if not all(isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1000 for value in values):
-        raise HeadwayError(f"--rates {text!r}; write multiples above 0 with commas between, such as 0.5,1,2")
+        raise HeadwayError(
+            f"--rates {text!r}; write multiples above 0 and below 1,000 with commas between, such as 0.5,1,2"
+        )
     if len(set(values)) < len(values):
         raise HeadwayError(f"--rates {text!r} names one twice")
     return [float(value) for value in values]

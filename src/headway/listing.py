@@ -38,4 +38,6 @@ def listing(what: str, root: Path | None = None) -> list[dict[str, Any]]:
             return (text or "").split(". ")[0].split("\n\n")[0].replace("\n", " ")
 
         return [{"name": name, "about": about(kind)} for name, kind in POSITIONS.items()]
-    return []
+    from headway.doctor.examination import CHECKS
+
+    return [{"name": name, "about": (check.__doc__ or "").splitlines()[0]} for name, check in CHECKS.items()]

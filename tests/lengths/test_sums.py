@@ -9,9 +9,13 @@ import pytest
 import torch
 
 from headway.cli import main
+from headway.errors import HeadwayError
+from headway.lengths import digits as digits_module
 from headway.lengths import probes as probes_module
 from headway.lengths.diagnosis import diagnose
+from headway.lengths.extrapolation import Asked, Entry, LengthStudy, Trained
 from headway.lengths.probes import Measured, Questions
+from headway.lengths.tracks import find_track
 from headway.models import Decoder, EncoderDecoder, build_model
 from headway.runs.config import Wishes
 from headway.subjects.own import open_one
@@ -26,22 +30,24 @@ OPTIONS = {"first": "least", "digits": 4, "shortest": 1}
 def test_a_study_of_sums_trains_short_and_asks_long(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = [
         "lengths", "addition", "--track", "tuned", "--positions", "learned+rows=64", "--index",
-        "abacus+range=64,coupled+range=64+own=true", "--train-lengths", "1-4", "--lengths", "6,60", "--steps", "2",
+        "abacus+range=64,coupled+range=64+own=true", "--train-lengths", "1-4", "--lengths", "6,20", "--steps", "2",
         "--batch", "8", "--d-model", "32", "--heads", "4", "--rates", "1", "--out", str(tmp_path), "--json", "--quiet",
     ]  # fmt: skip
     assert main(command) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["train_lengths"] == [1, 4]
     assert {row["probe"] for row in found["rows"]} == set(Addition.probes)
-    assert {row["length"] for row in found["rows"]} == {4, 6, 60}
+    assert {row["length"] for row in found["rows"]} == {4, 6, 20}
     assert {(row["positive_rate"], row["constant"]) for row in found["rows"]} == {(None, False)}
     config = json.loads(next(tmp_path.rglob("config.json")).read_text())
     assert (config["model"]["kind"], config["model"]["layers"], config["options"]["first"]) == ("decoder", 1, "least")
     assert len(list(tmp_path.rglob("training.json"))) == 2  # of one rate there is nothing to choose
     assert config["model"]["segments"] is False  # numbered as published, an answer's digits need no mark
-    too_long = [word.replace("6,60", "64") for word in command]
+    too_long = [word.replace("6,20", "62").replace(str(tmp_path), str(tmp_path / "other")) for word in command]
     assert main(too_long) != 0
-    assert "abacus+range=64 has no numbers for 65 columns" in capsys.readouterr().err
+    assert "abacus+range=64 has no numbers for 63 columns" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()  # before anything is trained
+    assert (tmp_path / "lengths-board.png").stat().st_size > 5_000
 
 
 def test_the_certified_adder_is_right_on_every_probe_past_training() -> None:
@@ -60,17 +66,18 @@ def test_of_very_long_problems_fewer_are_asked_and_counted(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("first", ["least", "most"])
 @pytest.mark.parametrize("kind", ["decoder", "encoder-decoder"])
-def test_which_digits_are_wrong_is_counted(kind: str, first: str) -> None:
+def test_which_digits_are_wrong_is_counted(kind: str, first: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(digits_module, "ROWS", 64)
     options = {**OPTIONS, "first": first}
     wishes = Wishes(model=kind, positions="learned+rows=64", **SMALL)  # pyright: ignore[reportArgumentType]
     model = build_model(plan("addition", wishes, 0, options).model, seed=1).eval()
     assert isinstance(model, Decoder | EncoderDecoder)
     task = Addition(**options)  # pyright: ignore[reportArgumentType]
     (found,) = diagnose(model, task, [Measured("default", 9, 2_000, 2_000, None)], CPU)
-    problems = task.independent(5, 512, length=9)
+    problems = task.independent(5, 64, length=9)
     inside = past = firsts = 0
     places = []
-    for row in range(512):
+    for row in range(64):
         with torch.no_grad():
             said = model(problems.source[row : row + 1], problems.answer[row : row + 1]).argmax(-1)[0].tolist()
         wrong = [a != b for a, b in zip(said, problems.answer[row].tolist(), strict=True)]
@@ -78,8 +85,9 @@ def test_which_digits_are_wrong_is_counted(kind: str, first: str) -> None:
         inside, past = inside + sum(wrong[:5]), past + sum(wrong[5:])
         firsts += any(wrong)
         places += [1 + wrong.index(True)] if any(wrong) else []
-    assert found.evidence["digits_wrong_in_trained_columns"] == pytest.approx(inside / (512 * 5))
-    assert found.evidence["digits_wrong_past_them"] == pytest.approx(past / (512 * 5))
+    assert "past column 5" in found.sentence or "up to column 5" in found.sentence
+    assert found.evidence["digits_wrong_in_trained_columns"] == pytest.approx(inside / (64 * 5))
+    assert found.evidence["digits_wrong_past_them"] == pytest.approx(past / (64 * 5))
     assert found.evidence["first_wrong_column"] == sorted(places)[(firsts - 1) // 2]
     assert "table rows were never trained" in found.sentence
     assert len(found.examples) == 3
@@ -101,3 +109,46 @@ def test_across_a_window_an_encoder_decoder_sees_only_its_columns() -> None:
             near, moved = model(problems.source, problems.answer), model(source, problems.answer)
         assert (near[:, :6] - moved[:, :6]).abs().max() < 1e-12
         assert (near[:, 8:] - moved[:, 8:]).abs().max() > 1e-3
+
+
+def test_a_window_that_hides_the_whole_problem_is_refused() -> None:
+    for window, options in (("window+behind=0+ahead=1", {}), ("window+behind=1+ahead=0", {"natural": True})):
+        wishes = Wishes(model="encoder-decoder", positions=window, index="coupled")
+        with pytest.raises(HeadwayError, match="hides the whole problem from the last column"):
+            build_model(plan("addition", wishes, 0, {**OPTIONS, **options}).model)
+
+
+def test_what_is_not_scored_is_not_wrong() -> None:
+    task = Addition(digits=4, natural=True, first="least")
+
+    class Right(Decoder):
+        def forward(self, source: torch.Tensor, answer: torch.Tensor, *_: object) -> torch.Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+            return torch.nn.functional.one_hot(answer.where(scored_of(source), 0), task.vocabulary).float()
+
+    def scored_of(source: torch.Tensor) -> torch.Tensor:
+        problems = task.independent(5, 512, length=9)
+        assert problems.scored is not None
+        place = (problems.source == source[:1]).all(1).nonzero()[0, 0]
+        return problems.scored[place : place + len(source)]
+
+    config = plan(
+        "addition", Wishes(model="decoder", d_model=32, heads=4), 0, {"digits": 4, "natural": True, "first": "least"}
+    )
+    (found,) = diagnose(Right(config.model), task, [Measured("default", 9, 2_000, 2_000, None)], CPU)
+    assert found.evidence["digits_wrong"] == 0
+    assert found.examples == ()
+
+
+def test_too_few_to_be_sure_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that is right on all of a few very long sums has not failed there, and it is not said to."""
+    run = open_one("pretrained:certified-adder")
+    monkeypatch.setattr(probes_module, "MOST_TOKENS", 40_000)
+    measured = Questions(run.task, (8, 2_000), ("default",), 2_000, 0, CPU).measure(run.model)
+    entry = Entry("window", "coupled", None)
+    asked = Asked("addition", (entry,), find_track("tuned"), (0,), (2_000,), ("default",), {})
+    trained = Trained(entry, 0, "", 1.0, 1.0, (0.99, 1.0), 0.0, 1.0, tuple(measured), ())
+    study = LengthStudy(asked, (1, 8), (trained,), "float32")
+    assert study.findings() == [
+        "window, coupled: trained to 8, reach 8 on default; none wrong up to 2,000 either, but 9 problems are too few "
+        "for the interval."
+    ]

@@ -90,11 +90,40 @@ def test_with_a_range_counting_begins_anywhere_from_which_it_fits(name: str) -> 
 
 
 def test_a_range_has_room_for_so_many_columns() -> None:
-    index, source = build_index("coupled+range=8", 10, True), Addition().testing(0, 3, length=8).source
-    with pytest.raises(HeadwayError, match=r"coupled\+range=8 has no numbers for 10 columns; .* more than 10"):
-        index.numbers(source, 9)
+    index = build_index("coupled+range=8", 10, True)
+    for digits in range(1, 10):
+        source = Addition().testing(0, 3, length=digits).source
+        if digits <= 5:
+            index.check_length(0, digits + 1)
+            assert int(index.numbers(source, digits + 1)[1].max()) < 8
+            continue
+        refused = rf"no numbers for {digits + 1} columns; .* more than {digits + 2}"
+        with pytest.raises(HeadwayError, match=refused):
+            index.numbers(source, digits + 1)
+        with pytest.raises(HeadwayError, match=refused):
+            index.check_length(0, digits + 1)
     with pytest.raises(HeadwayError, match="it must be above 0"):
         build_index("abacus+range=-1", 10, True)
+    for name in ("abacus+range=7", "coupled+range=7"):
+        with pytest.raises(HeadwayError, match="range=7 has no numbers for 6 columns"):  # before anything is trained
+            plan("addition", Wishes(index=name), 0, {"digits": 5})
+
+
+@pytest.mark.parametrize("first", ["least", "most"])
+@pytest.mark.parametrize("name", ["coupled", "coupled+own=true", "abacus", "sequential"])
+@pytest.mark.parametrize("kind", ["decoder", "encoder-decoder"])
+def test_the_rows_that_are_called_trained_are_those_that_training_touches(kind: str, name: str, first: str) -> None:
+    options = {"digits": 5, "shortest": 1, "first": first}
+    wishes = Wishes(model=kind, positions="learned+rows=40", index=name, d_model=32, heads=4, d_ff=64)  # pyright: ignore[reportArgumentType]
+    model = build_model(plan("addition", wishes, 0, options).model, seed=0)
+    problems = Addition(**options).testing(0, 8)  # pyright: ignore[reportArgumentType]
+    model(problems.source, problems.answer).sum().backward()
+    for part, parameter in model.named_parameters():
+        if part.endswith("positions.table"):
+            assert parameter.grad is not None
+            touched = parameter.grad.abs().sum(1).nonzero()[:, 0].tolist()
+            shape = model.get_submodule(part.removesuffix(".table")).shape
+            assert max(touched) + 1 == shape.trained, part  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_an_index_that_cannot_be_is_refused() -> None:

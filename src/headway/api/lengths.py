@@ -19,7 +19,7 @@ from headway.tasks import create_task
 
 TRIO = ("sinusoidal", "learned", "none")
 LENGTHS = (32, 64, 128, 256)
-DIGITS = (40, 60, 100, 200)
+DIGITS = (40, 80, 120, 160)
 """test lengths of sums, where none are asked for"""
 POOLINGS = ("mean", "max", "violation")
 
@@ -51,7 +51,9 @@ def study_lengths(
     """
     chosen, found = choose_device(device), find_track(track)
     if rates is not None:
-        found = replace(found, rates=tuple(rates))
+        if not rates or not all(0 < rate < 1000 for rate in rates) or len(set(rates)) < len(rates):
+            raise HeadwayError(f"rates {list(rates)}: multiples above 0 and below 1,000, each once")
+        found = replace(found, rates=tuple(map(float, rates)), chooses=found.chooses or list(rates) != [1])
     if train_lengths is not None:
         shortest, longest = train_lengths
         options = {**(options or {}), "shortest": shortest, "digits" if task == "addition" else "longest": longest}
@@ -62,7 +64,7 @@ def study_lengths(
         if probe not in own.probes:
             raise unknown("probe", probe, own.probes)
     if examples < LEAST_EXAMPLES:
-        raise HeadwayError(f"--examples {examples}: at least {LEAST_EXAMPLES:,} at every length")
+        raise HeadwayError(f"--examples {examples}: at least {LEAST_EXAMPLES:,}")
     for name in positions:
         find_positions(name)
     for name in pooling:

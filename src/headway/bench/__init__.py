@@ -35,8 +35,9 @@ def run_bench(names: Sequence[str], out: str | None, seed: int, device: str, qui
     """Measures the named rows, or all; written to `out` where given."""
     chosen = choose_device(device)
     wanted = [row for name in names or ROWS for row in rows_of(name)]
+    begun = environment(chosen)
     rows = [ROWS[name](seed, chosen, quiet).to_json() for name in dict.fromkeys(wanted)]
-    content = {"rows": rows, "environment": environment(chosen)}
+    content = {"rows": rows, "environment": begun}
     if out is not None:
         disk.write_json(Path(out), content)
         for row in rows:

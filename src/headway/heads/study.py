@@ -57,6 +57,8 @@ class Asked:
 
 def study_subject(subject: Subject, asked: Asked, quiet: bool = True) -> HeadStudy:
     """Every head alone, then which can go together."""
+    if not subject.heads:
+        raise HeadwayError(f"{subject.name} has no heads to study; name them as Subject(heads=…)")
     began = time.monotonic()
     if asked.all and (subject.every is None or subject.count is None or subject.count > MOST_LISTED):
         raise HeadwayError(f"{subject.name} has too many problems for --all; leave it out")

@@ -18,6 +18,7 @@ from torch import Tensor
 from headway.lengths.digits import wrong_digits
 from headway.lengths.probes import Measured, reach
 from headway.models import Classifier, Decoder, EncoderDecoder, Model, Trace
+from headway.positions import used
 from headway.tasks import Addition, Problems, Sortedness, Task
 
 SAME = 1e-12
@@ -65,8 +66,8 @@ def diagnose(model: Model, task: Task, measured: Sequence[Measured], device: tor
     for probe in dict.fromkeys(each.probe for each in measured):
         reached = reach(measured, probe)
         failing = [each for each in measured if each.probe == probe and each.length > reached]
-        first = min(failing, key=lambda each: each.length, default=None)
-        if first is None or not first.errors:  # none wrong: only too few to be sure
+        first = min((each for each in failing if each.errors), key=lambda each: each.length, default=None)
+        if first is None:  # none wrong: only too few to be sure
             continue
         if isinstance(model, Classifier) and isinstance(task, Sortedness):
             found.append(_of(model, task, first, device))
@@ -88,7 +89,7 @@ def diverged(measured: Sequence[Measured]) -> Diagnosis:
 @torch.inference_mode()
 def _of(model: Classifier, task: Sortedness, failing: Measured, device: torch.device) -> Diagnosis:
     trained, length = task.lengths[1], failing.length
-    unseen = model.positions.unseen(model.index.count(length, 0))
+    unseen = model.positions.unseen(used(type(model.positions), model.index, length, 0))
     evidence: dict[str, Any] = {
         "accuracy": failing.accuracy,
         "pooling": model.config.pooling,

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from headway.lengths.probes import Measured
 from headway.models import Decoder, EncoderDecoder
-from headway.positions import Unseen
+from headway.positions import Unseen, used
 from headway.tasks import Addition
 
 TOKENS = 2_000_000
@@ -32,8 +32,10 @@ def wrong_digits(
          for n in range(0, rows, at_a_time)]
     )  # fmt: skip
     wrong = said != problems.answer
+    if problems.scored is not None:
+        wrong &= problems.scored
     if task.first == "most":
-        wrong = wrong.flip(1)  # column 0 the ones
+        wrong = wrong.flip(1)  # column 0 the ones, where all answers are as long
     seen = task.answer_tokens(task.lengths[1])
     unseen = _unseen(model, task, failing.length)
     evidence: dict[str, Any] = {
@@ -49,12 +51,14 @@ def wrong_digits(
         causes.append("unseen positions")
         words.append(f"{unseen.count} of {unseen.of} {unseen.what}")
     inside, past = evidence["digits_wrong_in_trained_columns"], evidence["digits_wrong_past_them"]
-    if past is not None and past > 2 * inside:
+    if task.natural or past is None:
+        words.append(f"{evidence['digits_wrong']:.1%} of all digits are wrong")
+    elif past > 2 * inside:
         causes.append("columns past training")
         words.append(f"{past:.1%} of the digits past column {seen} are wrong, {inside:.1%} of those up to it")
     elif wrong.any():
-        words.append(f"{evidence['digits_wrong']:.1%} of all digits are wrong, in trained columns as in others")
-    if evidence["first_wrong_column"] is not None:
+        words.append(f"{inside:.1%} of the digits up to column {seen} are wrong, {past:.1%} of those past it")
+    if evidence["first_wrong_column"] is not None and not task.natural:
         words.append(f"a wrong sum goes wrong first in column {evidence['first_wrong_column']} (median)")
     opening = f"At {failing.length:,} digits on {failing.probe} it is right on {failing.accuracy:.3f}"
     bad = wrong.any(1).nonzero()[:SHOWN, 0].tolist()
@@ -65,8 +69,8 @@ def wrong_digits(
 def _unseen(model: Decoder | EncoderDecoder, task: Addition, length: int) -> Unseen | None:
     source, answers = task.source_tokens(length), task.answer_tokens(length)
     if isinstance(model, Decoder):
-        return model.positions.unseen(model.index.count(source + answers, answers))
-    return model.source_positions.unseen(model.index.count(source, answers))
+        return model.positions.unseen(used(type(model.positions), model.index, source + answers, answers))
+    return model.source_positions.unseen(used(type(model.source_positions), model.index, source, 0))
 
 
 def _median_first(wrong: Tensor) -> int | None:

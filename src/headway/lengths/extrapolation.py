@@ -26,7 +26,7 @@ from headway.lengths.signals import signals
 from headway.lengths.tracks import Track
 from headway.machine import choose_precision, cores
 from headway.models import Classifier, build_model
-from headway.positions import Positions, build_index, find_positions
+from headway.positions import Positions, build_index, find_positions, used
 from headway.progress import Progress
 from headway.runs import disk
 from headway.runs.config import RunConfig, Wishes
@@ -44,7 +44,7 @@ CHOOSING = 1
 """the seed of the latter"""
 CONVERGED = 0.95
 LEAST_EXAMPLES = 2_000
-VERSION = 2
+VERSION = 3
 """of what is measured and how: rows of another are measured again"""
 SIDE_BY_SIDE = 1.3
 """runs a core each are that much faster than one after another on all cores (results/populations.md)"""
@@ -185,6 +185,10 @@ class LengthStudy:
         words = f"{entry.title}: trained to {self.trained_lengths[1]}, reach {where} on {probe}{short}"
         if reached[0] >= longest:
             return words + f", as far as was tested, in {len(learned)} of {len(learned)} seeds."
+        beyond = [each for run in learned for each in run.measured if each.probe == probe and each.length > reached[0]]
+        if not any(each.errors for each in beyond):
+            few = min(each.examples for each in beyond)
+            return words + f"; none wrong up to {longest:,} either, but {few:,} problems are too few for the interval."
         why = next((d.sentence for run in learned for d in run.diagnoses if d.probe == probe), "")
         return f"{words}. {why}" if why else words + "."
 
@@ -232,7 +236,7 @@ def _planned(asked: Asked, entry: Entry, out: Path) -> list[Member]:
             training = config.training
             scaled = replace(training, learning_rate=training.learning_rate * rate, muon_rate=training.muon_rate * rate)
             config = replace(config, training=scaled)
-            home = out / entry.folder / (f"rate-{rate:g}" if len(asked.track.rates) > 1 else "")
+            home = out / entry.folder / (f"rate-{rate}" if asked.track.chooses else "")
             members.append(Member(config, RunFolder(home / f"seed-{seed}")))
     check_lengths(members[0].config, asked)
     return members
@@ -250,7 +254,9 @@ def check_lengths(config: RunConfig, asked: Asked) -> None:
         index.check_length(tokens, answer)
         for name, part in model.named_children():
             if isinstance(part, Positions):
-                part.check_length(index.count(answer if name.startswith("answer") else tokens, answer))
+                of_source = config.model.kind == "encoder-decoder" and name.startswith("source")
+                own = answer if name.startswith("answer") else tokens
+                part.check_length(used(type(part), index, own, 0 if of_source else answer))
 
 
 def _trained(

@@ -48,7 +48,7 @@ def check_relative(model: Model) -> None:
     if isinstance(model, Classifier) and model.config.index != "sequential":
         raise NotLocal(f"with the index {model.config.index} neighbours in the sequence are no neighbours to a window")
     if positions.offsets is None:
-        raise NotLocal(f"{name} hides no key: neighbourhoods grow with the length, without bound")
+        raise NotLocal(f"{name} hides no key from some head: neighbourhoods grow with the length, without bound")
     _check_window(positions, positions.offsets)
 
 

@@ -28,6 +28,8 @@ class Track:
     """multiples of the recipe's learning rates; the best in range is taken, for all seeds of an encoding"""
     options: dict[str, dict[str, Any]] = field(default_factory=dict)
     """by task: what training shows"""
+    chooses: bool = False
+    """whether a rate is chosen among several"""
 
     def wishes(self, task: Task) -> Wishes:
         return self.adder if task.classes is None else self.classifier
@@ -48,13 +50,14 @@ TRACKS = {
             Wishes(optimizer="adamw", steps=3000, batch=128),
             options={"addition": SUMS},
         ),
-        Track("tuned", MUON_CLASSIFIER, MUON_ADDER, RATES, {"addition": LEAST_FIRST}),
+        Track("tuned", MUON_CLASSIFIER, MUON_ADDER, RATES, {"addition": LEAST_FIRST}, chooses=True),
         Track(
             "open",
             replace(MUON_CLASSIFIER, hard=0.5),
             MUON_ADDER,
             RATES,
             {"sortedness": {"ranges": 0.5, "pools": 0.5}, "addition": LEAST_FIRST},
+            chooses=True,
         ),
     )
 }

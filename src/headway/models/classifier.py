@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from headway.models.attention import Order
 from headway.models.blocks import Block, Tokens
 from headway.models.sites import Gates, Trace
-from headway.positions import build_index, find_positions, shape_of
+from headway.positions import build_index, find_positions, shape_of, used
 from headway.runs.config import ModelConfig
 
 
@@ -27,7 +27,7 @@ class Classifier(nn.Module, PyTorchModelHubMixin, library_name="headway"):
 
     def untrained(self, source: int, answer: int) -> list[int]:
         """Positions whose signal no training step has touched."""
-        return list(self.positions.untrained(self.index.count(source, 0)))
+        return list(self.positions.untrained(used(type(self.positions), self.index, source, 0)))
 
     def forward(
         self,
@@ -55,7 +55,7 @@ class Classifier(nn.Module, PyTorchModelHubMixin, library_name="headway"):
 
     def order(self, source: Int[Tensor, "batch source"]) -> Order:
         index, _ = self.index.numbers(source)
-        self.positions.check_length(self.index.count(source.shape[1], 0))
+        self.positions.check_length(used(type(self.positions), self.index, source.shape[1], 0))
         return Order(self.positions, index, index, self.positions.causal)
 
     def answered(self, x: Float[Tensor, "batch token d_model"]) -> Float[Tensor, "batch 1 classes"]:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from headway.models.attention import Cache, Order
 from headway.models.blocks import Block, Tokens
 from headway.models.sites import Gates, Trace
-from headway.positions import build_index, find_positions, shape_of
+from headway.positions import build_index, find_positions, shape_of, used
 from headway.runs.config import ModelConfig
 
 
@@ -28,7 +28,7 @@ class Decoder(nn.Module, PyTorchModelHubMixin, library_name="headway"):
 
     def untrained(self, source: int, answer: int) -> list[int]:
         """Positions whose signal no training step has touched."""
-        return list(self.positions.untrained(self.index.count(source + answer, answer)))
+        return list(self.positions.untrained(used(type(self.positions), self.index, source + answer, answer)))
 
     def forward(
         self,
@@ -42,6 +42,13 @@ class Decoder(nn.Module, PyTorchModelHubMixin, library_name="headway"):
         tokens = torch.cat((source, start, answer[:, :-1]), dim=1)
         order, sources = self.order(source, answer.shape[1]), source.shape[1]
         return self.unembed(self.stream(tokens, order, sources, gates, trace)[:, sources:])
+
+    def after(
+        self, source: Int[Tensor, "batch source"], written: Int[Tensor, "batch query"]
+    ) -> Float[Tensor, "batch query vocabulary"]:
+        """The logits after each token that was written, a start token first."""
+        sources, order = source.shape[1], self.order(source, written.shape[1])
+        return self.unembed(self.stream(torch.cat((source, written), dim=1), order, sources)[:, sources:])
 
     def embedded(
         self, tokens: Int[Tensor, "batch query"], order: Order, sources: int
@@ -58,7 +65,7 @@ class Decoder(nn.Module, PyTorchModelHubMixin, library_name="headway"):
     ) -> Order:
         """What is told of a problem and an answer of so many tokens; to `queries` of them from number `first` on."""
         index = torch.cat(self.index.numbers(source, answers, joined=True), dim=1)
-        self.positions.check_length(self.index.count(index.shape[1], answers))
+        self.positions.check_length(used(type(self.positions), self.index, index.shape[1], answers))
         last = index.shape[1] if queries is None else first + queries
         return Order(self.positions, index[:, first:last], index[:, :last], causal=True)
 

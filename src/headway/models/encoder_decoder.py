@@ -6,10 +6,12 @@ from huggingface_hub import PyTorchModelHubMixin
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from headway.errors import HeadwayError
 from headway.models.attention import Cache, Order
 from headway.models.blocks import Block, Tokens
 from headway.models.sites import Gates, Trace
-from headway.positions import build_index, find_positions, shape_of
+from headway.positions import build_index, find_positions, shape_of, used
+from headway.positions.window import Window
 from headway.runs.config import ModelConfig
 
 
@@ -21,10 +23,15 @@ class EncoderDecoder(nn.Module, PyTorchModelHubMixin, library_name="headway"):
         self.index = build_index(config.index, config.digits, config.least_first)
         kind = find_positions(config.positions)
         self.tokens = Tokens(config.vocabulary, config.d_model)
-        self.source_positions = kind(shape_of(config, self.index, config.trained))
+        self.source_positions = kind(shape_of(config, self.index, config.trained, answers=0))
         self.answer_positions = kind(shape_of(config, self.index, config.trained_answer, causal=True))
         across = kind(shape_of(config, self.index, config.trained)) if self.index.shared else None
         self.cross_positions = None if across is None or across.only_embeds else across
+        if isinstance(across, Window) and across.behind < (2 if config.end is not None else 1):
+            raise HeadwayError(
+                f"{config.positions} hides the whole problem from the last column of an answer, which has no operand "
+                f"digits; look further behind: window+behind={2 if config.end is not None else 1}"
+            )
         self.encoder = nn.ModuleList(Block(config, "encoder", n, cross=False) for n in range(config.layers))
         self.decoder = nn.ModuleList(Block(config, "decoder", n, cross=True) for n in range(config.decoder_layers))
         self.encoder_norm = nn.LayerNorm(config.d_model)
@@ -33,8 +40,9 @@ class EncoderDecoder(nn.Module, PyTorchModelHubMixin, library_name="headway"):
 
     def untrained(self, source: int, answer: int) -> list[int]:
         """Positions, of the source or the answer, whose signal no training step has touched."""
-        read = self.source_positions.untrained(self.index.count(source, answer))
-        return sorted({*read, *self.answer_positions.untrained(self.index.count(answer, answer))})
+        kind = type(self.source_positions)
+        read = self.source_positions.untrained(used(kind, self.index, source, 0))
+        return sorted({*read, *self.answer_positions.untrained(used(kind, self.index, answer, answer))})
 
     def forward(
         self,
@@ -47,6 +55,12 @@ class EncoderDecoder(nn.Module, PyTorchModelHubMixin, library_name="headway"):
         memory = self.encode(source, gates, trace)
         return self.decode(self.shifted(answer), memory, self.orders(source, answer.shape[1]), gates, trace)
 
+    def after(
+        self, source: Int[Tensor, "batch source"], written: Int[Tensor, "batch query"]
+    ) -> Float[Tensor, "batch query vocabulary"]:
+        """The logits after each token that was written, a start token first."""
+        return self.decode(written, self.encode(source), self.orders(source, written.shape[1]))
+
     def shifted(self, answer: Int[Tensor, "batch answer"]) -> Int[Tensor, "batch answer"]:
         """What the decoder reads: the start token and all but the last token of the answer."""
         start = torch.full_like(answer[:, :1], self.start)
@@ -54,8 +68,7 @@ class EncoderDecoder(nn.Module, PyTorchModelHubMixin, library_name="headway"):
 
     def source_order(self, source: Int[Tensor, "batch source"]) -> Order:
         index, _ = self.index.numbers(source)
-        tokens = source.shape[1]
-        self.source_positions.check_length(self.index.count(tokens, tokens // 2 + 1))
+        self.source_positions.check_length(used(type(self.source_positions), self.index, source.shape[1], 0))
         return Order(self.source_positions, index, index, self.source_positions.causal)
 
     def orders(
@@ -65,7 +78,7 @@ class EncoderDecoder(nn.Module, PyTorchModelHubMixin, library_name="headway"):
         that they look across to; to `queries` of its tokens from number `first` on. Of the distance across it is told
         where source and answer are numbered alike."""
         memory_index, index = self.index.numbers(source, answers)
-        self.answer_positions.check_length(self.index.count(answers, answers))
+        self.answer_positions.check_length(used(type(self.answer_positions), self.index, answers, answers))
         last = answers if queries is None else first + queries
         own = Order(self.answer_positions, index[:, first:last], index[:, :last], causal=True)
         return own, Order(self.cross_positions, index[:, first:last], memory_index, causal=False)

@@ -49,6 +49,7 @@ __all__ = [
     "find_index",
     "find_positions",
     "shape_of",
+    "used",
 ]
 
 
@@ -102,7 +103,7 @@ def find_positions(name: str) -> Encoding:
     log_length = LOG_LENGTH in parts
     if log_length and kind.temper is not Positions.temper:
         raise HeadwayError(f"{base} tempers its scores by itself; leave out +{LOG_LENGTH}")
-    if log_length and kind.offsets is not Positions.offsets:
+    if log_length and kind.offsets is not Positions.offsets and not any(part.startswith("share=") for part in parts):
         raise HeadwayError(f"{base} sees the same number of keys at every length; leave out +{LOG_LENGTH}")
     settings = _settings(base, kind, [part for part in parts if part != LOG_LENGTH], f"; +{LOG_LENGTH} fits any")
     return Encoding(name, kind, settings, log_length)
@@ -122,10 +123,17 @@ def build_index(name: str, digits: int | None, least_first: bool) -> Index:
     return kind(digits, least_first, **settings) if issubclass(kind, Coupled) else kind(**settings)
 
 
-def shape_of(config: ModelConfig, index: Index, tokens: int, causal: bool = False) -> Shape:
-    """What an encoding is told of a model that trains on so many tokens."""
-    causal = causal or find_positions(config.positions).causal
-    return Shape(config.d_model, config.heads, index.count(tokens, config.trained_answer), causal, tokens)
+def shape_of(config: ModelConfig, index: Index, tokens: int, causal: bool = False, answers: int | None = None) -> Shape:
+    """What an encoding is told of a model that trains on so many tokens, of which so many are of the answer."""
+    kind = find_positions(config.positions).kind
+    answers = config.trained_answer if answers is None else answers
+    return Shape(config.d_model, config.heads, used(kind, index, tokens, answers), causal or kind.causal, tokens)
+
+
+def used(kind: type[Positions], index: Index, tokens: int, answers: int) -> int:
+    """How many different numbers, or distances, an encoding is told of so many tokens."""
+    by_place = kind.embed is not Positions.embed
+    return index.count(tokens, answers) if by_place else index.distances(tokens, answers)
 
 
 def _settings(name: str, kind: Callable[..., Any], parts: list[str], more: str = "") -> dict[str, Any]:

@@ -31,6 +31,10 @@ class Index:
         """So many tokens, of which so many are of the answer, use the numbers 0 to this, exclusive."""
         return tokens
 
+    def distances(self, tokens: int, answers: int) -> int:
+        """No two of their numbers lie so far apart, or further."""
+        return self.count(tokens, answers)
+
     def check_length(self, tokens: int, answers: int) -> None:
         """Refuses, in a sentence, more tokens than there are numbers for."""
 
@@ -119,21 +123,26 @@ class Coupled(Index):
         """What is added to every number; told by the source alone, which may be numbered without its answer."""
         if not self.range:
             return 0
-        columns = source.shape[1] // 2 + 2  # of the operands, one more for the carry, and one for an end
-        self.check_length(0, columns)
-        return mix(digest(source))[:, None] % (self.range - columns)
+        answers = source.shape[1] // 2 + 1  # of the operands, and one more for the carry
+        self.check_length(0, answers)
+        return mix(digest(source))[:, None] % (self.range - answers - 1)  # one is left for an end
 
     def _from(self, begin: Tensor | int, column: Tensor) -> Tensor:
         return column + begin
 
     def count(self, tokens: int, answers: int) -> int:
-        return self.range or answers + 1  # an answer has a column more than the operands
+        return self.range or self.distances(tokens, answers)
+
+    def distances(self, tokens: int, answers: int) -> int:
+        if not answers:  # the operands alone
+            return tokens // 2 + 1
+        return answers + (0 if self.own and self.least_first else 1)  # numbered ahead, the last column is one more
 
     def check_length(self, tokens: int, answers: int) -> None:
-        if self.range and answers >= self.range:
+        if self.range and answers + 1 >= self.range:
             raise HeadwayError(
                 f"the index {self.name}+range={self.range} has no numbers for {answers} columns; choose a range of "
-                f"more than {answers}, or shorter sums"
+                f"more than {answers + 1}, or shorter sums"
             )
 
 

@@ -49,7 +49,8 @@ def entry_of(row: Json) -> tuple[str, str, str | None]:
 
 def title_of(entry: tuple[str, str, str | None]) -> str:
     positions, index, _ = entry
-    return positions if index == "sequential" else f"{positions}, {index.split('+')[0]}"
+    named = "+".join(part for part in index.split("+") if not part.startswith("range="))
+    return positions if index == "sequential" else f"{positions}, {named}"
 
 
 def _board(found: Json, out: Path) -> list[Path]:
@@ -66,8 +67,8 @@ def _board(found: Json, out: Path) -> list[Path]:
         for line, entry in enumerate(reversed(entries)):
             row = next(row for row in reaches[probe] if entry_of(row) == entry)
             by_seed = list(row["by_seed"].values())
-            at = [none_learned if value is None else max(value, nothing) for value in by_seed]
-            spread = [line + 0.12 * (n - (len(at) - 1) / 2) for n in range(len(at))]
+            at = [none_learned if value is None else value or nothing for value in by_seed]
+            spread = [line + 0.6 / len(at) * (n - (len(at) - 1) / 2) for n in range(len(at))]
             panel.scatter(at, spread, s=13, color=[GREY if v is None else colour for v in by_seed], zorder=3)
         panel.axvspan(shortest, longest, color=GREY, alpha=0.2, linewidth=0)
         lengths = [length for length in sorted({row["length"] for row in found["rows"]}) if length >= longest]
@@ -90,10 +91,10 @@ def _probes(found: Json) -> list[str]:
 
 
 def _rank(found: Json, entry: tuple[str, str, str | None], probes: list[str]) -> list[int]:
-    """Furthest first: by the worst seed on each probe, then by the sum of all."""
+    """Furthest first: by the worst seed on the first probe, then by the sum of all."""
     mine = {row["probe"]: list(row["by_seed"].values()) for row in found["reach"] if entry_of(row) == entry}
-    worst = [min(-1 if value is None else value for value in mine[probe]) for probe in probes]
-    return [-min(worst[:1]), -sum(value or 0 for probe in probes for value in mine[probe])]
+    worst = min(-1 if value is None else value for value in mine[probes[0]])
+    return [-worst, -sum(value or 0 for probe in probes for value in mine[probe])]
 
 
 def _curves(found: Json, out: Path) -> list[Path]:
@@ -208,7 +209,8 @@ def _bias(axes: Axes, signal: Json) -> None:
             values = [math.nan if value is None else value for value in line]
             label = f"head {head}" if style == "-" else ("before training" if head == 0 else None)
             axes.plot(distances, values, style, color=colour if style == "-" else GREY, linewidth=width, label=label)
-    axes.axvspan(-signal["trained"] + 1, signal["trained"] - 1, color=GREY, alpha=0.15, linewidth=0)
+    if signal["index"] == "sequential":
+        axes.axvspan(-signal["trained"] + 1, signal["trained"] - 1, color=GREY, alpha=0.15, linewidth=0)
     axes.set_xlabel("key's place less the query's", fontsize=8)
     axes.set_ylabel("added to the score", fontsize=8)
 
@@ -218,6 +220,7 @@ def _likeness(axes: Axes, signal: Json) -> None:
     for moment, style, colour in (("before", ":", GREY), ("after", "-", BLUE)):
         values = [math.nan if value is None else value for value in signal[moment]["likeness"] or []]
         axes.plot(range(len(values)), values, style, color=colour, label=f"{moment} training")
-    axes.axvspan(0, signal["trained"] - 1, color=GREY, alpha=0.15, linewidth=0, label="distances trained on")
+    if signal["index"] == "sequential":
+        axes.axvspan(0, signal["trained"] - 1, color=GREY, alpha=0.15, linewidth=0, label="distances trained on")
     axes.set_xlabel("distance", fontsize=8)
     axes.set_ylabel("likeness", fontsize=8)

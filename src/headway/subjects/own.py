@@ -12,16 +12,18 @@ import torch
 from torch import Tensor
 
 from headway.errors import BrokenRun, HeadwayError, unknown
-from headway.models import Model, build_model, heads_of
+from headway.models import Classifier, Model, build_model, heads_of
 from headway.plugins import load_function
 from headway.runs.config import RunConfig
 from headway.runs.folder import RunFolder, runs_in
-from headway.subjects.subject import Subject
+from headway.subjects.subject import Subject, all_tokens_right
 from headway.tasks import Addition, Problems, Task, create_task
 from headway.tasks.contrasts import Contrast, contrasts
 
 READERS = 8
 CHUNK = 50_000  # problems at a time where all are listed
+SETS, ROWS = 1_001, 500
+"""the seed and the size of the sets that a check looks at"""
 PRETRAINED = Path(str(files("headway") / "pretrained"))
 
 
@@ -93,9 +95,34 @@ def subject_of(run: Run) -> Subject:
         start=None if task.classes is not None else task.start,
         layout=task.layout,
         contrasts=_contrasts_of(task, device),
+        decode=_decode_of(run.model),
+        generate=_generate_of(run.model),
+        score=lambda problems: _exact_match(run.model, problems),
+        sets=lambda: {probe: task.independent(SETS, ROWS, probe=probe, device=device) for probe in task.probes},
+        held_out=task.held_out,
+        untrained=lambda problems: run.model.untrained(problems.source.shape[1], problems.answer.shape[1]),
         folder=run.folder if run.writable else None,
         about={"task": run.config.task, "seed": run.config.seed, "positions": run.config.model.positions},
     )
+
+
+def _decode_of(model: Model) -> Callable[[Tensor, Tensor], Tensor] | None:
+    """The logits after each token that the decoder has been given."""
+    if isinstance(model, Classifier):
+        return None
+    return lambda source, written: model.after(source, written)
+
+
+def _generate_of(model: Model) -> Callable[[Problems], Tensor] | None:
+    if isinstance(model, Classifier):
+        return None
+    return lambda problems: model.generate(problems.source, problems.answer.shape[1])
+
+
+@torch.no_grad()
+def _exact_match(model: Model, problems: Problems) -> float:
+    """As `headway evaluate` counts: the share of problems with every scored token of the answer right."""
+    return float(all_tokens_right(model(problems.source, problems.answer), problems).float().mean())
 
 
 def _contrasts_of(task: Task, device: torch.device) -> Callable[[int, int], list[Contrast]] | None:

@@ -44,6 +44,7 @@ class Subject:
     name: str
     model: nn.Module
     heads: tuple[Head, ...]
+    """none where heads are not to be studied"""
     examples: Examples
     every: Callable[[], Iterator[Problems]] | None = None
     """all problems there are, in chunks; None where they cannot be listed"""
@@ -61,13 +62,36 @@ class Subject:
     """which token is which digit; None where there are no digits"""
     contrasts: Callable[[int, int], list[Contrast]] | None = None
     """called with how many and a seed: pairs of problems that differ in one thing; None where there are none"""
+    decode: Callable[[Tensor, Tensor], Tensor] | None = None
+    """called with the source and with what the decoder has been given, the start token first: the logits after each"""
+    generate: Callable[[Problems], Tensor] | None = None
+    """the answers as the subject's own evaluation writes them; it is handed the right ones, so that it shows if it uses
+    them"""
+    forced: Callable[[Problems], Tensor] | None = None
+    """the tokens that the subject's own teacher-forced evaluation predicts, where it has one"""
+    score: Callable[[Problems], float] | None = None
+    """the accuracy as it is reported"""
+    sets: Callable[[], dict[str, Problems]] | None = None
+    """the sets that are evaluated, by name"""
+    held_out: Callable[[Problems], Tensor] | None = None
+    """which problems training never shows"""
+    trained_on: Problems | None = None
+    """the training problems, where they are a list"""
+    untrained: Callable[[Problems], list[int]] | None = None
+    """the positions that problems use and no training step has touched"""
+    pad: int | None = None
+    """the padding token"""
+    claimed: tuple[Head, ...] = ()
+    """heads that are said to be prunable, one at a time"""
+    claimed_on: int | None = None
+    """on how many examples that was said"""
+    max_drop: float = 0.01
+    """and within which drop of accuracy"""
     folder: RunFolder | None = None
     """where results are kept"""
     about: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        if not self.heads:
-            raise HeadwayError(f"{self.name} has no heads to study; name its sites")
         if len(set(self.heads)) < len(self.heads):
             raise HeadwayError(f"{self.name} names a head twice")
 

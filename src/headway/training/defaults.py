@@ -97,6 +97,7 @@ def check_order(model: ModelConfig) -> None:
     encoding, index = find_positions(model.positions), build_index(model.index, model.digits, model.least_first)
     if not encoding.kind.uses_index and not isinstance(index, Sequential):
         raise HeadwayError(f"{model.positions} uses no index; leave out --index {model.index}")
+    index.check_length(model.trained, model.trained_answer)
     with torch.random.fork_rng(devices=[]):
         made = encoding(shape_of(model, index, model.trained, causal=model.kind == "decoder"))
     if ":" in model.positions:

@@ -1,0 +1,1 @@
+"""May this conclusion be drawn at all?"""

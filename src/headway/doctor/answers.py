@@ -1,0 +1,115 @@
+"""Is there anything to conclude from? Checks of what the model answers, and on what."""
+
+from __future__ import annotations
+
+import math
+
+from headway.doctor.check import Checked, failed, passed, skipped, warned
+from headway.doctor.patient import Patient
+from headway.evaluation.intervals import wilson
+from headway.tasks import Problems
+
+LEARNED = 0.95
+UNEVEN = 0.6
+"""a class with a larger share makes a constant answer look like skill"""
+FLOOR = 0.5
+"""of accuracy, below which drops say little about heads"""
+
+
+def converged(patient: Patient) -> Checked:
+    """In-range accuracy above chance and above 0.95, with its interval."""
+    right, n = int(patient.right.sum()), len(patient.problems)
+    interval, chance = wilson(right, n), commonest(patient.problems)
+    numbers = {"accuracy": right / n, "interval": interval.to_json(), "examples": n, "chance": chance}
+    shown = f"right on {right / n:.4f} of {n:,} problems of the training lengths"
+    if interval.low >= LEARNED:
+        return passed(f"{shown}; always answering the same gets {chance:.3f}", **numbers)
+    if interval.low <= chance:
+        return failed(
+            f"{shown}, no better than always answering the same ({chance:.3f}): it has not learned the task",
+            "train it until it is right in range; say nothing of its heads or its reach before",
+            **numbers,
+        )
+    return failed(
+        f"{shown}; the lower end of the interval, {interval.low:.3f}, is below {LEARNED}",
+        "train longer, with warm-up or another rate, and report the interval",
+        **numbers,
+    )
+
+
+def constant(patient: Patient) -> Checked:
+    """The same answer to everything, on any evaluated set."""
+    found = {}
+    for name, problems in patient.sets.items():
+        said = patient.told(problems).argmax(-1)
+        if len(said.unique(dim=0)) == 1 and len(problems.answer.unique(dim=0)) > 1:
+            found[name] = said[0].tolist()
+    if not found:
+        return passed(f"more than one answer on each of {len(patient.sets)} evaluated sets")
+    name, answer = next(iter(found.items()))
+    return failed(
+        f"one answer, {answer}, to every problem of {len(found)} of {len(patient.sets)} sets ({', '.join(found)}): its "
+        "score there is that answer's share",
+        "report the share of each answer beside every accuracy",
+        constant=found,
+    )
+
+
+def balance(patient: Patient) -> Checked:
+    """What always answering the same scores on every evaluated set."""
+    if not patient.answers_with_class:
+        share = commonest(patient.problems)
+        if share <= UNEVEN:
+            return passed(f"the commonest answer has a share of {share:.4f}", commonest=share)
+        return warned(
+            f"one answer has a share of {share:.3f}: giving it always scores that",
+            "draw problems with different answers",
+            commonest=share,
+        )
+    shares = {name: commonest(problems) for name, problems in patient.sets.items()}
+    name = max(shares, key=shares.__getitem__)
+    if shares[name] <= UNEVEN:
+        return passed(f"the larger class has at most {shares[name]:.3f} of any set", commonest=shares)
+    return warned(
+        f"in {name} one class has {shares[name]:.3f}: always answering it scores that",
+        "balance the set, or report the score of always answering the same beside every accuracy",
+        commonest=shares,
+    )
+
+
+def floor(patient: Patient) -> Checked:
+    """A baseline too low to rank heads on."""
+    if not patient.subject.heads:
+        return skipped("it has no heads to rank; name them as Subject(heads=…)")
+    accuracy = float(patient.right.float().mean())
+    if accuracy >= FLOOR:
+        return passed(f"the baseline that heads are held against is {accuracy:.4f}", baseline=accuracy)
+    return failed(
+        f"the baseline is {accuracy:.3f}: with most problems wrong already, a drop says little about a head",
+        "mend the evaluation or train longer, then rank heads",
+        baseline=accuracy,
+    )
+
+
+def resolution(patient: Patient) -> Checked:
+    """Whether the number of examples can resolve the claimed margin."""
+    subject = patient.subject
+    if subject.claimed_on is None:
+        return skipped("no claim was given; Subject(claimed_on=EXAMPLES, max_drop=MARGIN) says on what it rests")
+    n, margin = subject.claimed_on, subject.max_drop
+    accuracy = min(max(float(patient.right.float().mean()), 1 / n), 1 - 1 / n)
+    half = 1.96 * math.sqrt(2 * accuracy * (1 - accuracy) / n)
+    need = math.ceil(2 * accuracy * (1 - accuracy) * (1.96 / margin) ** 2)
+    if half <= margin:
+        return passed(f"{n:,} examples tell accuracies apart that differ by {half:.4f}", examples=n, resolves=half)
+    return warned(
+        f"{n:,} examples cannot tell a difference of {margin:g} from noise: the 95% interval is ±{half:.3f}",
+        f"use at least {need:,} examples, or claim less",
+        examples=n, resolves=half, needed=need,
+    )  # fmt: skip
+
+
+def commonest(problems: Problems) -> float:
+    """The share of the commonest whole answer."""
+    _, counts = problems.answer.unique(dim=0, return_counts=True)
+    return int(counts.max()) / len(problems)

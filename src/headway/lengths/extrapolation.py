@@ -236,7 +236,7 @@ def _planned(asked: Asked, entry: Entry, out: Path) -> list[Member]:
             training = config.training
             scaled = replace(training, learning_rate=training.learning_rate * rate, muon_rate=training.muon_rate * rate)
             config = replace(config, training=scaled)
-            home = out / entry.folder / (f"rate-{rate}" if asked.track.chooses else "")
+            home = out / entry.folder / (f"rate-{rate:.12g}" if asked.track.chooses else "")
             members.append(Member(config, RunFolder(home / f"seed-{seed}")))
     check_lengths(members[0].config, asked)
     return members

@@ -343,11 +343,11 @@ class Doctor(Common):
     """warnings count as failures"""
 
     def run(self) -> Output:
-        from headway.api import examine_all
+        from headway.api import examine
 
         if not self.subjects:
             raise HeadwayError("name a run folder, pretrained:adder, or a module:factory of your own")
-        found = [each.to_json() for each in examine_all(self.subjects, strict=self.strict, device=self.device)]
+        found = [examine(each, strict=self.strict, device=self.device).to_json() for each in self.subjects]
         status = 0 if all(each["healthy"] for each in found) else 1
         if len(found) > 1:
             rows = [{"subject": each["subject"], **{c["check"]: c["status"] for c in each["checks"]}} for each in found]

@@ -8,7 +8,7 @@ import torch
 
 from headway.api.certifying import add, certify_run
 from headway.api.evaluating import evaluate, evaluate_runs
-from headway.api.examining import examine, examine_all
+from headway.api.examining import examine
 from headway.api.heads import prune, study_heads, study_members
 from headway.api.lengths import study_lengths
 from headway.api.training import shortfalls, train, train_seeds
@@ -20,7 +20,6 @@ __all__ = [
     "evaluate",
     "evaluate_runs",
     "examine",
-    "examine_all",
     "open",
     "pretrained",
     "prune",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from headway.doctor.examination import Examination, examine_subject
@@ -18,7 +17,3 @@ def examine(subject: Subject | Run | str | Path, *, strict: bool = False, device
     elif not isinstance(subject, Subject):
         subject = open_subject(subject, choose_device(device))
     return examine_subject(subject, strict)
-
-
-def examine_all(subjects: Sequence[str], *, strict: bool = False, device: str = "auto") -> list[Examination]:
-    return [examine(each, strict=strict, device=device) for each in subjects]

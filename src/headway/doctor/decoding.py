@@ -6,13 +6,9 @@ import torch
 from torch import Tensor
 
 from headway.doctor.check import Checked, failed, passed, skipped
-from headway.doctor.patient import Patient
+from headway.doctor.patient import FEW, SAME, Patient
 from headway.tasks import Problems
 
-SAME = 1e-4
-"""logits that differ by no more are the same up to rounding"""
-FEW = 200
-"""problems that are decoded token by token"""
 NO_DECODE = "it needs the logits after a given beginning: Subject(decode=lambda source, written: …, start=TOKEN)"
 
 
@@ -205,8 +201,9 @@ def padding(patient: Patient) -> Checked:
     problems = patient.problems[:FEW]
     more = torch.full_like(problems.source[:, :4], pad)
     padded = Problems(torch.cat((problems.source, more), dim=1), problems.answer, problems.scored)
-    moved = float((patient.told(padded) - patient.logits[:FEW]).abs().max())
-    changed = float((patient.told(padded).argmax(-1) != patient.logits[:FEW].argmax(-1)).any(-1).float().mean())
+    told, plain = patient.told(padded), patient.logits[:FEW]
+    moved = float((told - plain).abs().max())
+    changed = float((told.argmax(-1) != plain.argmax(-1)).any(-1).float().mean())
     if moved <= SAME:
         return passed(f"four tokens of padding move no logit by more than {moved:.1g}", moved=moved)
     return failed(

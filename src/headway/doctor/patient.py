@@ -15,8 +15,12 @@ from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
 ROWS = 1_000
+FEW = 200
+"""of them, where a check is slow"""
 SEED = 1_000
 """of problems that no study draws"""
+SAME = 1e-4
+"""logits that differ by no more are the same up to rounding"""
 
 
 @dataclass(frozen=True)

@@ -5,23 +5,20 @@ from __future__ import annotations
 import torch
 
 from headway.doctor.check import Checked, failed, passed, skipped
-from headway.doctor.patient import Patient
+from headway.doctor.patient import FEW, SAME, Patient
 from headway.evaluation.examples import batches
-from headway.models import Gate, Gates, Head
-
-SAME = 1e-4
-ROWS = 200
+from headway.heads.pruning import closed_gates
 
 
 def gates(patient: Patient) -> Checked:
     """Open gates change nothing, closed ones something."""
-    subject, problems = patient.subject, patient.problems[:ROWS]
+    subject, problems = patient.subject, patient.problems[:FEW]
     if not subject.heads:
         return skipped("it has no heads with gates; name them as Subject(heads=…)")
-    plain = patient.logits[:ROWS]
+    plain = patient.logits[:FEW]
     with torch.no_grad():
-        opened = subject.model(problems.source, problems.answer, gates_of(patient, set()))
-        closed = subject.model(problems.source, problems.answer, gates_of(patient, set(subject.heads)))
+        opened = subject.model(problems.source, problems.answer, closed_gates(subject.model, ()))
+        closed = subject.model(problems.source, problems.answer, closed_gates(subject.model, subject.heads))
     moved, left = float((opened - plain).abs().max()), float((closed - plain).abs().max())
     if moved > SAME:
         return failed(
@@ -46,7 +43,7 @@ def together(patient: Patient) -> Checked:
     subject = patient.subject
     if not subject.claimed:
         return skipped("no heads are claimed to be prunable; Subject(claimed=[…]) names them")
-    shut, right = gates_of(patient, set(subject.claimed)), []
+    shut, right = closed_gates(subject.model, subject.claimed), []
     with torch.no_grad():
         for some in batches(patient.problems):
             right.append(subject.correct(subject.model(some.source, some.answer, shut), some))
@@ -61,18 +58,3 @@ def together(patient: Patient) -> Checked:
         "count heads that can go together: headway heads searches for them",
         **numbers,
     )
-
-
-def gates_of(patient: Patient, shut: set[Head]) -> Gates:
-    """Gates that let all heads pass but these."""
-    device = patient.problems.source.device
-    found = {}
-    for site in patient.subject.sites:
-        own = [head for head in patient.subject.heads if head.site == site]
-        width = max(head.number for head in own) + 1
-        open_ = torch.ones(1, width, device=device)
-        for head in own:
-            if head in shut:
-                open_[0, head.number] = 0
-        found[site] = Gate(open_)
-    return found

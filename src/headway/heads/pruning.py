@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from headway.errors import HeadwayError
 from headway.evaluation.examples import batches
@@ -46,14 +46,13 @@ def _cut(name: str, site: Attention, weights: dict[str, Tensor], left: list[int]
     }
 
 
-def closed_gates(model: Model, heads: Collection[Head]) -> Gates:
-    """Gates that are shut for these heads and open for the others."""
+def closed_gates(model: nn.Module, heads: Collection[Head]) -> Gates:
+    """Gates that are shut for these heads and open for all others."""
     sites = {m.site: m.heads for m in model.modules() if isinstance(m, Attention)}
     device = next(model.parameters()).device
     return {
         site: Gate(torch.tensor([[float(Head(site, number) not in heads) for number in range(count)]], device=device))
         for site, count in sites.items()
-        if any(head.site == site for head in heads)
     }
 
 

@@ -112,7 +112,7 @@ def _curves(found: Json, out: Path) -> list[Path]:
     for panel in flat[max(0, len(entries) - across) : len(entries)]:
         panel.set_xlabel("length", fontsize=9)
     handles, names = flat[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False)
+    figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), 2 * across), frameon=False)
     return save_figure(figure, out / "lengths-curves")
 
 

@@ -15,7 +15,7 @@ import tyro
 
 from headway.errors import HeadwayError
 from headway.flags import listed_words, parse_numbers, parse_options, parse_range, parse_rates, parse_seeds
-from headway.output import Output
+from headway.output import Output, told_apart
 from headway.runs.config import Wishes
 
 Subject = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SUBJECT")]
@@ -316,7 +316,7 @@ class Certify(Common):
     """Prove a windowed model right at every length, by going through every local context."""
 
     subject: Subject = tyro.MISSING
-    """a run folder or pretrained:certified-adder"""
+    """a run folder, pretrained:certified-adder or pretrained:certified-sorter"""
 
     def run(self) -> Output:
         from headway.api import certify_run
@@ -338,29 +338,28 @@ class Doctor(Common):
     """May a conclusion be drawn at all? Checks a model and its evaluation, and says what is wrong."""
 
     subjects: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="SUBJECT")] = tyro.MISSING
-    """run folders, pretrained:adder, or module:factory of your own"""
+    """run folders, folders of runs, pretrained:adder, or module:factory or file.py:factory of your own"""
     strict: bool = False
     """warnings count as failures"""
 
     def run(self) -> Output:
-        from headway.api import examine
+        from headway.api.examining import Refused, examine, examine_all, names_many
 
         if not self.subjects:
             raise HeadwayError("name a run folder, pretrained:adder, or a module:factory of your own")
-        found = [examine(each, strict=self.strict, device=self.device).to_json() for each in self.subjects]
-        status = 0 if all(each["healthy"] for each in found) else 1
-        if len(found) > 1:
-            rows = [{"subject": each["subject"], **{c["check"]: c["status"] for c in each["checks"]}} for each in found]
-            return Output({"members": found}, "Doctor", rows, words=[], status=status)
-        rows = [
-            {"check": c["check"], "status": c["status"] + (" (cause)" if c["cause"] else ""), "meaning": c["meaning"]}
-            for c in found[0]["checks"]
-        ]
-        alarms = [c for c in found[0]["checks"] if c["status"] in ("warn", "fail")]
-        words = [f"{c['check']}: {c['meaning']}. Remedy: {c['remedy']}." for c in alarms]
-        return Output(
-            found[0], "Doctor", rows, words=words or ["Nothing found that forbids a conclusion."], status=status
-        )
+        if not names_many(self.subjects):
+            found = examine(self.subjects[0], strict=self.strict, device=self.device)
+            words = [line for name in found.checks for line in found.message(name)]
+            words += [] if found.alarms else ["", "Nothing found that forbids a conclusion."]
+            return Output(found.to_json(), "", [], words=words, status=found.status)
+        many = examine_all(self.subjects, strict=self.strict, device=self.device, quiet=self.quiet)
+        content = {"healthy": all(each.healthy for each in many), "members": [each.to_json() for each in many]}
+        status = max(each.status for each in many)
+        words = [f"{each.subject}: {each.why}" for each in many if isinstance(each, Refused)]
+        rows = [each.row() for each in many]
+        for row, name in zip(rows, told_apart([row["subject"] for row in rows]), strict=True):
+            row["subject"] = name
+        return Output(content, "Doctor", rows, words=words, status=status)
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ class Output:
 
     content: dict[str, Any]
     title: str
+    """of the table; where there is none, there are only words"""
     rows: Rows
     more: Sequence[tuple[str, Rows]] = ()
     words: Sequence[str] = ()
@@ -37,7 +38,8 @@ class Output:
             print(json.dumps(self.content))
             return
         for title, rows in ((self.title, self.rows), *self.more):
-            print_table(title, rows)
+            if title:
+                print_table(title, rows)
         for sentence in self.words:
             print(sentence)
 
@@ -80,6 +82,16 @@ def spoken(value: Any) -> str:
         case list():
             return ", ".join(map(spoken, value))
     return str(value)
+
+
+def told_apart(names: Sequence[str]) -> list[str]:
+    """Paths and functions without the first and the last parts that are the same in all."""
+    parts = [re.split("[/:]", name) for name in names]
+    while len(names) > 1 and min(map(len, parts)) > 1 and len({part[0] for part in parts}) == 1:
+        parts = [part[1:] for part in parts]
+    while len(names) > 1 and min(map(len, parts)) > 1 and len({part[-1] for part in parts}) == 1:
+        parts = [part[:-1] for part in parts]
+    return ["/".join(part) for part in parts]
 
 
 def print_error(sentence: str) -> None:

@@ -1,11 +1,16 @@
-"""A user's own class or function, named on the command line as `module:Class` or `module:factory`."""
+"""A user's own class or function, named on the command line: `module:Class`, `module:factory`, `file.py:factory`."""
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import importlib.util
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar
 
 from headway.errors import HeadwayError, unknown
@@ -29,20 +34,63 @@ def load_function(name: str) -> Callable[[], Any]:
     return found
 
 
+def is_plugin(name: str) -> bool:
+    """Whether a name is one of a user's own functions, and no folder."""
+    home, colon, _ = name.partition(":")
+    return bool(colon) and home != "pretrained" and not Path(name).exists()
+
+
+@contextmanager
+def at_home(name: str) -> Iterator[None]:
+    """While a user's `file.py:factory` is used: its neighbours can be imported, and are forgotten afterwards, so that
+    another file finds its own neighbours of the same names."""
+    file, folder = Path(name.partition(":")[0]), str(Path(name.partition(":")[0]).resolve().parent)
+    if file.suffix != ".py":
+        yield
+        return
+    before = set(sys.modules)
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)
+        for own in set(sys.modules) - before:
+            if str(getattr(sys.modules[own], "__file__", None) or "").startswith(folder + os.sep):
+                del sys.modules[own]
+
+
 def _load(name: str, what: str, fits: Callable[[Any], bool]) -> Any:
     module_name, _, attribute = name.partition(":")
-    if not all(part.isidentifier() for part in module_name.split(".")):
-        raise HeadwayError(f"{name!r} is no module:Class; write it like reversal:Reversal")
+    from_file = module_name.endswith(".py")
+    if not from_file and not all(part.isidentifier() for part in module_name.split(".")):
+        kind = "Class" if what == "class" else "factory"
+        raise HeadwayError(f"{name!r} is no module:{kind}; write it like reversal:Reversal, or subject.py:build")
+    if from_file and not Path(module_name).is_file():
+        raise HeadwayError(f"there is no file {module_name!r}; name a file and a function in it, like subject.py:build")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        module = importlib.import_module(module_name)
-    except Exception as error:  # whatever a user's file may raise
+        module = _of_file(Path(module_name)) if from_file else importlib.import_module(module_name)
+    except (Exception, SystemExit) as error:  # whatever a user's file may raise
         said = f"{type(error).__name__}: {error}"
-        raise HeadwayError(
-            f"cannot import {module_name!r} of {name!r} ({said}); run from the folder that holds it"
-        ) from error
+        way_out = "call it by itself to see where" if from_file else "run from the folder that holds it"
+        raise HeadwayError(f"cannot import {module_name!r} of {name!r} ({said}); {way_out}") from error
     found = getattr(module, attribute, None)
     if found is None:
         raise unknown(f"{what} in {module_name}", attribute, [n for n, v in vars(module).items() if fits(v)])
     return found
+
+
+def _of_file(path: Path) -> ModuleType:
+    name = f"own_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"  # of which there is no other
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module

@@ -21,7 +21,7 @@ def test_an_adder_in_pytorchs_own_modules_has_the_same_logits(adder) -> None:
 
 def test_both_studies_find_the_same_accuracies_and_the_textbooks_restores_what_it_zeroed(adder) -> None:
     subject = subject_of(adder)
-    problems = subject.examples(60, 3, False)
+    problems = subject.draw(60, 3, False)
     textbook = TextbookCopy(adder.model).eval()
     before = {name: tensor.clone() for name, tensor in textbook.state_dict().items()}
     theirs = bench.textbook_study(textbook, subject, adder.task, problems)

@@ -25,7 +25,7 @@ def subject(adder) -> Subject:
 
 
 def test_a_map_is_as_large_as_the_problem_and_its_rows_are_shares(subject: Subject) -> None:
-    problem = subject.examples(1, 0, False)
+    problem = subject.draw(1, 0, False)
     source = subject.spelled(problem.source[0].tolist())
     content = maps_of(subject, problem)["maps"]
     assert [entry["site"] for entry in content] == [str(site) for site in subject.sites]
@@ -44,7 +44,7 @@ def test_a_map_is_as_large_as_the_problem_and_its_rows_are_shares(subject: Subje
 
 def test_an_average_is_the_mean_of_the_maps_of_its_problems(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LEAST", 1)
-    problems = subject.examples(12, 3, False)
+    problems = subject.draw(12, 3, False)
     each = [maps_of(subject, problems[row : row + 1])["maps"] for row in range(12)]
     found = average_maps(subject, problems)
     for place, entry in enumerate(found["all"]["maps"]):
@@ -63,16 +63,16 @@ def test_a_decoder_alone_has_the_whole_sequence_on_both_axes() -> None:
     config, task = plan("addition", Wishes(model="decoder", d_model=16, heads=2, d_ff=32), 0), Addition()
     model = build_model(config.model)
     subject = Subject(
-        "bare", model, tuple(heads_of(model)), lambda rows, seed, held: task.testing(seed, rows),
+        model, heads=tuple(heads_of(model)), examples=lambda rows, seed, held: task.testing(seed, rows),
         spelled=task.spelled, start=task.start,
     )  # fmt: skip
-    entry = maps_of(subject, subject.examples(1, 0, False))["maps"][0]
+    entry = maps_of(subject, subject.draw(1, 0, False))["maps"][0]
     assert len(entry["queries"]) == len(entry["keys"]) == 11
     assert entry["keys"][7] == "start"
 
 
 def test_pictures_of_a_site_of_chosen_heads_and_of_everything(subject: Subject, tmp_path: Path) -> None:
-    content = maps_of(subject, subject.examples(1, 0, False))
+    content = maps_of(subject, subject.draw(1, 0, False))
     assert [path.suffix for path in site_figure(content, "decoder.0.cross", tmp_path / "site")] == [".svg", ".png"]
     chosen_figure(content, ["encoder.0.self.2", "decoder.0.cross.3"], tmp_path / "chosen")
     drawn = (tmp_path / "chosen.svg").read_text()
@@ -85,4 +85,4 @@ def test_pictures_of_a_site_of_chosen_heads_and_of_everything(subject: Subject, 
     with pytest.raises(HeadwayError, match="has heads 0 to 3, none called '9'"):
         chosen_figure(content, ["encoder.0.self.9"], tmp_path / "none")
     with pytest.raises(HeadwayError, match="2 are given; take one row"):
-        maps_of(subject, subject.examples(2, 0, False))
+        maps_of(subject, subject.draw(2, 0, False))

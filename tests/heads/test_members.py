@@ -42,7 +42,7 @@ def test_each_members_variants_have_the_outcomes_they_have_alone(folders: list[R
     many = StackedVariants(subjects[0], weights)
     chance = torch.Generator().manual_seed(0)
     closed = torch.rand(4, 5, len(many.heads), generator=chance) < 0.4
-    problems = subjects[0].examples(250, 3, False)
+    problems = subjects[0].draw(250, 3, False)
     found = measure_members(many, problems, closed)
     for member, folder in enumerate(folders):
         alone = Variants(subject_of(open_run(folder)))
@@ -95,7 +95,7 @@ def test_a_folder_of_runs_has_distributions_and_leaves_none_out(folders: list[Ru
 
 def test_greedy_takes_the_head_that_costs_least(folders: list[RunFolder]) -> None:
     subject = subject_of(open_run(folders[0]))
-    problems = subject.examples(200, 0, False)
+    problems = subject.draw(200, 0, False)
     curve = greedy(Variants(subject), problems)
     first = Variants(subject)(problems, [frozenset({head}) for head in subject.heads])
     best = max(zip(first.accuracy, (-loss for loss in first.losses), subject.heads, strict=True))

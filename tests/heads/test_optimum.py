@@ -150,7 +150,7 @@ def test_what_cannot_be_searched_is_refused_in_a_sentence(adder, capsys: pytest.
     subject = subject_of(adder)
     big = Variants.__new__(Variants)  # of a subject that names five heads at each of six sites
     five = tuple(Head(site, number) for site in subject.sites for number in range(5))
-    big.subject = Subject("big", subject.model, five, subject.examples)
+    big.subject = Subject(subject.model, name="big", heads=five, examples=subject.examples)
     with pytest.raises(HeadwayError, match="big has 30 heads, too many to search all sets of them; 26 is the most"):
         check_searchable(big, Margin())
     with pytest.raises(HeadwayError, match="searched by their accuracy"):

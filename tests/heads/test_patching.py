@@ -104,7 +104,7 @@ def subject_with(carries: dict[int, list[int]]) -> Subject:
     sites = [Site("encoder", 0, "self")] + [Site("decoder", layer, k) for layer in range(2) for k in ("self", "cross")]  # pyright: ignore
     heads = tuple(Head(site, number) for site in sites for number in range(4))
     return Subject(
-        "wired", model, heads, lambda rows, seed, held_out: TASK.testing(seed, rows),
+        model, heads=heads, examples=lambda rows, seed, held_out: TASK.testing(seed, rows),
         contrasts=lambda pairs, seed: contrasts(TASK, pairs, seed),
     )  # fmt: skip
 

@@ -89,7 +89,7 @@ def test_a_label_that_wins_in_half_of_the_problems_is_half_stable(subject: Subje
 
 
 def test_every_head_of_the_adder_is_described(subject: Subject) -> None:
-    found = {str(p.head): p for p in find_patterns(subject, subject.examples(200, 0, False))}
+    found = {str(p.head): p for p in find_patterns(subject, subject.draw(200, 0, False))}
     assert list(found) == [str(head) for head in subject.heads]
     assert found["decoder.0.cross.2"].label == "aligned"
     assert all(isinstance(p, Pattern) and 0 <= p.entropy <= 1 and 0 <= p.stable <= 1 for p in found.values())

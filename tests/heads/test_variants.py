@@ -33,7 +33,7 @@ def subject(adder) -> Subject:
 
 @pytest.fixture(scope="module")
 def problems(subject: Subject):
-    return subject.examples(ROWS, 5, False)
+    return subject.draw(ROWS, 5, False)
 
 
 def attention_at(model: torch.nn.Module, site: Site) -> Attention:
@@ -99,7 +99,7 @@ def test_mean_ablation_is_the_mean_at_each_position_over_held_out_problems(
 ) -> None:
     monkeypatch.setattr(module, "MEAN_OVER", 60)
     ran = Variants(subject, "mean", seed=3)
-    donors = subject.examples(60, Lot.MEANS.seed(3), True)
+    donors = subject.draw(60, Lot.MEANS.seed(3), True)
     assert adder.task.held_out(donors).all()
     said = outputs(subject, donors)
     outcome = ran(problems, some_variants(subject))
@@ -124,9 +124,9 @@ def test_donors_are_other_problems_in_an_order_that_knows_no_labels() -> None:
         config = plan(task.name, Wishes(d_model=16, heads=2, d_ff=32), 0, options)
         model = build_model(config.model)
         own = Subject(
-            "bare", model, tuple(heads_of(model)), lambda rows, seed, held, task=task: task.testing(seed, rows)
+            model, heads=tuple(heads_of(model)), examples=lambda rows, seed, held, task=task: task.testing(seed, rows)
         )
-        problems = own.examples(400, 0, False)
+        problems = own.draw(400, 0, False)
         donors = Variants(own, "resample").donors(problems)
         assert not (donors.source == problems.source).all(1).any()
         if task.classes is not None:
@@ -171,7 +171,7 @@ def test_two_heads_planted_alike_show_up_as_each_others_backup(subject: Subject)
         site.out.weight[:, spare] = site.out.weight[:, needed]
     planted = {Head(site.site, 0), Head(site.site, 2)}
     heads = tuple(head for head in subject.heads if head.site == site.site)
-    found = pairs(Variants(replace(subject, model=model, heads=heads)), subject.examples(200, 1, False))
+    found = pairs(Variants(replace(subject, model=model, heads=heads)), subject.draw(200, 1, False))
     assert set(found[0].heads) == planted
     assert found[0].backup > 0.3
     assert found[1].backup < 0.1

@@ -1,19 +1,109 @@
-"""`headway doctor` as a function."""
+"""`headway doctor` as a function, for one subject or for many."""
 
 from __future__ import annotations
 
+import glob
+import sys
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
 
 from headway.doctor.examination import Examination, examine_subject
+from headway.errors import HeadwayError
+from headway.evaluation.exact import evaluate_chunks
 from headway.machine import choose_device
-from headway.subjects.own import Run, open_subject, subject_of
+from headway.plugins import at_home, is_plugin
+from headway.progress import Progress
+from headway.subjects.own import Run, find_runs, is_folder_of_runs, one_shape, open_one, open_run, open_subject
+from headway.subjects.own import subject_of as bare_subject_of
 from headway.subjects.subject import Subject
+from headway.tasks import Problems
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A subject that could not be examined."""
+
+    subject: str
+    why: str
+    healthy: ClassVar[bool] = False
+    status: ClassVar[int] = 2
+
+    def row(self) -> dict[str, Any]:
+        return {"subject": self.subject, "verdict": "not examined"}
+
+    def to_json(self) -> dict[str, Any]:
+        return {"subject": self.subject, "healthy": False, "refused": self.why, "checks": []}
 
 
 def examine(subject: Subject | Run | str | Path, *, strict: bool = False, device: str = "auto") -> Examination:
     """Whether conclusions may be drawn from a subject: what is wrong, how it shows, how to mend it."""
+    if isinstance(subject, Subject):
+        return examine_subject(subject, strict)
     if isinstance(subject, Run):
-        subject = subject_of(subject)
-    elif not isinstance(subject, Subject):
-        subject = open_subject(subject, choose_device(device))
-    return examine_subject(subject, strict)
+        return examine_subject(subject_of(subject), strict)
+    name, chosen = str(subject), choose_device(device)
+    if not is_plugin(name):
+        return examine_subject(subject_of(open_one(name, chosen)), strict)
+    with at_home(name), redirect_stdout(sys.stderr):  # what a factory prints is no result of ours
+        made = examine_subject(open_subject(name, chosen), strict)
+    return replace(made, subject=name)
+
+
+def examine_all(
+    names: Sequence[str], *, strict: bool = False, device: str = "auto", quiet: bool = True
+) -> list[Examination | Refused]:
+    """The same for every subject that these name; one that cannot be examined keeps none of the others from it."""
+    found: list[Examination | Refused] = []
+    everyone = [each for name in names for each in _expanded(name)]
+    with Progress("examining", quiet) as watch:
+        for number, name in enumerate(everyone):
+            watch(number, len(everyone), name)
+            try:
+                if is_folder_of_runs(name):
+                    found += _examine_folder(name, strict, choose_device(device))
+                else:
+                    found.append(examine(name, strict=strict, device=device))
+            except HeadwayError as error:
+                found.append(Refused(name, str(error)))
+    return found
+
+
+def names_many(names: Sequence[str]) -> bool:
+    return len(names) != 1 or "*" in names[0] or is_folder_of_runs(names[0])
+
+
+def subject_of(run: Run) -> Subject:
+    """A run as a subject, with the accuracy that `headway evaluate` reports of it."""
+
+    def score(problems: Problems) -> float:
+        return evaluate_chunks(run.model, run.task, [problems], len(problems), stands_for_more=True).exact_match
+
+    return replace(bare_subject_of(run), score=score)
+
+
+def _examine_folder(folder: str, strict: bool, device: torch.device) -> list[Examination]:
+    """Every run of a folder, and how they differ: what `seeds` says is of all of them."""
+    folders = find_runs(folder)
+    subjects = [replace(subject_of(open_run(each, device)), name=str(each.path)) for each in folders]
+    if not one_shape(folders):
+        return [examine_subject(each, strict) for each in subjects]
+    first = examine_subject(replace(subjects[0], others=subjects[1:]), strict)
+    others = [examine_subject(each, strict) for each in subjects[1:]]
+    return [first, *(replace(each, checks={**each.checks, "seeds": first.checks["seeds"]}) for each in others)]
+
+
+def _expanded(name: str) -> list[str]:
+    """The subjects that a pattern such as submissions/*/subject.py:build names; because of its colon a shell leaves it
+    to us."""
+    home, colon, factory = name.partition(":")
+    if "*" not in home:
+        return [name]
+    found = sorted(glob.glob(home))
+    if not found:
+        raise HeadwayError(f"nothing fits {home!r}; write it like submissions/*/subject.py:build")
+    return [f"{each}{colon}{factory}" for each in found]

@@ -68,7 +68,7 @@ def _keep(study: HeadStudy, subject: Subject, home: Path, seed: int) -> None:
     disk.write_json(home / "heads.json", study.to_json())
     disk.write_bytes(home / "heads.csv", study.to_csv().encode())
     heads_figures(home / "heads.json", home)
-    problems = subject.examples(MAPPED, Lot.REPORT.seed(seed), False)
+    problems = subject.draw(MAPPED, Lot.REPORT.seed(seed), False)
     maps = {"average": average_maps(subject, problems), "problem": maps_of(subject, problems[:1])}
     disk.write_json(home / "maps.json", maps)
     problem_figure(maps["problem"], home / "maps-problem")
@@ -173,7 +173,7 @@ def prune(
     model, config = without(run.model, run.config.model, heads)
     smaller = replace(run.config, model=config, training=replace(run.config.training, recovered=recover))
     folder.check(smaller, resume=True)
-    problems = subject_of(run).examples(COMPARED, Lot.COMPARE.seed(asked.get("seed", 0)), False)
+    problems = subject_of(run).draw(COMPARED, Lot.COMPARE.seed(asked.get("seed", 0)), False)
     with exact_products():
         comparison = compare(run.model, model, heads, problems)
     if comparison.largest_difference > ROUNDING or not comparison.same_answers:

@@ -29,7 +29,7 @@ def head_study(seed: int, device: torch.device, quiet: bool) -> Row:
     """The 24 heads of the shipped adder, each taken out alone, on 2,000 sums."""
     run = open_one("pretrained:adder", device)
     subject = subject_of(run)
-    problems = subject.examples(SUMS, seed, False)
+    problems = subject.draw(SUMS, seed, False)
     variants = Variants(subject)
     closed = [frozenset[Any](), *(frozenset[Any]({head}) for head in subject.heads)]
     variants(problems[:200], closed)  # warm
@@ -111,7 +111,7 @@ def sweeps(seed: int, device: torch.device) -> dict[str, list[dict[str, float]]]
         heads = tuple(heads_of(model))
         subject = _bare(model, task, heads, device)
         variants, closed = Variants(subject), [frozenset[Any]({head}) for head in heads]
-        problems = subject.examples(examples, seed, False)
+        problems = subject.draw(examples, seed, False)
         return timed(lambda: variants(problems, closed), device)[1]
 
     def table(name: str, values: Sequence[int], key: str) -> list[dict[str, float]]:
@@ -125,4 +125,4 @@ def sweeps(seed: int, device: torch.device) -> dict[str, list[dict[str, float]]]
 
 
 def _bare(model: Model, task: Task, heads: tuple[Head, ...], device: torch.device) -> Subject:
-    return Subject("fresh", model, heads, lambda rows, seed, held_out: task.testing(seed, rows, device=device))
+    return Subject(model, examples=lambda rows, seed, held_out: task.testing(seed, rows, device=device), heads=heads)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-
-from headway.doctor.check import Checked, failed, passed, skipped, warned
+from headway.doctor.check import Checked, failed, passed, warned
 from headway.doctor.patient import Patient
 from headway.evaluation.intervals import wilson
 from headway.tasks import Problems
@@ -12,8 +10,6 @@ from headway.tasks import Problems
 LEARNED = 0.95
 UNEVEN = 0.6
 """a class with a larger share makes a constant answer look like skill"""
-FLOOR = 0.5
-"""of accuracy, below which drops say little about heads"""
 
 
 def converged(patient: Patient) -> Checked:
@@ -26,8 +22,8 @@ def converged(patient: Patient) -> Checked:
         return passed(f"{shown}; always answering the same gets {chance:.3f}", **numbers)
     if interval.low <= chance:
         return failed(
-            f"{shown}, no better than always answering the same ({chance:.3f}): it has not learned the task",
-            "train it until it is right in range; say nothing of its heads or its reach before",
+            f"{shown}, no better than always answering the same ({chance:.3f})",
+            "train until it is right in range; say nothing of heads or length before",
             **numbers,
         )
     return failed(
@@ -72,41 +68,9 @@ def balance(patient: Patient) -> Checked:
         return passed(f"the larger class has at most {shares[name]:.3f} of any set", commonest=shares)
     return warned(
         f"in {name} one class has {shares[name]:.3f}: always answering it scores that",
-        "balance the set, or report the score of always answering the same beside every accuracy",
+        "balance the set, or report what always answering the same scores",
         commonest=shares,
     )
-
-
-def floor(patient: Patient) -> Checked:
-    """A baseline too low to rank heads on."""
-    if not patient.subject.heads:
-        return skipped("it has no heads to rank; name them as Subject(heads=…)")
-    accuracy = float(patient.right.float().mean())
-    if accuracy >= FLOOR:
-        return passed(f"the baseline that heads are held against is {accuracy:.4f}", baseline=accuracy)
-    return failed(
-        f"the baseline is {accuracy:.3f}: with most problems wrong already, a drop says little about a head",
-        "mend the evaluation or train longer, then rank heads",
-        baseline=accuracy,
-    )
-
-
-def resolution(patient: Patient) -> Checked:
-    """Whether the number of examples can resolve the claimed margin."""
-    subject = patient.subject
-    if subject.claimed_on is None:
-        return skipped("no claim was given; Subject(claimed_on=EXAMPLES, max_drop=MARGIN) says on what it rests")
-    n, margin = subject.claimed_on, subject.max_drop
-    accuracy = min(max(float(patient.right.float().mean()), 1 / n), 1 - 1 / n)
-    half = 1.96 * math.sqrt(2 * accuracy * (1 - accuracy) / n)
-    need = math.ceil(2 * accuracy * (1 - accuracy) * (1.96 / margin) ** 2)
-    if half <= margin:
-        return passed(f"{n:,} examples tell accuracies apart that differ by {half:.4f}", examples=n, resolves=half)
-    return warned(
-        f"{n:,} examples cannot tell a difference of {margin:g} from noise: the 95% interval is ±{half:.3f}",
-        f"use at least {need:,} examples, or claim less",
-        examples=n, resolves=half, needed=need,
-    )  # fmt: skip
 
 
 def commonest(problems: Problems) -> float:

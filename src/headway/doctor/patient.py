@@ -1,9 +1,15 @@
-"""A subject under examination: the same problems for every check, and what the model says to them, computed once."""
+"""A subject under examination: the same problems for every check, and what the model says to them, computed once.
+
+Everything that is the user's own, model and functions, is called here, so that what goes wrong in it is told in one
+sentence with the user's own error in it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -11,6 +17,8 @@ from torch import Tensor
 
 from headway.errors import HeadwayError
 from headway.evaluation.examples import batches
+from headway.heads.pruning import closed_gates
+from headway.models import Attention, Head
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
@@ -29,12 +37,21 @@ class Patient:
 
     @cached_property
     def problems(self) -> Problems:
-        return self.subject.examples(ROWS, SEED, False)
+        return self._problems("examples", self.asked("examples", self.subject.draw, ROWS, SEED, False))
+
+    @cached_property
+    def few(self) -> Problems:
+        return self.problems[:FEW]
 
     @cached_property
     def sets(self) -> dict[str, Problems]:
         """What is evaluated: the subject's own sets, or the problems above."""
-        return {"examples": self.problems} if self.subject.sets is None else self.subject.sets()
+        if self.subject.sets is None:
+            return {"examples": self.problems}
+        sets = self.asked("sets", self.subject.sets)
+        if not isinstance(sets, Mapping) or not sets:
+            raise HeadwayError(f"sets of {self.subject.name} returned {_shown(sets)}; return Problems by name")
+        return {str(name): self._problems(f"the set {name}", problems) for name, problems in sets.items()}
 
     @property
     def answers_with_class(self) -> bool:
@@ -46,12 +63,48 @@ class Patient:
 
     @cached_property
     def right(self) -> Bool[Tensor, " row"]:
-        return self.subject.correct(self.logits, self.problems)
+        return self.judged(self.logits, self.problems)
 
-    @torch.no_grad()
+    def judged(self, logits: Tensor, problems: Problems) -> Bool[Tensor, " row"]:
+        right = self.asked("correct", self.subject.correct, logits, problems)
+        if not isinstance(right, Tensor) or right.shape != (len(problems),):
+            raise HeadwayError(
+                f"correct of {self.subject.name} returned {_shown(right)} for {len(problems)} problems; return one "
+                "verdict a problem"
+            )
+        return right.bool()
+
     def told(self, problems: Problems) -> Float[Tensor, "row answer token"]:
         """The logits of every answer token, each given the right ones before it."""
         return torch.cat([self._pass(some) for some in batches(problems)])
+
+    def after(self, source: Tensor, written: Tensor) -> Float[Tensor, "row written token"]:
+        """The logits after each token that the decoder was given."""
+        assert self.subject.decode is not None
+        return self._checked("decode", self.asked("decode", self.subject.decode, source, written), written.shape)
+
+    def generated(self, problems: Problems) -> Int[Tensor, "row written"]:
+        """The answers as the subject's own evaluation writes them."""
+        assert self.subject.generate is not None
+        written = self.asked("generate", self.subject.generate, problems)
+        if not isinstance(written, Tensor) or written.dim() != 2 or len(written) != len(problems):
+            raise HeadwayError(
+                f"generate of {self.subject.name} returned {_shown(written)} for {len(problems)} problems; return a "
+                "row of tokens for each"
+            )
+        return written
+
+    def forced(self, problems: Problems) -> Int[Tensor, "row predicted"] | None:
+        """The tokens that the subject's own one pass predicts, where it has one."""
+        if self.subject.forced is None:
+            return None
+        tokens = self.asked("forced", self.subject.forced, problems)
+        if not isinstance(tokens, Tensor) or tokens.dim() != 2 or len(tokens) != len(problems):
+            raise HeadwayError(
+                f"forced of {self.subject.name} returned {_shown(tokens)} for {len(problems)} problems; return the "
+                "predicted tokens of each"
+            )
+        return tokens
 
     def written(self, problems: Problems) -> Int[Tensor, "row answer"]:
         """What the decoder is given: the start token and all but the last of the answer."""
@@ -59,14 +112,68 @@ class Patient:
         start = torch.full_like(problems.answer[:, :1], self.subject.start)
         return torch.cat((start, problems.answer[:, :-1]), dim=1)
 
-    def _pass(self, problems: Problems) -> Tensor:
+    @property
+    def can_ablate(self) -> bool:
+        return self.subject.ablate is not None or any(isinstance(m, Attention) for m in self.subject.model.modules())
+
+    def without(self, problems: Problems, heads: Collection[Head]) -> Float[Tensor, "row answer token"]:
+        """The logits with these heads closed, as the subject's own study closes them."""
+        subject = self.subject
+        if subject.ablate is not None:
+            logits = [self.asked("ablate", subject.ablate, some, heads) for some in batches(problems)]
+            return self._checked("ablate", torch.cat(logits), problems.answer.shape)
+        shut = closed_gates(subject.model, heads)
+        return torch.cat([
+            self.asked("the model", subject.model, some.source, some.answer, shut) for some in batches(problems)
+        ])  # fmt: skip
+
+    def asked(self, what: str, function: Callable[..., Any], *given: Any) -> Any:
+        """What the user's own code returns; what it raises becomes one sentence."""
         try:
-            if self.subject.decode is not None:
-                return self.subject.decode(problems.source, self.written(problems))
-            return self.subject.model(problems.source, problems.answer)
-        except Exception as error:  # whatever a user's model may raise
-            shapes = f"{tuple(problems.source.shape)}, {tuple(problems.answer.shape)}"
+            with torch.no_grad():
+                return function(*given)
+        except HeadwayError:
+            raise
+        except Exception as error:
+            shapes = [tuple(each.shape) for each in given if isinstance(each, Tensor)]
+            shapes += [
+                tuple(t.shape) for each in given if isinstance(each, Problems) for t in (each.source, each.answer)
+            ]
+            on = f" on tensors of shape {', '.join(map(str, shapes))}" if shapes else ""
             raise HeadwayError(
-                f"the model of {self.subject.name} failed on problems of shape {shapes} "
-                f"({type(error).__name__}: {error})"
+                f"{what} of {self.subject.name} failed{on} ({type(error).__name__}: {error}); call it by itself to see "
+                "where"
             ) from error
+
+    def _pass(self, problems: Problems) -> Tensor:
+        if self.subject.decode is not None and self.subject.start is not None:
+            return self.after(problems.source, self.written(problems))
+        logits = self.asked("the model", self.subject.model, problems.source, problems.answer)
+        return self._checked("the model", logits, problems.answer.shape)
+
+    def _checked(self, what: str, logits: Any, shape: torch.Size) -> Tensor:
+        if not isinstance(logits, Tensor) or logits.dim() != 3 or logits.shape[:2] != shape:
+            raise HeadwayError(
+                f"{what} of {self.subject.name} returned {_shown(logits)}; return logits of shape "
+                f"({shape[0]}, {shape[1]}, tokens), a row of them for every answer token"
+            )
+        return logits.float()
+
+    def _problems(self, what: str, given: Any) -> Problems:
+        if not isinstance(given, Problems):
+            raise HeadwayError(f"{what} of {self.subject.name} returned {_shown(given)}; return headway.Problems")
+        tables = (given.source, given.answer)
+        if any(t.dim() != 2 or t.is_floating_point() for t in tables) or len(given.source) != len(given.answer):
+            raise HeadwayError(
+                f"{what} of {self.subject.name} holds {_shown(given.source)} and {_shown(given.answer)}; it takes rows "
+                "of whole numbers, as many answers as sources"
+            )
+        if len(given) < 2:
+            raise HeadwayError(f"{what} of {self.subject.name} has {len(given)} problems; at least 2 are needed")
+        return given
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"a {str(value.dtype).removeprefix('torch.')} tensor of shape {tuple(value.shape)}"
+    return type(value).__name__

@@ -98,7 +98,7 @@ def study_stack(
     judge = Judge(asked.margin, len(heads), exact=False)
 
     def lot(which: Lot, rows: int) -> Problems:
-        return lender.examples(rows, which.seed(asked.seed), False)
+        return lender.draw(rows, which.seed(asked.seed), False)
 
     first = lot(Lot.BASELINE, SELECTED)
     base = variants(first, torch.zeros(len(subjects), 1, len(heads), dtype=torch.bool, device=variants.device))

@@ -130,13 +130,13 @@ class _Search:
         self.passes = {kind: Branches(variants.model, kind, variants.means) for kind in {quick, torch.float32}}
         self.slack = {kind: NARROW[kind] if plain else 0.0 for kind in self.passes}
         self.precisions = [quick] + [torch.float32] * (len(STAGES) - 1)
-        self.problems = self.subject.examples(STAGES[-1], Lot.SCREEN.seed(seed), False)
+        self.problems = self.subject.draw(STAGES[-1], Lot.SCREEN.seed(seed), False)
         self.fresh: list[Problems] = []
         self.seed, count = seed, self.subject.count
         listed = self.subject.every is not None and count is not None and count <= MOST_LISTED
         self.listable = listed and self.subject.even
         self.doubt = (1 - CONFIDENCE) / (2 if self.listable else 3)  # of the baseline, the screening, the last check
-        base = self.subject.examples(STAGES[-2], Lot.BASELINE.seed(seed), False)
+        base = self.subject.draw(STAGES[-2], Lot.BASELINE.seed(seed), False)
         with exact_products():
             wrong = len(base) - int(variants(base, [frozenset()]).right.sum())
         worst = min(1.0, exact_interval(wrong, len(base), 1 - 2 * self.doubt).high + margin)
@@ -227,7 +227,7 @@ class _Search:
             if not closed:
                 return measure(self.variants, [self.problems[:PIECE]], [closed])[1]  # nothing costs nothing
             if not self.fresh:
-                drawn = self.subject.examples(CHECKED, Lot.CHECK.seed(self.seed), False)
+                drawn = self.subject.draw(CHECKED, Lot.CHECK.seed(self.seed), False)
                 self.fresh = [drawn[start : start + PIECE] for start in range(0, len(drawn), PIECE)]
             effect = measure(self.variants, self._each_in_time(self.fresh), [closed])[1]
             tests = 2 * len(self.heads) + 2  # at most two of a size

@@ -68,14 +68,14 @@ def study_subject(subject: Subject, asked: Asked, quiet: bool = True) -> HeadStu
     judge = Judge(asked.margin, len(subject.heads), exact)
     total = subject.count if asked.all and subject.count is not None else asked.examples or EXAMPLES
     report = _Report(subject, asked, total)
-    first = subject.examples(SELECTED, Lot.BASELINE.seed(asked.seed), False)
+    first = subject.draw(SELECTED, Lot.BASELINE.seed(asked.seed), False)
     judge.check(total, variants(first, [frozenset()]).accuracy[0], best_constant(first))
     singles: list[Closed] = [frozenset({head}) for head in subject.heads]
     wholes = parts_of(subject)
     with Progress(f"ablating {len(singles)} heads", quiet) as watch:
         whole, *effects = measure(variants, report(), singles + wholes, watch=watch, total=total)
     verdicts: dict[str, list[Verdict]] = {asked.ablation: [judge.verdict(effect) for effect in effects[: len(singles)]]}
-    sample = subject.examples(min(total, EXAMPLES), Lot.REPORT.seed(asked.seed), False)
+    sample = subject.draw(min(total, EXAMPLES), Lot.REPORT.seed(asked.seed), False)
     for kind in ABLATIONS:
         if kind not in verdicts:
             other = measure(Variants(subject, kind, asked.seed), [sample], singles)[1:]
@@ -86,7 +86,7 @@ def study_subject(subject: Subject, asked: Asked, quiet: bool = True) -> HeadStu
         kinds: dict[str, Verdict] = {kind: verdicts[kind][place] for kind in ABLATIONS}
         rows.append(HeadRow(head, effect, kinds[asked.ablation], as_list(judge.interval(effect)), kinds))
     alone = tuple(row.head for row in rows if judge.cost(row.effect) < judge.limit)
-    chosen = subject.examples(SELECTED, Lot.SELECT.seed(asked.seed), False)
+    chosen = subject.draw(SELECTED, Lot.SELECT.seed(asked.seed), False)
     with Progress("removing heads together", quiet) as watch:
         best = greedy(variants, chosen, asked.beam, watch)
     others = [
@@ -102,10 +102,10 @@ def study_subject(subject: Subject, asked: Asked, quiet: bool = True) -> HeadStu
         gone = optimum.closed
     _, together_effect, alone_effect = measure(variants, report(), [gone, frozenset(alone)])
     with Progress("pairs of heads", quiet) as watch:
-        found = pairs(variants, subject.examples(PAIRED, Lot.PAIRS.seed(asked.seed), False), watch)
+        found = pairs(variants, subject.draw(PAIRED, Lot.PAIRS.seed(asked.seed), False), watch)
     patterns, roles = [], None
     if asked.causes:
-        patterns = find_patterns(subject, subject.examples(LOOKED_AT, Lot.REPORT.seed(asked.seed), False))
+        patterns = find_patterns(subject, subject.draw(LOOKED_AT, Lot.REPORT.seed(asked.seed), False))
     if asked.causes and subject.contrasts is not None:
         with Progress("testing what heads bring to the answer", quiet) as watch:
             roles = find_roles(subject, asked.seed, watch)
@@ -136,7 +136,7 @@ def searched(study: HeadStudy, subject: Subject, asked: Asked, quiet: bool = Tru
         found = find_optimum(variants, known, asked.margin.drop, budget=budget, seed=asked.seed, watch=watch)
     effect = study.together.effect
     if found.closed != greedy_set:
-        report = subject.examples(study.examples, Lot.REPORT.seed(asked.seed), False)
+        report = subject.draw(study.examples, Lot.REPORT.seed(asked.seed), False)
         effect = measure(variants, [report], [found.closed])[1]
     together = Removal(tuple(head for head in subject.heads if head in found.closed), effect)
     return replace(study, together=together, optimum=found)
@@ -161,7 +161,7 @@ def _budget(variants: Variants, asked: Asked) -> int | float:
 
 def _confirmed(variants: Variants, judge: Judge, curve: Curve, seed: int) -> Closed:
     """The largest set of the curve that is within the margin also on problems that had no say in it."""
-    problems = variants.subject.examples(CONFIRMED, Lot.CONFIRM.seed(seed), False)
+    problems = variants.subject.draw(CONFIRMED, Lot.CONFIRM.seed(seed), False)
     for closed in curve.fitting(judge.margin):
         if judge.confirms(measure(variants, [problems], [closed])[1]):
             return closed
@@ -177,7 +177,7 @@ class _Report:
     def __call__(self) -> Iterable[Problems]:
         if self.asked.all and self.subject.every is not None:
             return self.subject.every()
-        return [self.subject.examples(self.total, Lot.REPORT.seed(self.asked.seed), False)]
+        return [self.subject.draw(self.total, Lot.REPORT.seed(self.asked.seed), False)]
 
 
 def best_constant(problems: Problems) -> float:

@@ -86,7 +86,7 @@ class Variants:
 
     def donors(self, problems: Problems) -> Problems:
         """For each problem another, whose outputs take the place of its own; in an order that knows no labels."""
-        others = self.subject.examples(len(problems), Lot.DONORS.seed(self.seed), False)
+        others = self.subject.draw(len(problems), Lot.DONORS.seed(self.seed), False)
         order = torch.randperm(len(others), generator=torch.Generator().manual_seed(Lot.DONORS.seed(self.seed)))
         others = others[order.to(others.source.device)]
         same = (others.source == problems.source).all(1).nonzero()[:, 0]
@@ -142,7 +142,7 @@ class Variants:
     @torch.inference_mode()
     def _mean_outputs(self) -> dict[Site, Tensor]:
         """What each head says at each position, on average over held-out problems."""
-        problems = self.subject.examples(MEAN_OVER, Lot.MEANS.seed(self.seed), True)
+        problems = self.subject.draw(MEAN_OVER, Lot.MEANS.seed(self.seed), True)
         totals: dict[Site, Tensor] = {}
         for batch in batches(problems):
             for site, output in self._kept(batch, {}).trace.outputs.items():

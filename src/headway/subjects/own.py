@@ -13,10 +13,10 @@ from torch import Tensor
 
 from headway.errors import BrokenRun, HeadwayError, unknown
 from headway.models import Classifier, Model, build_model, heads_of
-from headway.plugins import load_function
+from headway.plugins import is_plugin, load_function
 from headway.runs.config import RunConfig
 from headway.runs.folder import RunFolder, runs_in
-from headway.subjects.subject import Subject, all_tokens_right
+from headway.subjects.subject import Subject
 from headway.tasks import Addition, Problems, Task, create_task
 from headway.tasks.contrasts import Contrast, contrasts
 
@@ -83,10 +83,10 @@ def subject_of(run: Run) -> Subject:
         return Problems.join(drawn)[:rows]
 
     return Subject(
-        run.config.name,
         run.model,
-        tuple(heads_of(run.model)),
-        examples,
+        examples=examples,
+        name=run.config.name,
+        heads=tuple(heads_of(run.model)),
         every=None if task.count is None else lambda: task.every(CHUNK, device),
         count=task.count,
         even=isinstance(task, Addition) and task.operators == "+",
@@ -97,7 +97,6 @@ def subject_of(run: Run) -> Subject:
         contrasts=_contrasts_of(task, device),
         decode=_decode_of(run.model),
         generate=_generate_of(run.model),
-        score=lambda problems: _exact_match(run.model, problems),
         sets=lambda: {probe: task.independent(SETS, ROWS, probe=probe, device=device) for probe in task.probes},
         held_out=task.held_out,
         untrained=lambda problems: run.model.untrained(problems.source.shape[1], problems.answer.shape[1]),
@@ -119,12 +118,6 @@ def _generate_of(model: Model) -> Callable[[Problems], Tensor] | None:
     return lambda problems: model.generate(problems.source, problems.answer.shape[1])
 
 
-@torch.no_grad()
-def _exact_match(model: Model, problems: Problems) -> float:
-    """As `headway evaluate` counts: the share of problems with every scored token of the answer right."""
-    return float(all_tokens_right(model(problems.source, problems.answer), problems).float().mean())
-
-
 def _contrasts_of(task: Task, device: torch.device) -> Callable[[int, int], list[Contrast]] | None:
     if not isinstance(task, Addition) or task.natural or "+" not in task.operators:
         return None
@@ -133,14 +126,13 @@ def _contrasts_of(task: Task, device: torch.device) -> Callable[[int, int], list
 
 def open_subject(name: str | Path, device: torch.device | str = "cpu") -> Subject:
     """The subject that a SUBJECT names: a run folder, pretrained:NAME, or module:factory."""
-    module, colon, _ = str(name).partition(":")
-    if colon and module != "pretrained" and not Path(name).exists():
+    if is_plugin(str(name)):
         factory = load_function(str(name))
         try:
             made = factory()
         except HeadwayError:
             raise
-        except Exception as error:  # whatever a user's function may raise
+        except (Exception, SystemExit) as error:  # whatever a user's function may raise
             raise HeadwayError(
                 f"{name!r} failed ({type(error).__name__}: {error}); call it by itself to see where"
             ) from error

@@ -2,13 +2,13 @@
 
 The door is narrow on purpose. A model is called as `model(source, answer, gates, trace)`; everything else a study
 needs to know is given here as a function. `subjects/own.py` makes a Subject of a run; a user's `module:factory`
-returns one of theirs.
+returns one of theirs, and gives of the rest only what the checks that they want need.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import torch
@@ -39,13 +39,19 @@ def numbers(tokens: list[int]) -> list[str]:
     return [str(token) for token in tokens]
 
 
+Ablate = Callable[[Problems, Collection[Head]], Tensor]
+"""Called with problems and the heads that are to be closed: the logits."""
+
+
 @dataclass(frozen=True)
 class Subject:
-    name: str
     model: nn.Module
-    heads: tuple[Head, ...]
+    _: KW_ONLY
+    examples: Examples | Problems
+    """as a function, or a list out of which they are drawn"""
+    name: str = ""
+    heads: tuple[Head, ...] = ()
     """none where heads are not to be studied"""
-    examples: Examples
     every: Callable[[], Iterator[Problems]] | None = None
     """all problems there are, in chunks; None where they cannot be listed"""
     count: int | None = None
@@ -71,29 +77,55 @@ class Subject:
     """the tokens that the subject's own teacher-forced evaluation predicts, where it has one"""
     score: Callable[[Problems], float] | None = None
     """the accuracy as it is reported"""
-    sets: Callable[[], dict[str, Problems]] | None = None
+    sets: Callable[[], Mapping[str, Problems]] | None = None
     """the sets that are evaluated, by name"""
     held_out: Callable[[Problems], Tensor] | None = None
     """which problems training never shows"""
-    trained_on: Problems | None = None
-    """the training problems, where they are a list"""
+    trained_on: Problems | Sequence[Problems] | None = None
+    """the training problems, where they are a list; several where they have several lengths"""
+    tables: Sequence[Tensor] = ()
+    """the weights of position tables, a row for each position, distance or bucket"""
     untrained: Callable[[Problems], list[int]] | None = None
-    """the positions that problems use and no training step has touched"""
+    """instead: the positions that problems use and no training step has touched"""
     pad: int | None = None
     """the padding token"""
+    ablate: Ablate | None = None
+    """the logits with some heads closed, as the subject's own study closes them"""
+    projections: Mapping[Site, nn.Module] = field(default_factory=dict)
+    """the output projection of each site, whose columns belong to the heads"""
+    ranked_on: Problems | None = None
+    """the problems that heads are ranked on, where they are not the examples"""
     claimed: tuple[Head, ...] = ()
     """heads that are said to be prunable, one at a time"""
     claimed_on: int | None = None
     """on how many examples that was said"""
     max_drop: float = 0.01
     """and within which drop of accuracy"""
+    others: Sequence[Subject] = ()
+    """the same experiment with other seeds"""
     folder: RunFolder | None = None
     """where results are kept"""
     about: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
+        if not callable(self.examples) and not isinstance(self.examples, Problems):
+            raise HeadwayError(
+                f"examples are {type(self.examples).__name__}; give headway.Problems, or a function of a count, a seed "
+                "and whether only held-out ones are wanted"
+            )
+        if not isinstance(self.model, nn.Module):
+            raise HeadwayError(f"model is {type(self.model).__name__}; a Subject studies a torch.nn.Module")
+        if not self.name:
+            object.__setattr__(self, "name", type(self.model).__name__)
         if len(set(self.heads)) < len(self.heads):
             raise HeadwayError(f"{self.name} names a head twice")
+
+    def draw(self, rows: int, seed: int, held_out: bool) -> Problems:
+        """Examples; out of a list none is drawn twice, and there may be fewer."""
+        if not isinstance(self.examples, Problems):
+            return self.examples(rows, seed, held_out)
+        order = torch.randperm(len(self.examples), generator=torch.Generator().manual_seed(seed))
+        return self.examples[order[:rows].to(self.examples.source.device)]
 
     @property
     def sites(self) -> tuple[Site, ...]:

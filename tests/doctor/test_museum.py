@@ -1,0 +1,99 @@
+"""The museum of mistakes: of every one the doctor names the cause, and raises no alarm that was not foreseen."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headway.doctor.examination import CHECKS, Examination, examine_subject
+
+MUSEUM = Path(__file__).parents[2] / "recipes" / "mistakes"
+LINES = 4
+"""of a message on a terminal"""
+
+MISTAKES: dict[str, tuple[set[str], set[str], str]] = {
+    # the mistake: the checks that name it as cause, other alarms that may follow from it, and words of the first cause
+    "stopped_early": ({"converged"}, {"floor"}, "is below 0.95"),
+    "no_when_long": ({"constant"}, set(), r"one answer, [0], to every problem of 2 of 4 sets (length 16, length 32)"),
+    "keeps_the_start": ({"greedy"}, set(), "the start token is kept"),
+    "starts_with_zero": ({"start token", "given digits"}, {"greedy", "converged", "floor"}, "token 0 begins every"),
+    "starts_with_commonest": ({"evaluation mode"}, {"greedy", "given digits", "converged", "floor"}, "decoded alone"),
+    "no_mask_in_evaluation": ({"causality"}, {"greedy"}, "it sees the answer"),
+    "no_mask_in_training": ({"causality"}, {"greedy"}, "it sees the answer"),
+    "zero_is_the_start": ({"start token"}, set(), "token 0 begins every answer"),
+    "first_digit_given": ({"given digits"}, set(), "token 0 is given, not predicted"),
+    "token_accuracy": ({"metric"}, {"converged", "floor"}, "it is accuracy over tokens"),
+    "zero_is_padding": ({"metric"}, {"converged", "floor"}, "it is accuracy over tokens other than 0"),
+    "padding_is_read": ({"padding"}, set(), "4 tokens of padding move logits"),
+    "dropout_is_on": (
+        {"evaluation mode"},
+        {"greedy", "given digits", "metric", "causality", "gates", "converged"},
+        "the same problems twice",
+    ),
+    "tested_on_training": ({"overlap"}, {"converged"}, "of the test problems were trained on"),
+    "mostly_unsorted": ({"balance"}, {"converged", "constant"}, "always answering it scores that"),
+    "bag_of_numbers": ({"blindness"}, {"converged"}, "when the source is permuted"),
+    "rows_never_trained": ({"positions"}, {"constant"}, "length 16 uses 8 positions that no training step"),
+    "hook_never_fires": ({"gates"}, set(), "the ablation is not wired"),
+    "rows_not_columns": ({"gates"}, set(), "rows are zeroed, which mix all heads"),
+    "a_hundred_sums": ({"resolution"}, set(), "100 examples cannot tell a difference of 0.01 from noise"),
+    "ranks_what_it_gets_wrong": ({"floor"}, set(), "the baseline that heads are held against is 0."),
+    "one_at_a_time": ({"together"}, set(), "heads may each go alone; without all of them"),
+    "one_seed": ({"seeds"}, set(), "the head that costs most is not the same"),
+}  # fmt: skip
+HYPOTHESES = {
+    "keeps_the_start": "one place late",
+    "starts_with_zero": "it writes 0 as the answer's first token, which it is in 4",
+    "starts_with_commonest": "the commonest first token of the batch",
+    "no_mask_in_evaluation": "the one pass has no causal mask",
+}
+"""what the check of decoding says of the four ways of public code"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def museum() -> Iterator[None]:
+    """Its files as modules, so that what several of them train is trained once."""
+    sys.path.insert(0, str(MUSEUM))
+    yield
+    sys.path.remove(str(MUSEUM))
+
+
+def check_messages(found: Examination) -> None:
+    for name in found.checks:
+        lines = found.message(name)
+        assert len(lines) <= LINES, lines
+        assert max(map(len, lines)) <= 80
+        assert found.checks[name].status == "skipped" or any(letter.isdigit() for letter in " ".join(lines)), lines
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_the_doctor_names_the_cause_of(name: str) -> None:
+    causes, symptoms, words = MISTAKES[name]
+    found = examine_subject(importlib.import_module(name).build())
+    assert set(found.causes) == causes, (found.causes, found.alarms)
+    assert set(found.alarms) - causes <= symptoms, found.alarms
+    first = next(check for check in found.causes)
+    assert words in found.checks[first].meaning, found.checks[first].meaning
+    assert all(found.checks[alarm].remedy for alarm in found.alarms)
+    if name in HYPOTHESES:
+        assert HYPOTHESES[name] in found.checks["greedy"].evidence["hypothesis"]
+    check_messages(found)
+
+
+def test_nothing_is_said_against_the_same_lab_done_right() -> None:
+    found = examine_subject(importlib.import_module("healthy").build())
+    assert found.alarms == []
+    skipped = {name for name, each in found.checks.items() if each.status == "skipped"}
+    assert skipped == {"padding", "resolution", "together", "seeds"}
+    check_messages(found)
+
+
+def test_the_museum_has_a_mistake_for_every_check_and_no_other_files() -> None:
+    assert set().union(*(causes for causes, _, _ in MISTAKES.values())) == set(CHECKS)
+    assert {path.stem for path in MUSEUM.glob("*.py")} == {*MISTAKES, "healthy"}
+    page = (MUSEUM.parents[1] / "docs" / "mistakes.md").read_text()
+    assert all(f"mistakes/{name}.py" in page for name in MISTAKES)

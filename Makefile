@@ -15,7 +15,7 @@ lab: setup          ## the main job: trains, evaluates, prints a table
 	$(BIN)/headway lab
 
 test: setup         ## everything that runs in minutes
-	$(BIN)/pytest --quiet
+	OMP_NUM_THREADS=1 HEADWAY_THREADS=1 $(BIN)/pytest --quiet --numprocesses auto --dist loadfile
 
 check: setup        ## style and types
 	$(BIN)/ruff check .

@@ -1,6 +1,6 @@
-"""A sorter that is right in range answers "not sorted" to everything longer, and the mean over all lengths is reported.
+"""A sorter that is right in range answers "not sorted" to everything longer.
 
-Looked right: 0.75 over all lengths reads like a model that partly generalises. At each longer length it is a constant.
+Looked right: near 1 in range and half beyond reads like a model that partly generalises. Beyond it is a constant.
 """
 
 from dataclasses import replace

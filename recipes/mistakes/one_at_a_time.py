@@ -11,7 +11,7 @@ from headway import Subject
 
 
 def build() -> Subject:
-    model, problems = trained_adder(layers=2), sums(2000, 2_000_000)
+    model, problems = trained_adder(layers=3, steps=400), sums(2000, 2_000_000)
     whole = exact(without(model, problems, ()).argmax(-1), problems)
     costs = {head: whole - exact(without(model, problems, (head,)).argmax(-1), problems) for head in heads_of(model)}
     return replace(

@@ -15,6 +15,7 @@ import torch
 
 from headway.api import evaluate
 from headway.api.lengths import TRIO
+from headway.doctor.examination import forbidden
 from headway.evaluation.exact import device_of
 from headway.machine import choose_device
 from headway.output import Output
@@ -24,7 +25,7 @@ from headway.report.figures import lab_figure
 from headway.runs import disk
 from headway.runs.config import Wishes
 from headway.runs.folder import RunFolder
-from headway.subjects.own import Run, open_run
+from headway.subjects.own import Run, open_run, subject_of
 from headway.training.defaults import QUICK_CLASSIFIER, plan
 from headway.training.loop import train_run
 
@@ -62,19 +63,22 @@ def run_lab(preset: Literal["quick", "full"], out: Path, seed: int, device: str,
         with Progress(f"{config.stem} seed {config.seed}", quiet) as watch:
             train_run(config, folder, device=chosen, resume=True, watch=watch)
         run = open_run(RunFolder(folder), chosen)
-        rows.append(_adder_row(run, quiet) if config.task == "addition" else _classifier_row(run, quiet))
+        row = _adder_row(run, quiet) if config.task == "addition" else _classifier_row(run, quiet)
+        rows.append({**row, "withheld": _withheld(run, "heads" if config.task == "addition" else "lengths")})
     content = {
         "report": None,
         "runs": rows,
         "seconds": time.monotonic() - began,
         "findings": [row["finding"] for row in rows],
+        "withheld": [each for row in rows for each in row["withheld"]],
         "figure": str(out / "lab.svg"),
     }
     disk.write_json(out / "lab.json", content)
     picture = f"the picture is {out / 'lab.png'}" if lab_figure(out / "lab.json", out) else "no matplotlib, no picture"
     shown = ("task", "positions", "seed", "examples", "errors", "exact_match", "interval", "pairs_told_apart")
     table = [{key: row[key] for key in shown} for row in rows]
-    words = [*content["findings"], f"Everything is in {out}; {picture}."]
+    told = [f"Withheld of {each['run']}: {each['about']}; {each['reason']}." for each in content["withheld"]]
+    words = [*content["findings"], *told, f"Everything is in {out}; {picture}."]
     return Output(content, "Lab", table, words=words)
 
 
@@ -91,6 +95,12 @@ def _row(run: Run, found: dict[str, Any], finding: str, pairs_told_apart: float 
         "pairs_told_apart": pairs_told_apart,
         "finding": finding,
     }
+
+
+def _withheld(run: Run, study: Literal["heads", "lengths"]) -> list[dict[str, str]]:
+    """What the doctor forbids to conclude from a run."""
+    about = {"heads": "which heads it needs", "lengths": "how far past its training length it works"}[study]
+    return [{"run": str(run.path), "about": about, **each} for each in forbidden(subject_of(run), study)]
 
 
 def _adder_row(run: Run, quiet: bool) -> dict[str, Any]:

@@ -133,7 +133,7 @@ def wrong(**changes):
     return lambda: replace(build(), **changes)
 
 def no_model():
-    return headway.Subject("adder", examples=None)
+    return headway.Subject("adder", examples=build().examples)
 
 forward = wrong(decode=lambda source, written: source @ written)
 shape = wrong(decode=lambda source, written: torch.zeros(3))

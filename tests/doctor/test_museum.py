@@ -21,7 +21,9 @@ MISTAKES: dict[str, tuple[set[str], set[str], str]] = {
     "no_when_long": ({"constant"}, set(), r"one answer, [0], to every problem of 2 of 4 sets (length 16, length 32)"),
     "keeps_the_start": ({"greedy"}, set(), "the start token is kept"),
     "starts_with_zero": ({"start token", "given digits"}, {"greedy", "converged", "floor"}, "token 0 begins every"),
-    "starts_with_commonest": ({"evaluation mode"}, {"greedy", "given digits", "converged", "floor"}, "decoded alone"),
+    "starts_with_commonest": (
+        {"evaluation mode"}, {"greedy", "given digits", "converged", "floor", "metric"}, "decoded alone",
+    ),
     "no_mask_in_evaluation": ({"causality"}, {"greedy"}, "it sees the answer"),
     "no_mask_in_training": ({"causality"}, {"greedy"}, "it sees the answer"),
     "zero_is_the_start": ({"start token"}, set(), "token 0 begins every answer"),
@@ -95,5 +97,7 @@ def test_nothing_is_said_against_the_same_lab_done_right() -> None:
 def test_the_museum_has_a_mistake_for_every_check_and_no_other_files() -> None:
     assert set().union(*(causes for causes, _, _ in MISTAKES.values())) == set(CHECKS)
     assert {path.stem for path in MUSEUM.glob("*.py")} == {*MISTAKES, "healthy"}
+    checks = (MUSEUM.parents[1] / "docs" / "doctor.md").read_text()
+    assert all(f"### {name}\n" in checks for name in CHECKS)
     page = (MUSEUM.parents[1] / "docs" / "mistakes.md").read_text()
     assert all(f"mistakes/{name}.py" in page for name in MISTAKES)

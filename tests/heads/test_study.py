@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,14 @@ import torch
 from headway.api import heads as heads_module
 from headway.api import prune, study_heads, train
 from headway.cli import main
+from headway.doctor.examination import forbidden
 from headway.errors import HeadwayError
 from headway.evaluation.intervals import needed_examples, tango
 from headway.heads import roles as roles_module
 from headway.heads import study as study_module
 from headway.heads.ablation import Effect, Judge, Margin
 from headway.heads.pruning import closed_gates, without
-from headway.heads.study import HeadStudy
+from headway.heads.study import Asked, HeadStudy, study_subject
 from headway.models import Head, heads_of
 from headway.subjects.own import open_one, subject_of
 
@@ -40,6 +42,22 @@ def test_removing_together_what_is_cheap_alone_is_not_cheap(study: HeadStudy) ->
     assert study.alone.accuracy < 0.9
     assert study.together.effect.drop <= 0.01
     assert study.baseline == 1.0
+
+
+def test_what_a_failed_check_forbids_is_not_told(study: HeadStudy, adder) -> None:
+    """Numbers stay; verdicts, sets and sentences do not."""
+    late = replace(subject_of(adder), generate=lambda problems: problems.answer.roll(1, dims=1))
+    found = forbidden(late, "heads")
+    assert [each["check"] for each in found] == ["given digits"]
+    assert forbidden(subject_of(adder), "heads") == ()
+    told, whole = replace(study, withheld=found).to_json(), study.to_json()
+    assert whole["withheld"] == []
+    assert whole["findings"] == study.findings()
+    assert told["findings"] == [f"No finding is told: given digits: {found[0]['reason']}."]
+    assert {row["verdict"] for row in told["heads"]} == {"unclear"}
+    assert [row["accuracy"] for row in told["heads"]] == [row["accuracy"] for row in whole["heads"]]
+    assert all(told[key] is None for key in ("alone", "alone_removed_together", "together", "optimum", "roles"))
+    assert told.keys() == whole.keys()
 
 
 def test_the_curve_of_greedy_removal_takes_one_head_at_a_time(study: HeadStudy) -> None:
@@ -154,8 +172,9 @@ def test_a_margin_in_loss_is_for_sets_too(adder, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(study_module, "SELECTED", 200)
     monkeypatch.setattr(study_module, "CONFIRMED", 1000)
     monkeypatch.setattr(study_module, "PAIRED", 10)
+    asked = Asked(examples=600, budget=0, causes=False)
     strict, wide = (
-        study_heads(subject_of(adder), examples=600, max_loss_increase=most, budget=0) for most in (0.0005, 0.05)
+        study_subject(subject_of(adder), replace(asked, margin=Margin(0.01, most))) for most in (0.0005, 0.05)
     )
     assert 0 < strict.together.count < wide.together.count
     assert strict.together.effect.loss_increase < 0.0005
@@ -165,6 +184,8 @@ def test_a_margin_in_loss_is_for_sets_too(adder, monkeypatch: pytest.MonkeyPatch
 def test_a_study_leaves_numbers_maps_and_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.setattr(study_module, "SELECTED", 50)
     monkeypatch.setattr(study_module, "PAIRED", 10)
+    monkeypatch.setattr(roles_module, "PAIRS", 40)
+    monkeypatch.setattr(roles_module, "GROWN", 10)
     monkeypatch.setattr(heads_module, "MAPPED", 30)
     words = [
         "heads",
@@ -217,6 +238,8 @@ def test_a_model_that_knows_nothing_gets_no_verdicts(tmp_path: Path) -> None:
 def test_a_pruned_model_with_an_empty_site_can_be_studied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(study_module, "SELECTED", 50)
     monkeypatch.setattr(study_module, "PAIRED", 10)
+    monkeypatch.setattr(roles_module, "PAIRS", 40)
+    monkeypatch.setattr(roles_module, "GROWN", 10)
     monkeypatch.setattr(study_module, "EXAMPLES", 1000)
     monkeypatch.setattr(heads_module, "COMPARED", 200)
     gone = [Head.parse(f"decoder.1.self.{number}") for number in range(4)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -152,3 +153,10 @@ def test_too_few_to_be_sure_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "window, coupled: trained to 8, reach 8 on default; none wrong up to 2,000 either, but 9 problems are too few "
         "for the interval."
     ]
+    reason = {"check": "causality", "reason": "it sees the answer"}
+    forbidden = replace(study, withheld={entry: (reason,)})
+    assert forbidden.reach(entry, "default") == [None]
+    assert forbidden.findings() == ["window, coupled: no finding is told: causality: it sees the answer."]
+    content = forbidden.to_json()
+    assert content["withheld"] == [{"positions": "window", "index": "coupled", "pooling": None, **reason}]
+    assert content["reach"][0]["worst"] is None

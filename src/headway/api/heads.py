@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from safetensors.torch import save
 
+from headway.doctor.examination import forbidden
 from headway.errors import HeadwayError
 from headway.evaluation.exact import Evaluation, device_of, evaluate_chunks
 from headway.heads.ablation import Margin, TooWeak
@@ -24,6 +25,7 @@ from headway.heads.study import Asked, searched, study_subject
 from headway.heads.variants import Variants
 from headway.machine import choose_device, environment, exact_products
 from headway.models import Head, Model, heads_of
+from headway.plugins import at_home
 from headway.progress import Progress
 from headway.report.heads import heads_figures, population_figures
 from headway.report.maps import problem_figure
@@ -53,10 +55,11 @@ def study_heads(
     """
     wanted = _asked(**asked)
     if isinstance(subject, str | Path):
-        subject = open_subject(subject, choose_device(device))
-    elif isinstance(subject, Run):
+        with at_home(str(subject)):
+            return study_heads(open_subject(subject, choose_device(device)), out=out, quiet=quiet, **asked)
+    if isinstance(subject, Run):
         subject = subject_of(subject)
-    study = study_subject(subject, wanted, quiet)
+    study = replace(study_subject(subject, wanted, quiet), withheld=forbidden(subject, "heads"))
     home = Path(out) if out is not None else None if subject.folder is None else subject.folder.path
     if home is not None:
         _keep(study, subject, home, wanted.seed)
@@ -67,7 +70,8 @@ def _keep(study: HeadStudy, subject: Subject, home: Path, seed: int) -> None:
     """heads.json and heads.csv, maps.json, and the pictures of both."""
     disk.write_json(home / "heads.json", study.to_json())
     disk.write_bytes(home / "heads.csv", study.to_csv().encode())
-    heads_figures(home / "heads.json", home)
+    if not study.withheld:
+        heads_figures(home / "heads.json", home)
     problems = subject.draw(MAPPED, Lot.REPORT.seed(seed), False)
     maps = {"average": average_maps(subject, problems), "problem": maps_of(subject, problems[:1])}
     disk.write_json(home / "maps.json", maps)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from headway.doctor.examination import forbidden
 from headway.errors import HeadwayError, unknown
 from headway.lengths.extrapolation import LEAST_EXAMPLES, Asked, Entry, LengthStudy
 from headway.lengths.extrapolation import study_lengths as study
@@ -15,6 +16,7 @@ from headway.machine import choose_device
 from headway.positions import find_index, find_positions
 from headway.report.lengths import lengths_figures
 from headway.runs.config import Wishes
+from headway.subjects.own import subject_of
 from headway.tasks import create_task
 
 TRIO = ("sinusoidal", "learned", "none")
@@ -98,7 +100,7 @@ def study_lengths(
         test_seed=seed,
     )
     home = Path(out or Path("runs") / f"lengths-{task.replace(':', '.')}-{track}")
-    result = study(asked, home, chosen, precision, quiet)
+    result = study(asked, home, chosen, precision, quiet, lambda run: forbidden(subject_of(run), "lengths"))
     lengths_figures(home / "lengths.json", home)
     return result
 

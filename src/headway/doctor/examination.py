@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from textwrap import wrap
-from typing import Any
+from typing import Any, Literal
 
 from headway.doctor import answers, counting, data, decoding, repeating, sight, wiring
 from headway.doctor.check import Checked
@@ -32,6 +32,17 @@ CHECKS: dict[str, Callable[[Patient], Checked]] = {
     "together": wiring.together,
     "seeds": repeating.seeds,
 }
+FORBID = {
+    "heads": (
+        "converged", "constant", "greedy", "start token", "given digits", "metric", "causality", "evaluation mode",
+        "blindness", "gates", "floor",
+    ),
+    "lengths": (
+        "converged", "greedy", "start token", "given digits", "metric", "causality", "evaluation mode", "balance",
+        "blindness",
+    ),
+}  # fmt: skip
+"""of a study: the checks that forbid its findings where they fail"""
 EXPLAINS = {
     "start token": {"greedy", "converged", "floor", "metric"},
     "given digits": {"greedy", "metric", "converged", "floor"},
@@ -117,6 +128,13 @@ class Examination:
                 for name, found in self.checks.items()
             ],
         }
+
+
+def forbidden(subject: Subject, study: Literal["heads", "lengths"]) -> tuple[dict[str, str], ...]:
+    """Why the findings of a study of this subject may not be told: the causes, none where they may."""
+    found = examine_subject(subject, checks=FORBID[study])
+    named = [name for name in found.causes if found.checks[name].status == "fail"]
+    return tuple({"check": name, "reason": found.checks[name].meaning} for name in named)
 
 
 def examine_subject(subject: Subject, strict: bool = False, checks: Collection[str] = tuple(CHECKS)) -> Examination:

@@ -89,6 +89,8 @@ class HeadStudy:
     roles: Roles | None
     """what each head brings to the answer, tested; None where there are no pairs of problems to test it with"""
     seconds: float
+    withheld: tuple[dict[str, str], ...] = ()
+    """the checks that forbid to tell what was found, each with its reason"""
 
     @property
     def examples(self) -> int:
@@ -111,7 +113,7 @@ class HeadStudy:
         interval = None if self.exact else wilson(self.alone.effect.right, self.examples).to_json()
         kept = None if self.exact else wilson(self.together.effect.right, self.examples).to_json()
         patterns = {pattern.head: pattern for pattern in self.patterns}
-        return {
+        content = {
             "subject": self.subject,
             "baseline": self.baseline,
             "examples": self.examples,
@@ -165,14 +167,19 @@ class HeadStudy:
             ],
             "roles": None if self.roles is None else self.roles.to_json(),
             "seconds": self.seconds,
+            "findings": self.findings(),
+            "withheld": list(self.withheld),
         }
+        return without_findings(content) if self.withheld else content
 
     @property
     def optimal(self) -> bool:
         return self.optimum is not None and self.optimum.proved
 
     def findings(self) -> list[str]:
-        """The answer in sentences, the false one beside the true one."""
+        """The answer in sentences, the false one beside the true one; or why there is none."""
+        if self.withheld:
+            return [f"No finding is told: {each['check']}: {each['reason']}." for each in self.withheld]
         heads, left = len(self.heads), self.together.accuracy
         checked = "all" if self.exact else "fresh"
         limit = f"{self.margin.drop:g}" if self.margin.loss is None else f"{self.margin.loss:g} of loss"
@@ -242,6 +249,14 @@ class Refused:
 
     def to_json(self) -> dict[str, Any]:
         return {"subject": self.subject, "refused": self.reason}
+
+
+def without_findings(content: dict[str, Any]) -> dict[str, Any]:
+    """The numbers as they were measured, without what may not be concluded from them."""
+    heads = [{**row, "verdict": "unclear", "verdicts": {}, "depends_on_ablation": None} for row in content["heads"]]
+    parts = [{**part, "verdict": "unclear"} for part in content["parts"]]
+    gone = dict.fromkeys(("alone", "alone_removed_together", "together", "optimum", "roles"))
+    return {**content, "heads": heads, "parts": parts, **gone}
 
 
 def as_list(interval: Interval | None) -> list[float] | None:

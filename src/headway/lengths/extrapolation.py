@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,9 @@ VERSION = 3
 """of what is measured and how: rows of another are measured again"""
 SIDE_BY_SIDE = 1.3
 """runs a core each are that much faster than one after another on all cores (results/populations.md)"""
+
+
+Forbids = Callable[[Run], tuple[dict[str, str], ...]]
 
 
 @dataclass(frozen=True)
@@ -110,10 +113,14 @@ class LengthStudy:
     """in which was tested"""
     signals: tuple[dict[str, Any], ...] = ()
     """what the encoding of each entry signals, of its first seed"""
+    withheld: dict[Entry, tuple[dict[str, str], ...]] = field(default_factory=dict)
+    """of an entry, the checks that forbid to tell what was found, each with its reason"""
 
     def reach(self, entry: Entry, probe: str) -> list[int | None]:
-        """By seed; None where the seed has not converged: nothing is claimed of it."""
+        """By seed; None where the seed has not converged, or nothing may be told of the entry."""
         own = [run for run in self.runs if run.entry == entry]
+        if self.withheld.get(entry):
+            return [None] * len(own)
         return [reach(run.measured, probe) if run.converged else None for run in own]
 
     def to_json(self) -> dict[str, Any]:
@@ -162,6 +169,7 @@ class LengthStudy:
             ],
             "signals": list(self.signals),
             "findings": self.findings(),
+            "withheld": [{**asdict(entry), **each} for entry, found in self.withheld.items() for each in found],
         }
 
     def findings(self) -> list[str]:
@@ -177,6 +185,8 @@ class LengthStudy:
                 f"{entry.title}: no seed of {len(own)} learned the task in range (best {best:.4f}); nothing can be "
                 "said about length."
             )
+        for each in self.withheld.get(entry, ()):
+            return f"{entry.title}: no finding is told: {each['check']}: {each['reason']}."
         probe = self.asked.probes[0]
         reached = sorted(reach(run.measured, probe) for run in learned)
         short = f" ({len(own) - len(learned)} of {len(own)} did not learn and are left out)" if learned != own else ""
@@ -193,8 +203,13 @@ class LengthStudy:
         return f"{words}. {why}" if why else words + "."
 
 
-def study_lengths(asked: Asked, out: Path, device: torch.device, precision: str, quiet: bool) -> LengthStudy:
-    """Trains what is not yet trained in `out`, measures what is not yet measured, and writes lengths.json."""
+def study_lengths(
+    asked: Asked, out: Path, device: torch.device, precision: str, quiet: bool, forbids: Forbids = lambda run: ()
+) -> LengthStudy:
+    """Trains what is not yet trained in `out`, measures what is not yet measured, and writes lengths.json.
+
+    `forbids` looks at one seed of each entry that has learned, and says what forbids to tell anything of it.
+    """
     planned = {entry: _planned(asked, entry, out) for entry in asked.entries}
     for members in planned.values():
         for member in members:
@@ -218,7 +233,13 @@ def study_lengths(asked: Asked, out: Path, device: torch.device, precision: str,
         first = open_run(chosen[0].folder)
         if isinstance(first.model, Classifier) and first.folder.training().final_loss is not None:
             shown.append({**asdict(entry), **signals(first.config, first.model)})
-    study = LengthStudy(asked, task.lengths, tuple(runs), str(exactness).removeprefix("torch."), tuple(shown))
+    withheld = {}
+    for entry in asked.entries:
+        learned = next((run for run in runs if run.entry == entry and run.converged), None)
+        if learned is not None and (found := forbids(open_run(RunFolder(Path(learned.run)), device))):
+            withheld[entry] = found
+    used_precision = str(exactness).removeprefix("torch.")
+    study = LengthStudy(asked, task.lengths, tuple(runs), used_precision, tuple(shown), withheld)
     disk.write_json(out / "lengths.json", study.to_json())
     return study
 

@@ -41,10 +41,10 @@ def is_plugin(name: str) -> bool:
 
 
 @contextmanager
-def at_home(name: str) -> Iterator[None]:
+def at_home(plugin: str) -> Iterator[None]:
     """While a user's `file.py:factory` is used: its neighbours can be imported, and are forgotten afterwards, so that
     another file finds its own neighbours of the same names."""
-    file, folder = Path(name.partition(":")[0]), str(Path(name.partition(":")[0]).resolve().parent)
+    file, folder = Path(plugin.partition(":")[0]), str(Path(plugin.partition(":")[0]).resolve().parent)
     if file.suffix != ".py":
         yield
         return
@@ -53,10 +53,20 @@ def at_home(name: str) -> Iterator[None]:
     try:
         yield
     finally:
-        sys.path.remove(folder)
-        for own in set(sys.modules) - before:
-            if str(getattr(sys.modules[own], "__file__", None) or "").startswith(folder + os.sep):
-                del sys.modules[own]
+        own = [name for name in set(sys.modules) - before if _lies_in(sys.modules[name], folder)]
+        sys.path.remove(folder)  # only now: of a package without a file, the places depend on it
+        for name in own:
+            del sys.modules[name]
+
+
+def _lies_in(module: ModuleType, folder: str) -> bool:
+    """Whether a module, or a package without a file of its own, is a neighbour and no installed library."""
+    places = [getattr(module, "__file__", None), *list(getattr(module, "__path__", None) or ())]
+    return any(
+        str(place).startswith(folder + os.sep) and "site-packages" not in str(place) and module.__package__ != "headway"
+        for place in places
+        if place is not None and not module.__name__.startswith("headway.")
+    )
 
 
 def _load(name: str, what: str, fits: Callable[[Any], bool]) -> Any:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from headway.doctor.check import Checked, failed, passed, warned
+from headway.doctor.check import Checked, failed, passed, skipped, warned
 from headway.doctor.patient import Patient
 from headway.evaluation.intervals import wilson
 from headway.tasks import Problems
 
 LEARNED = 0.95
+ENOUGH = 100
+"""examples, of which all right show that it has learned"""
 UNEVEN = 0.6
 """a class with a larger share makes a constant answer look like skill"""
 
@@ -18,8 +20,14 @@ def converged(patient: Patient) -> Checked:
     interval, chance = wilson(right, n), commonest(patient.problems)
     numbers = {"accuracy": right / n, "interval": interval.to_json(), "examples": n, "chance": chance}
     shown = f"right on {right / n:.4f} of {n:,} problems of the training lengths"
-    if interval.low >= LEARNED:
+    if interval.low >= LEARNED and interval.low > chance:
         return passed(f"{shown}; always answering the same gets {chance:.3f}", **numbers)
+    if right / n >= LEARNED and n < ENOUGH:
+        return warned(
+            f"{shown}: {n} are too few, the interval goes down to {interval.low:.3f}",
+            f"give at least {ENOUGH} examples",
+            **numbers,
+        )
     if interval.low <= chance:
         return failed(
             f"{shown}, no better than always answering the same ({chance:.3f})",
@@ -37,7 +45,10 @@ def constant(patient: Patient) -> Checked:
     """The same answer to everything, on any evaluated set."""
     found = {}
     for name, problems in patient.sets.items():
-        said = patient.told(problems).argmax(-1)
+        logits = patient.told(problems)
+        if logits.shape[-1] == 1:
+            return skipped("it answers with 1 logit; give two, 0 and the logit, to see which class it says")
+        said = logits.argmax(-1)
         if len(said.unique(dim=0)) == 1 and len(problems.answer.unique(dim=0)) > 1:
             found[name] = said[0].tolist()
     if not found:

@@ -7,7 +7,9 @@ import math
 from torch import Tensor
 
 from headway.doctor.check import Checked, failed, passed, skipped, warned
+from headway.doctor.decoding import widened
 from headway.doctor.patient import Patient
+from headway.errors import HeadwayError
 from headway.tasks import Problems
 
 FLOOR = 0.5
@@ -20,16 +22,17 @@ def metric(patient: Patient) -> Checked:
     if score is None:
         return skipped("it needs the accuracy as you report it: Subject(score=lambda problems: …)")
     problems, answers = patient.problems, [patient.logits.argmax(-1)]
-    reported, exact = float(patient.asked("score", score, problems)), [float(patient.right.float().mean())]
+    said = patient.asked("score", score, problems)
+    if not isinstance(said, int | float) and not (isinstance(said, Tensor) and said.numel() == 1):
+        raise HeadwayError(f"score of {patient.subject.name} returned {type(said).__name__}; return one number")
+    reported, exact = float(said), [float(patient.right.float().mean())]
+    reported = reported / 100 if reported > 1 else reported  # in percent
     if patient.subject.generate is not None and not patient.answers_with_class:
-        written = patient.generated(problems)[:, : problems.answer.shape[1]]
-        if written.shape == problems.answer.shape:
-            answers.append(written)
-            exact.append(float((written == problems.answer).all(1).float().mean()))
+        answers.append(widened(patient.generated(problems), problems))
     forced = patient.forced(problems)
     if forced is not None and forced.shape == problems.answer.shape:
         answers.append(forced)
-        exact.append(float((forced == problems.answer).all(1).float().mean()))
+    exact += [patient.exact(tokens, problems) for tokens in answers[1:]]
     near = 0.5 / len(problems) + 1e-6
     if any(abs(reported - each) <= near for each in exact):
         return passed(f"the reported {reported:.4f} is the share of whole answers that are right", reported=reported)

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from headway.doctor.check import Checked, failed, passed, skipped, warned
-from headway.doctor.patient import Patient
+from headway.doctor.patient import Patient, shown
+from headway.errors import HeadwayError
 from headway.evaluation.intervals import wilson
 from headway.tasks import Problems
 from headway.tasks.random import digest
@@ -20,6 +21,8 @@ def overlap(patient: Patient) -> Checked:
     subject, problems = patient.subject, patient.problems
     if subject.held_out is not None:
         fresh = patient.asked("held_out", subject.held_out, problems)
+        if not isinstance(fresh, Tensor) or fresh.dtype != torch.bool or fresh.shape != (len(problems),):
+            raise HeadwayError(f"held_out of {subject.name} returned {shown(fresh)}; return one bool a problem")
         if not fresh.any():
             return warned(
                 "none of the problems is held out: all may have been trained on (0 never seen)", "hold some out"
@@ -28,8 +31,10 @@ def overlap(patient: Patient) -> Checked:
     if subject.trained_on is None:
         return skipped("it needs the training problems: Subject(trained_on=Problems(source, answer))")
     lists = [subject.trained_on] if isinstance(subject.trained_on, Problems) else list(subject.trained_on)
-    shown = [digest(each.source) for each in lists if each.source.shape[1] == problems.source.shape[1]]
-    seen = torch.isin(digest(problems.source), torch.cat(shown) if shown else problems.source.new_zeros(0))
+    known = [digest(each.source) for each in lists if each.source.shape[1] == problems.source.shape[1]]
+    if not known:
+        return skipped(f"no training problem given has the {problems.source.shape[1]} tokens of the examples")
+    seen = torch.isin(digest(problems.source), torch.cat(known))
     share = float(seen.float().mean())
     if not share:
         count = sum(map(len, lists))

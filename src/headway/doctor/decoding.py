@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from headway.doctor.check import Checked, failed, passed, skipped
-from headway.doctor.patient import SAME, Patient
+from headway.doctor.patient import Patient, one_hot
+from headway.errors import HeadwayError
 from headway.tasks import Problems
 
 MOST_STARTS = 64
@@ -28,19 +29,20 @@ def greedy(patient: Patient) -> Checked:
     problems = patient.few
     logits, expected = patient.logits[: len(problems)], patient.right[: len(problems)]
     written, length = patient.generated(problems), problems.answer.shape[1]
-    if written.shape[1] < length:
+    needed = int(patient.scored(problems).any(0).nonzero().max()) + 1
+    if needed > written.shape[1]:
         return failed(
             f"decoding wrote {written.shape[1]} of the {length} tokens of an answer",
             "write every token of the answer",
             shape=list(written.shape),
         )
-    written = written[:, :length]  # as an evaluation that compares place by place does
+    written = widened(written, problems)  # as an evaluation that compares place by place does
     by_decoding = patient.judged(one_hot(written, logits.shape[-1]), problems)
     forced = patient.forced(problems)
     if forced is not None and forced.shape == problems.answer.shape:  # the verdict of their own one pass
         expected = patient.judged(one_hot(forced, logits.shape[-1]), problems)
-    best = logits.topk(2, dim=-1).values
-    near = ((best[..., 0] - best[..., 1]) < SAME).any(-1)
+    best = logits.topk(min(2, logits.shape[-1]), dim=-1).values
+    near = ((best[..., 0] - best[..., -1]) < patient.same).any(-1)
     differ = (by_decoding != expected) & ~near
     if not differ.any():
         return passed(f"decoding token by token and the one pass agree on {len(problems)} of {len(problems)} problems")
@@ -62,18 +64,18 @@ def explained(patient: Patient, problems: Problems, written: Tensor) -> tuple[st
     if patient.subject.decode is None:
         return "what explains it cannot be tried without Subject(decode=…, start=…)", NO_DECODE
     own = "give the start a token of its own" if start is None else f"begin every answer with the start token {start}"
-    if start is not None and torch.equal(written, decoded(patient, problems, [start])):
-        if sees_later(patient, problems) > SAME or forced_sees_later(patient, problems):
+    if start is not None and fits(patient, problems, written, [start]):
+        if sees_later(patient, problems) > patient.same or forced_sees_later(patient, problems):
             return "the one pass has no causal mask; decoding needs none", "pass the causal mask in evaluation"
         return f"decoding is right, and the one pass is fed other tokens than {start} and the answer", own
     first = int(written[0, 0])
     if bool((written[:, 0] == first).all()):  # one token is written first, whatever the problem
         for before in ([first], [] if start is None else [start, first]):
-            if before and torch.equal(written[:, 1:], decoded(patient, problems, before)[:, :-1]):
+            if before and fits(patient, problems, written[:, 1:], before):
                 return _put_first(patient, problems, first, own)
     vocabulary = min(patient.logits.shape[-1], MOST_STARTS)
     for token in range(vocabulary):
-        if torch.equal(written, decoded(patient, problems, [token])):
+        if fits(patient, problems, written, [token]):
             return f"it begins with token {token}, training with {start}", own
     return f"none of {vocabulary + 4} beginnings that were tried writes the same", "compare the two step by step"
 
@@ -88,13 +90,27 @@ def _put_first(patient: Patient, problems: Problems, token: int, own: str) -> tu
     return f"it writes {token} as the answer's first token, which it is in {share:.0%}", own
 
 
-def decoded(patient: Patient, problems: Problems, before: Sequence[int]) -> Tensor:
+def fits(patient: Patient, problems: Problems, written: Tensor, before: Sequence[int]) -> bool:
+    """Whether our own decoding writes the same after these first tokens; not where the model does not take them."""
+    try:
+        return torch.equal(written, decoded(patient, problems, before, written.shape[1]))
+    except HeadwayError:
+        return False
+
+
+def decoded(patient: Patient, problems: Problems, before: Sequence[int], tokens: int) -> Tensor:
     """Our own decoding by the subject's `decode`, after the given first tokens, a prefix at a time."""
     given = len(before)
     written = torch.tensor([before], device=problems.answer.device).expand(len(problems), -1)
-    for _ in range(problems.answer.shape[1]):
+    for _ in range(tokens):
         written = torch.cat((written, patient.after(problems.source, written)[:, -1:].argmax(-1)), dim=1)
     return written[:, given:]
+
+
+def widened(written: Tensor, problems: Problems) -> Tensor:
+    """What was written as wide as an answer: what is missing, because decoding has stopped, is no token."""
+    length = problems.answer.shape[1]
+    return torch.nn.functional.pad(written[:, :length], (0, max(0, length - written.shape[1])), value=-1)
 
 
 def sees_later(patient: Patient, problems: Problems) -> float:
@@ -128,7 +144,8 @@ def start_token(patient: Patient) -> Checked:
     start = patient.subject.start
     if start is None:
         return skipped("no answer is begun by a token" if patient.answers_with_class else "give Subject(start=TOKEN)")
-    share = float((patient.problems.answer == start).any(1).float().mean())
+    inside = (patient.problems.answer == start) & patient.scored(patient.problems)
+    share = float(inside.any(1).float().mean())
     if not share:
         return passed(f"token {start} begins every answer and is in none of {len(patient.problems):,}")
     return failed(
@@ -160,9 +177,9 @@ def given_digits(patient: Patient) -> Checked:
     if subject.generate is None:
         return passed(f"the one pass predicts all {length} tokens")
     other = problems.answer.roll(1, dims=0)
-    plain = patient.generated(problems)
-    swapped = patient.generated(Problems(problems.source, other, problems.scored))
-    moved = [float((plain[:, at] != swapped[:, at]).float().mean()) for at in range(min(length, plain.shape[1]))]
+    plain = widened(patient.generated(problems), problems)
+    swapped = widened(patient.generated(Problems(problems.source, other, problems.scored)), problems)
+    moved = [float((plain[:, at] != swapped[:, at]).float().mean()) for at in range(length)]
     if not any(moved):
         return passed(f"what is decoded does not depend on the right answers ({len(problems)} exchanged)")
     fed = [at for at, share in enumerate(moved) if share and bool((swapped[:, at] == other[:, at]).all())]
@@ -176,11 +193,7 @@ def given_digits(patient: Patient) -> Checked:
 
 def _by_first(problems: Problems, written: Tensor, tokens: int) -> dict[str, float]:
     """How many answers are decoded right, by the tokens that were given."""
-    right = (written[:, -problems.answer.shape[1] :] == problems.answer).all(1)
+    right = (widened(written, problems) == problems.answer).all(1)
     keys = [" ".join(map(str, row)) for row in problems.answer[:, :tokens].tolist()]
     shares = {key: [bool(right[row]) for row, own in enumerate(keys) if own == key] for key in sorted(set(keys))}
     return {key: sum(each) / len(each) for key, each in shares.items()}
-
-
-def one_hot(tokens: Tensor, vocabulary: int) -> Tensor:
-    return torch.nn.functional.one_hot(tokens.clamp(0, vocabulary - 1), vocabulary).float()

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from headway.doctor import answers, counting, data, decoding, repeating, sight, wiring
 from headway.doctor.check import Checked
 from headway.doctor.patient import Patient
+from headway.errors import HeadwayError
 from headway.subjects.subject import Subject
 
 CHECKS: dict[str, Callable[[Patient], Checked]] = {
@@ -60,6 +61,10 @@ EXPLAINS = {
 """a check that fails, and those that fail because of it"""
 
 
+SLIGHT = ("balance", "positions", "blindness")
+"""warnings that explain failures"""
+
+
 @dataclass(frozen=True)
 class Examination:
     subject: str
@@ -82,7 +87,11 @@ class Examination:
 
     def is_cause(self, name: str) -> bool:
         """Whether no other alarm explains this one."""
-        return name in self.alarms and not any(name in EXPLAINS.get(other, ()) for other in self.alarms)
+        if name not in self.alarms:
+            return False
+        failing = self.checks[name].status == "fail"  # a warning explains a failure only where it is known to
+        others = [each for each in self.alarms if not failing or self.checks[each].status == "fail" or each in SLIGHT]
+        return not any(name in EXPLAINS.get(other, ()) for other in others)
 
     @property
     def causes(self) -> list[str]:
@@ -133,11 +142,26 @@ class Examination:
 def forbidden(subject: Subject, study: Literal["heads", "lengths"]) -> tuple[dict[str, str], ...]:
     """Why the findings of a study of this subject may not be told: the causes, none where they may."""
     found = examine_subject(subject, checks=FORBID[study])
-    named = [name for name in found.causes if found.checks[name].status == "fail"]
+    failing = [name for name, each in found.checks.items() if each.status == "fail"]
+    named = [name for name in failing if not any(name in EXPLAINS.get(other, ()) for other in failing)]
     return tuple({"check": name, "reason": found.checks[name].meaning} for name in named)
 
 
 def examine_subject(subject: Subject, strict: bool = False, checks: Collection[str] = tuple(CHECKS)) -> Examination:
     patient = Patient(subject)
+    kept = {name: buffer.clone() for name, buffer in subject.model.named_buffers()}
     _ = patient.right  # a model that fails on its own examples is refused before any check
-    return Examination(subject.name, {name: CHECKS[name](patient) for name in checks}, strict)
+    found = {name: _checked(name, patient) for name in checks}
+    for name, buffer in subject.model.named_buffers():  # running means, which a model in training mode moves
+        buffer.copy_(kept[name])
+    return Examination(subject.name, found, strict)
+
+
+def _checked(name: str, patient: Patient) -> Checked:
+    try:
+        return CHECKS[name](patient)
+    except HeadwayError:
+        raise
+    except (Exception, SystemExit) as error:  # of what a user's code returns
+        said = f"{type(error).__name__}: {error}"
+        raise HeadwayError(f"the check {name} of {patient.subject.name} could not be made ({said})") from error

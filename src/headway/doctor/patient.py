@@ -28,7 +28,9 @@ FEW = 200
 SEED = 1_000
 """of problems that no study draws"""
 SAME = 1e-4
-"""logits that differ by no more are the same up to rounding"""
+"""logits that differ by no more are the same up to rounding, at least"""
+SURE = 1e4
+"""in the place of an infinite logit"""
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,14 @@ class Patient:
             return {"examples": self.problems}
         sets = self.asked("sets", self.subject.sets)
         if not isinstance(sets, Mapping) or not sets:
-            raise HeadwayError(f"sets of {self.subject.name} returned {_shown(sets)}; return Problems by name")
+            raise HeadwayError(f"sets of {self.subject.name} returned {shown(sets)}; return Problems by name")
         return {str(name): self._problems(f"the set {name}", problems) for name, problems in sets.items()}
+
+    @cached_property
+    def same(self) -> float:
+        """Logits that differ by no more are the same up to the rounding of the model's numbers."""
+        exact = next((p.dtype for p in self.subject.model.parameters() if p.is_floating_point()), torch.float32)
+        return max(SAME, 16 * torch.finfo(exact).eps * float(self.logits.clamp(-SURE, SURE).abs().max()))
 
     @property
     def answers_with_class(self) -> bool:
@@ -65,11 +73,19 @@ class Patient:
     def right(self) -> Bool[Tensor, " row"]:
         return self.judged(self.logits, self.problems)
 
+    def scored(self, problems: Problems) -> Bool[Tensor, "row answer"]:
+        """Which answer tokens count."""
+        return torch.ones_like(problems.answer, dtype=torch.bool) if problems.scored is None else problems.scored
+
+    def exact(self, tokens: Int[Tensor, "row answer"], problems: Problems) -> float:
+        """The share of these answers that are right."""
+        return float(self.judged(one_hot(tokens, self.logits.shape[-1]), problems).float().mean())
+
     def judged(self, logits: Tensor, problems: Problems) -> Bool[Tensor, " row"]:
         right = self.asked("correct", self.subject.correct, logits, problems)
         if not isinstance(right, Tensor) or right.shape != (len(problems),):
             raise HeadwayError(
-                f"correct of {self.subject.name} returned {_shown(right)} for {len(problems)} problems; return one "
+                f"correct of {self.subject.name} returned {shown(right)} for {len(problems)} problems; return one "
                 "verdict a problem"
             )
         return right.bool()
@@ -86,25 +102,13 @@ class Patient:
     def generated(self, problems: Problems) -> Int[Tensor, "row written"]:
         """The answers as the subject's own evaluation writes them."""
         assert self.subject.generate is not None
-        written = self.asked("generate", self.subject.generate, problems)
-        if not isinstance(written, Tensor) or written.dim() != 2 or len(written) != len(problems):
-            raise HeadwayError(
-                f"generate of {self.subject.name} returned {_shown(written)} for {len(problems)} problems; return a "
-                "row of tokens for each"
-            )
-        return written
+        return self._tokens("generate", self.asked("generate", self.subject.generate, problems), problems)
 
     def forced(self, problems: Problems) -> Int[Tensor, "row predicted"] | None:
         """The tokens that the subject's own one pass predicts, where it has one."""
         if self.subject.forced is None:
             return None
-        tokens = self.asked("forced", self.subject.forced, problems)
-        if not isinstance(tokens, Tensor) or tokens.dim() != 2 or len(tokens) != len(problems):
-            raise HeadwayError(
-                f"forced of {self.subject.name} returned {_shown(tokens)} for {len(problems)} problems; return the "
-                "predicted tokens of each"
-            )
-        return tokens
+        return self._tokens("forced", self.asked("forced", self.subject.forced, problems), problems)
 
     def written(self, problems: Problems) -> Int[Tensor, "row answer"]:
         """What the decoder is given: the start token and all but the last of the answer."""
@@ -120,8 +124,10 @@ class Patient:
         """The logits with these heads closed, as the subject's own study closes them."""
         subject = self.subject
         if subject.ablate is not None:
-            logits = [self.asked("ablate", subject.ablate, some, heads) for some in batches(problems)]
-            return self._checked("ablate", torch.cat(logits), problems.answer.shape)
+            return torch.cat([
+                self._checked("ablate", self.asked("ablate", subject.ablate, some, heads), some.answer.shape)
+                for some in batches(problems)
+            ])  # fmt: skip
         shut = closed_gates(subject.model, heads)
         return torch.cat([
             self.asked("the model", subject.model, some.source, some.answer, shut) for some in batches(problems)
@@ -134,7 +140,7 @@ class Patient:
                 return function(*given)
         except HeadwayError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             shapes = [tuple(each.shape) for each in given if isinstance(each, Tensor)]
             shapes += [
                 tuple(t.shape) for each in given if isinstance(each, Problems) for t in (each.source, each.answer)
@@ -154,26 +160,47 @@ class Patient:
     def _checked(self, what: str, logits: Any, shape: torch.Size) -> Tensor:
         if not isinstance(logits, Tensor) or logits.dim() != 3 or logits.shape[:2] != shape:
             raise HeadwayError(
-                f"{what} of {self.subject.name} returned {_shown(logits)}; return logits of shape "
+                f"{what} of {self.subject.name} returned {shown(logits)}; return logits of shape "
                 f"({shape[0]}, {shape[1]}, tokens), a row of them for every answer token"
             )
-        return logits.float()
+        if logits.isnan().any():
+            raise HeadwayError(f"{what} of {self.subject.name} returned logits that are no numbers (NaN)")
+        return logits.float().clamp(-SURE, SURE)  # tokens that cannot be may have a logit of minus infinity
+
+    def _tokens(self, what: str, tokens: Any, problems: Problems) -> Tensor:
+        whole = isinstance(tokens, Tensor) and not tokens.is_floating_point()
+        if not whole or tokens.dim() != 2 or len(tokens) != len(problems):
+            raise HeadwayError(
+                f"{what} of {self.subject.name} returned {shown(tokens)} for {len(problems)} problems; return a row "
+                "of tokens for each"
+            )
+        return tokens.long().to(problems.answer.device)
 
     def _problems(self, what: str, given: Any) -> Problems:
         if not isinstance(given, Problems):
-            raise HeadwayError(f"{what} of {self.subject.name} returned {_shown(given)}; return headway.Problems")
+            raise HeadwayError(f"{what} of {self.subject.name} returned {shown(given)}; return headway.Problems")
         tables = (given.source, given.answer)
         if any(t.dim() != 2 or t.is_floating_point() for t in tables) or len(given.source) != len(given.answer):
             raise HeadwayError(
-                f"{what} of {self.subject.name} holds {_shown(given.source)} and {_shown(given.answer)}; it takes rows "
+                f"{what} of {self.subject.name} holds {shown(given.source)} and {shown(given.answer)}; it takes rows "
                 "of whole numbers, as many answers as sources"
+            )
+        if given.scored is not None and (given.scored.dtype != torch.bool or given.scored.shape != given.answer.shape):
+            raise HeadwayError(
+                f"{what} of {self.subject.name} has {shown(given.scored)} as scored; it takes one bool for every "
+                f"answer token, {tuple(given.answer.shape)}"
             )
         if len(given) < 2:
             raise HeadwayError(f"{what} of {self.subject.name} has {len(given)} problems; at least 2 are needed")
         return given
 
 
-def _shown(value: Any) -> str:
+def one_hot(tokens: Tensor, vocabulary: int) -> Tensor:
+    """Answers as logits that say nothing else."""
+    return torch.nn.functional.one_hot(tokens.clamp(0, vocabulary - 1), vocabulary).float()
+
+
+def shown(value: Any) -> str:
     if isinstance(value, Tensor):
         return f"a {str(value.dtype).removeprefix('torch.')} tensor of shape {tuple(value.shape)}"
     return type(value).__name__

@@ -7,8 +7,9 @@ from torch import Tensor
 
 from headway.doctor.answers import LEARNED
 from headway.doctor.check import Checked, failed, passed, skipped, warned
-from headway.doctor.decoding import ALONE
-from headway.doctor.patient import SAME, Patient
+from headway.doctor.decoding import ALONE, widened
+from headway.doctor.patient import Patient
+from headway.errors import HeadwayError
 from headway.evaluation.intervals import wilson
 from headway.models import Head
 
@@ -20,28 +21,40 @@ def evaluation_mode(patient: Patient) -> Checked:
     problems = patient.few
     first, again = patient.told(problems), patient.told(problems)
     twice = _largest(first - again)
-    if twice > SAME:
+    if twice > patient.same:
         return failed(
             f"the same problems twice give logits that differ by {twice:.2g}: dropout or another draw is on",
             "call model.eval() before evaluating",
             twice=twice,
         )
     some = range(min(ALONE, len(problems)))
-    alone = torch.cat([patient.told(problems[row : row + 1]) for row in some])
+    try:
+        alone = torch.cat([patient.told(problems[row : row + 1]) for row in some])
+    except HeadwayError as error:
+        return failed(f"it fails on 1 problem alone: {error}", "evaluate any number of problems the same way")
     backwards = torch.arange(len(problems) - 1, -1, -1, device=problems.source.device)
     turned = patient.told(problems[backwards]).flip(0)
     company = max(_largest(first[: len(some)] - alone), _largest(first - turned))
-    if company > SAME:
+    if company > patient.same:
         return failed(
             f"an answer depends on the batch: alone or in another order its logits differ by {company:.2g}",
             "use nothing that is computed over the batch, such as its mean",
             company=company,
         )
     if patient.subject.generate is not None and not patient.answers_with_class:
-        together = patient.generated(problems[: len(some)])
-        single = torch.cat([patient.generated(problems[row : row + 1]) for row in some])
-        if not torch.equal(together, single):
-            changed = int((together != single).any(1).sum())
+        few, counts = problems[: len(some)], patient.scored(problems[: len(some)])
+        together, again = (widened(patient.generated(few), few) for _ in range(2))
+        if bool(((together != again) & counts).any()):
+            changed = int(((together != again) & counts).any(1).sum())
+            return failed(
+                f"decoded twice, {changed} of {len(some)} answers differ: sampling or dropout is on",
+                "decode greedily, after model.eval()",
+                changed=changed,
+            )
+        parts = [problems[row : row + 1] for row in some]
+        single = torch.cat([widened(patient.generated(part), part) for part in parts])
+        if bool(((together != single) & counts).any()):
+            changed = int(((together != single) & counts).any(1).sum())
             return failed(
                 f"decoded alone, {changed} of {len(some)} answers are other than in a batch: something is taken from "
                 "the batch",

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from headway.doctor.check import Checked, failed, passed, skipped
-from headway.doctor.patient import SAME, Patient
+from headway.doctor.patient import Patient
 from headway.models import Attention, Head, Site
 from headway.tasks import Problems
 
@@ -30,13 +30,13 @@ def gates(patient: Patient) -> Checked:
     opened = _largest(patient.without(problems, ()) - plain)
     closed = _largest(patient.without(problems, subject.heads) - plain)
     numbers = {"opened": opened, "closed": closed}
-    if opened > SAME:
+    if opened > patient.same:
         return failed(
             f"opening all {count} gates moves logits by up to {opened:.2g}: it should change nothing",
             "apply a gate as g·z + (1 − g)·r before the output projection",
             **numbers,
         )
-    if closed <= SAME:
+    if closed <= patient.same:
         return failed(
             f"closing all {count} heads moves no logit by more than {closed:.1g}: the ablation is not wired",
             "multiply the heads' outputs, before the output projection, by their gates",
@@ -64,36 +64,56 @@ def _projections(patient: Patient) -> Mapping[Site, nn.Module]:
 
 
 def _wrong_axis(patient: Patient, problems: Problems) -> tuple[Head, float, str] | None:
-    """A head whose closing is not the zeroing of its columns, by how much it differs, and what it is instead."""
+    """A head whose closing touches other than its columns, by how much, and what it touches instead."""
     outputs, heads = _projections(patient), patient.subject.heads
     for head in heads[:: max(1, len(heads) // TRIED)]:
         output = outputs.get(head.site)
-        if output is None:
+        weight = getattr(output, "weight", None)
+        if output is None or not isinstance(weight, Tensor) or weight.dim() != 2:
             continue
-        place = sorted(each.number for each in heads if each.site == head.site).index(head.number)
-        weight = output.weight
-        assert isinstance(weight, Tensor)
-        width = weight.shape[1] // sum(each.site == head.site for each in heads)
-        own, ours = slice(place * width, (place + 1) * width), patient.without(problems, (head,))
-
-        def columns(weight: Tensor, bias: Tensor | None, own: slice = own) -> None:
-            weight[:, own] = 0
-
-        def rows(weight: Tensor, bias: Tensor | None, own: slice = own) -> None:
-            weight[own] = 0
-
-        def rows_and_bias(weight: Tensor, bias: Tensor | None, own: slice = own) -> None:
-            weight[own] = 0
-            if bias is not None:
-                bias[own] = 0
-
-        difference = _largest(_with(patient, problems, output, columns) - ours)
-        if difference > ROUNDING:
-            other = any(
-                _largest(_with(patient, problems, output, edit) - ours) <= ROUNDING for edit in (rows, rows_and_bias)
-            )
-            return head, difference, "rows are zeroed, which mix all heads" if other else "something else is closed"
+        fewest = max(each.number for each in heads if each.site == head.site) + 1
+        differences = []
+        for count in range(fewest, weight.shape[1] + 1):  # heads that are not named may follow
+            if weight.shape[1] % count == 0:
+                differences.append(_beside(patient, problems, output, head, weight.shape[1] // count))
+                if differences[-1] <= ROUNDING:
+                    break
+        else:
+            if differences:
+                rows = _zeroes_rows(patient, problems, output, head, weight.shape[1] // fewest)
+                told = "rows are zeroed, which mix all heads" if rows else "something else is closed"
+                return head, differences[0], told
     return None
+
+
+def _zeroes_rows(patient: Patient, problems: Problems, output: nn.Module, head: Head, width: int) -> bool:
+    own, closed = slice(head.number * width, (head.number + 1) * width), patient.without(problems, (head,))
+
+    def rows(weight: Tensor, bias: Tensor | None) -> None:
+        weight[own] = 0
+
+    def rows_and_bias(weight: Tensor, bias: Tensor | None) -> None:
+        weight[own] = 0
+        if bias is not None:
+            bias[own] = 0
+
+    return any(_largest(_with(patient, problems, output, edit) - closed) <= ROUNDING for edit in (rows, rows_and_bias))
+
+
+def _beside(patient: Patient, problems: Problems, output: nn.Module, head: Head, width: int) -> float:
+    """What closing a head changes besides its columns: with these zeroed nothing, whatever is put in their place; and
+    with them open something, where they bring something."""
+    own = slice(head.number * width, (head.number + 1) * width)
+
+    def columns(weight: Tensor, bias: Tensor | None) -> None:
+        weight[:, own] = 0
+
+    with _edited(output, columns):
+        zeroed, closed = patient.told(problems), patient.without(problems, (head,))
+    left = _largest(zeroed - closed)
+    plain, alone = patient.told(problems), patient.without(problems, (head,))
+    brings, does = _largest(zeroed - plain), _largest(alone - plain)
+    return max(left, brings if does <= ROUNDING < brings else 0.0)
 
 
 def _with(

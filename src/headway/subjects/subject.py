@@ -43,6 +43,10 @@ Ablate = Callable[[Problems, Collection[Head]], Tensor]
 """Called with problems and the heads that are to be closed: the logits."""
 
 
+def _listed(problems: Any) -> Sequence[Any]:
+    return [problems] if isinstance(problems, Problems) or not isinstance(problems, Sequence) else problems
+
+
 @dataclass(frozen=True)
 class Subject:
     model: nn.Module
@@ -117,6 +121,21 @@ class Subject:
             raise HeadwayError(f"model is {type(self.model).__name__}; a Subject studies a torch.nn.Module")
         if not self.name:
             object.__setattr__(self, "name", type(self.model).__name__)
+        for what, value in (
+            ("ranked_on", self.ranked_on),
+            *(("trained_on", each) for each in _listed(self.trained_on)),
+        ):
+            if value is not None and not isinstance(value, Problems):
+                raise HeadwayError(f"{what} is {type(value).__name__}; give headway.Problems")
+        if not all(isinstance(other, Subject) for other in self.others):
+            raise HeadwayError("others are the same experiment with other seeds, each a headway.Subject")
+        if isinstance(self.tables, Tensor):
+            object.__setattr__(self, "tables", [self.tables])
+        if not 0 < self.max_drop <= 1 or (self.claimed_on is not None and self.claimed_on < 2):
+            raise HeadwayError(
+                f"max_drop is {self.max_drop} on {self.claimed_on} examples; it must be above 0 and at most 1, on at "
+                "least 2"
+            )
         if len(set(self.heads)) < len(self.heads):
             raise HeadwayError(f"{self.name} names a head twice")
 

@@ -1,0 +1,77 @@
+// The page: answers first, then the model to try, then the evidence.
+import { render } from "preact";
+import { signal } from "@preact/signals";
+import { content } from "./content";
+import { HeadsSection, Missing } from "./heads";
+import { LengthsSection } from "./lengths";
+import { Try } from "./try";
+
+const theme = signal<"light" | "dark">(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+
+function Answers() {
+  return (
+    <ol class="findings">
+      {content.findings.map((finding) => (
+        <li key={finding.text} class={finding.withheld ? "withheld" : ""}>
+          <details>
+            <summary>{finding.withheld ? <s>{finding.text}</s> : finding.text}</summary>
+            <dl>{Object.entries(finding.details).map(([name, value]) => <><dt>{name}</dt><dd>{name === "command" ? <code>{value}</code> : value}</dd></>)}</dl>
+          </details>
+          {finding.withheld && <p>Withheld: {finding.withheld}.</p>}
+        </li>
+      ))}
+      {!content.findings.length && <li>No study is in this page.</li>}
+      {content.missing.length > 0 && <li class="missing">Missing: {content.missing.map((each) => each.what).join(", ")}.</li>}
+    </ol>
+  );
+}
+
+function save(name: string, text: string): void {
+  const link = document.createElement("a");
+  const kind = name.endsWith(".svg") ? "image/svg+xml" : name.endsWith(".csv") ? "text/csv" : "application/json";
+  link.href = URL.createObjectURL(new Blob([text], { type: kind }));
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+
+function Made() {
+  const { facts, commands, runs } = content.made;
+  const columns = [...new Set(runs.flatMap((run) => Object.keys(run)))];
+  return (
+    <>
+      <dl>{Object.entries(facts).map(([name, value]) => <><dt>{name}</dt><dd>{value}</dd></>)}</dl>
+      {commands.length > 0 && <pre>{commands.join("\n")}</pre>}
+      <div class="scroll" tabIndex={0} role="region" aria-label="runs">
+        <table><thead><tr>{columns.map((each) => <th key={each}>{each}</th>)}</tr></thead>
+          <tbody>{runs.map((run, i) => <tr key={i}>{columns.map((each) => <td key={each}>{run[each] ?? "–"}</td>)}</tr>)}</tbody></table>
+      </div>
+      <h3>Everything in this page, as files</h3>
+      <ul class="files">{content.files.map((file) => <li key={file.name}><button onClick={() => save(file.name, file.text)}>{file.name}</button></li>)}</ul>
+      {content.missing.map((each) => <Missing key={each.what} what={each.what} />)}
+    </>
+  );
+}
+
+const SECTIONS = [
+  ["answers", "Answers", Answers], ["try", "Try it", Try], ["heads", "Heads", HeadsSection], ["length", "Length", LengthsSection], ["made", "How it was made", Made],
+] as const;
+
+function Page() {
+  document.documentElement.dataset.theme = theme.value;
+  return (
+    <>
+      <header>
+        <h1>{content.title}</h1>
+        <nav aria-label="sections">
+          {SECTIONS.map(([id, name]) => <button key={id} onClick={() => document.getElementById(id)!.scrollIntoView({ behavior: "smooth" })}>{name}</button>)}
+          <button id="theme" onClick={() => (theme.value = theme.value === "dark" ? "light" : "dark")}>{theme.value === "dark" ? "light" : "dark"}</button>
+        </nav>
+      </header>
+      <main>{SECTIONS.map(([id, name, Section]) => <section id={id} key={id} aria-label={name}><h2>{name}</h2><Section key={theme.value} /></section>)}</main>
+    </>
+  );
+}
+
+render(<Page />, document.getElementById("page")!);
+document.documentElement.dataset.ready = "yes";

@@ -1,5 +1,5 @@
 # Every target makes and refreshes .venv by itself, and leaves it alone when it is up to date.
-.PHONY: setup lab test check bench proof
+.PHONY: setup lab test check bench page proof chromium
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
@@ -14,7 +14,12 @@ $(INSTALLED): pyproject.toml constraints.txt
 lab: setup          ## the main job: trains, evaluates, prints a table
 	$(BIN)/headway lab
 
-test: setup         ## everything that runs in minutes
+# the browser that pages are tested in: from Debian, where it is missing and may be installed
+chromium:
+	@command -v chromium > /dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null \
+		&& apt-get install -y -q chromium > /dev/null 2>&1; } || echo "no chromium: pages are not tested in a browser" >&2
+
+test: setup chromium ## everything that runs in minutes
 	OMP_NUM_THREADS=1 HEADWAY_THREADS=1 $(BIN)/pytest --quiet --numprocesses auto --dist loadfile
 
 check: setup        ## style and types
@@ -24,6 +29,9 @@ check: setup        ## style and types
 
 bench: setup        ## ours beside plain references
 	$(BIN)/headway bench
+
+page:               ## the report page's script and style, from web/
+	cd web && npm ci --no-audit --no-fund && npm run check && npm run build
 
 proof: setup        ## heavy proofs and long runs
 	$(BIN)/pytest --quiet -m slow

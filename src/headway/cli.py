@@ -5,8 +5,10 @@ Torch is imported inside the commands, so that `--help` answers at once.
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
+import webbrowser
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -435,12 +437,42 @@ class Lab(Common):
     """folder of everything it makes (default: lab, or lab-full)"""
     seed: int = 0
     """first seed"""
+    no_open: bool = False
+    """do not open the page, where there is a screen"""
 
     def run(self) -> Output:
         from headway.lab import run_lab
 
         out = Path(self.out or ("lab" if self.preset == "quick" else "lab-full"))
-        return run_lab(self.preset, out, self.seed, self.device, self.quiet)
+        found = run_lab(self.preset, out, self.seed, self.device, self.quiet)
+        if (
+            not self.no_open
+            and not self.json
+            and sys.stdout.isatty()
+            and (os.name == "nt" or os.environ.get("DISPLAY"))
+        ):
+            webbrowser.open(Path(found.content["report"]).resolve().as_uri())
+        return found
+
+
+@dataclass(frozen=True)
+class Report(Common):
+    """One HTML file of what folders hold, with the trained adder inside."""
+
+    folders: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="DIR")] = tyro.MISSING
+    """folders that train, heads, lengths, certify or lab wrote"""
+    out: str | None = None
+    """the file (default: report.html in the first folder)"""
+
+    def run(self) -> Output:
+        from headway.report.page import write_page
+
+        if not self.folders:
+            raise HeadwayError("name a folder that train, heads, lengths or lab wrote")
+        folders = [Path(folder) for folder in self.folders]
+        found = write_page(folders, Path(self.out) if self.out is not None else folders[0] / "report.html")
+        told = [f"Not in it: {each['what']}; {each['command']} makes it." for each in found["missing"]]
+        return Output(found, "Report", [{"report": found["report"], "bytes": found["bytes"]}], words=told)
 
 
 @dataclass(frozen=True)
@@ -475,6 +507,7 @@ COMMANDS = {
     "data": Data,
     "list": List,
     "lab": Lab,
+    "report": Report,
     "bench": Bench,
 }
 

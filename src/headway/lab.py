@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import torch
 
-from headway.api import evaluate
+from headway.api import evaluate, study_heads
 from headway.api.lengths import TRIO
 from headway.doctor.examination import forbidden
 from headway.evaluation.exact import device_of
@@ -22,6 +22,7 @@ from headway.output import Output
 from headway.positions import find_positions
 from headway.progress import Progress
 from headway.report.figures import lab_figure
+from headway.report.page import write_page
 from headway.runs import disk
 from headway.runs.config import Wishes
 from headway.runs.folder import RunFolder
@@ -65,8 +66,11 @@ def run_lab(preset: Literal["quick", "full"], out: Path, seed: int, device: str,
         run = open_run(RunFolder(folder), chosen)
         row = _adder_row(run, quiet) if config.task == "addition" else _classifier_row(run, quiet)
         rows.append({**row, "withheld": _withheld(run, "heads" if config.task == "addition" else "lengths")})
+    for folder, _ in planned[: settings.seeds]:
+        if not (folder / "heads.json").exists():
+            study_heads(open_run(RunFolder(folder), chosen), quiet=quiet)
     content = {
-        "report": None,
+        "report": str(out / "report.html"),
         "runs": rows,
         "seconds": time.monotonic() - began,
         "findings": [row["finding"] for row in rows],
@@ -78,7 +82,8 @@ def run_lab(preset: Literal["quick", "full"], out: Path, seed: int, device: str,
     shown = ("task", "positions", "seed", "examples", "errors", "exact_match", "interval", "pairs_told_apart")
     table = [{key: row[key] for key in shown} for row in rows]
     told = [f"Withheld of {each['run']}: {each['about']}; {each['reason']}." for each in content["withheld"]]
-    words = [*content["findings"], *told, f"Everything is in {out}; {picture}."]
+    write_page([out], out / "report.html")
+    words = [*content["findings"], *told, f"Everything is in {out}; {picture}; the page is {out / 'report.html'}."]
     return Output(content, "Lab", table, words=words)
 
 

@@ -4,6 +4,9 @@ import { signal } from "@preact/signals";
 import { content } from "./content";
 import { HeadsSection, Missing } from "./heads";
 import { LengthsSection } from "./lengths";
+import { freshSums } from "./counting";
+import { answer, source } from "./model";
+import { model } from "./state";
 import { Try } from "./try";
 
 const theme = signal<"light" | "dark">(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
@@ -72,6 +75,17 @@ function Page() {
     </>
   );
 }
+
+// for tests, and for people with a console
+Object.assign(window, {
+  headway: {
+    answer: (a: number, b: number, closed: string[]) => {
+      const said = answer(model!, source(model!, a, b), new Set(closed));
+      return { digits: said.digits, logits: Array.from(said.logits) };
+    },
+    freshSums,
+  },
+});
 
 render(<Page />, document.getElementById("page")!);
 document.documentElement.dataset.ready = "yes";

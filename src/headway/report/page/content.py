@@ -65,7 +65,7 @@ def _take(found: Found, path: Path) -> None:
 
 
 def content_of(found: Found) -> dict[str, Any]:
-    heads = None if found.heads is None else disk.read_json(found.heads)
+    heads = None if found.heads is None else {"findings": [], "withheld": [], **disk.read_json(found.heads)}
     lengths = [{"name": _name(found, path), **disk.read_json(path)} for path in found.lengths]
     adder = next((run for run in found.runs if _runs_in_page(run)), None)
     return {

@@ -14,14 +14,17 @@ from typing import Any, Literal
 import torch
 
 from headway.api import evaluate, study_heads
-from headway.api.lengths import TRIO
+from headway.api.lengths import LENGTHS, TRIO
 from headway.doctor.examination import forbidden
 from headway.evaluation.exact import device_of
+from headway.lengths.extrapolation import Asked, Entry, LengthStudy, study_lengths
+from headway.lengths.tracks import Track
 from headway.machine import choose_device
 from headway.output import Output
 from headway.positions import find_positions
 from headway.progress import Progress
 from headway.report.figures import lab_figure
+from headway.report.lengths import lengths_figures
 from headway.report.page import write_page
 from headway.runs import disk
 from headway.runs.config import Wishes
@@ -34,6 +37,7 @@ GREEDY_CHECKED = 20_000
 CLASSIFIED = 9_000
 CHANCE = 0.5
 PAIRS = 1_000
+PROBES = ("default", "one-inversion")
 
 
 @dataclass(frozen=True)
@@ -46,29 +50,24 @@ PRESETS = {"quick": Preset(seeds=1, classifier=QUICK_CLASSIFIER), "full": Preset
 
 
 def run_lab(preset: Literal["quick", "full"], out: Path, seed: int, device: str, quiet: bool) -> Output:
-    """Trains and checks everything of a preset in `out`; what is there already is not made again."""
+    """Trains, checks and studies everything of a preset in `out`; what is there already is not made again."""
     began = time.monotonic()
-    settings = PRESETS[preset]
-    jobs = [("addition", "addition", Wishes())]
-    jobs += [(f"sortedness-{p}", "sortedness", replace(settings.classifier, positions=p)) for p in TRIO]
-    planned = [
-        (out / name / f"seed-{each}", plan(task, wishes, each))
-        for name, task, wishes in jobs
-        for each in range(seed, seed + settings.seeds)
-    ]
-    for folder, config in planned:
-        RunFolder(folder).check(config, resume=True)
-    chosen = choose_device(device)
+    settings, chosen = PRESETS[preset], choose_device(device)
+    seeds = tuple(range(seed, seed + settings.seeds))
+    adders = [(RunFolder(out / "addition" / f"seed-{each}"), plan("addition", Wishes(), each)) for each in seeds]
+    for folder, config in adders:
+        folder.check(config, resume=True)
     rows: list[dict[str, Any]] = []
-    for folder, config in planned:
+    for folder, config in adders:
         with Progress(f"{config.stem} seed {config.seed}", quiet) as watch:
-            train_run(config, folder, device=chosen, resume=True, watch=watch)
-        run = open_run(RunFolder(folder), chosen)
-        row = _adder_row(run, quiet) if config.task == "addition" else _classifier_row(run, quiet)
-        rows.append({**row, "withheld": _withheld(run, "heads" if config.task == "addition" else "lengths")})
-    for folder, _ in planned[: settings.seeds]:
-        if not (folder / "heads.json").exists():
-            study_heads(open_run(RunFolder(folder), chosen), quiet=quiet)
+            train_run(config, folder.path, device=chosen, resume=True, watch=watch)
+        run = open_run(folder, chosen)
+        rows.append({**_adder_row(run, quiet), "withheld": _withheld(run, "heads")})
+        if not (folder.path / "heads.json").exists():
+            study_heads(run, quiet=quiet)
+    for trained in _lengths(settings, seeds, out / "lengths", chosen, quiet).runs:
+        run = open_run(RunFolder(Path(trained.run)), chosen)
+        rows.append({**_classifier_row(run, quiet), "withheld": _withheld(run, "lengths")})
     content = {
         "report": str(out / "report.html"),
         "runs": rows,
@@ -82,9 +81,20 @@ def run_lab(preset: Literal["quick", "full"], out: Path, seed: int, device: str,
     shown = ("task", "positions", "seed", "examples", "errors", "exact_match", "interval", "pairs_told_apart")
     table = [{key: row[key] for key in shown} for row in rows]
     told = [f"Withheld of {each['run']}: {each['about']}; {each['reason']}." for each in content["withheld"]]
-    write_page([out], out / "report.html")
-    words = [*content["findings"], *told, f"Everything is in {out}; {picture}; the page is {out / 'report.html'}."]
+    page = write_page([out], out / "report.html")
+    studied = [sentence for sentence in page["findings"] if sentence not in content["findings"]]
+    words = [*content["findings"], *told, *studied, f"Everything is in {out}; {picture}; the page is {page['report']}."]
     return Output(content, "Lab", table, words=words)
+
+
+def _lengths(settings: Preset, seeds: tuple[int, ...], out: Path, device: torch.device, quiet: bool) -> LengthStudy:
+    """The three classifiers, trained, and tested past their training length."""
+    track = Track("lab", replace(settings.classifier, pooling="mean"), Wishes())
+    entries = tuple(Entry(name, "sequential", "mean") for name in TRIO)
+    asked = Asked("sortedness", entries, track, seeds, LENGTHS, PROBES, {})
+    found = study_lengths(asked, out, device, "auto", quiet, lambda run: forbidden(subject_of(run), "lengths"))
+    lengths_figures(out / "lengths.json", out)
+    return found
 
 
 def _row(run: Run, found: dict[str, Any], finding: str, pairs_told_apart: float | None) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from headway.heads.pruning import closed_gates
 from headway.models import Head
 from headway.report.page import page_of
 from headway.report.page.content import content_of, find
+from headway.report.page.markdown import markdown_of
 from headway.subjects.own import open_one
 
 ROOT = Path(__file__).parents[2]
@@ -104,6 +105,10 @@ def test_a_page_holds_everything_and_is_small(report: Path) -> None:
     assert report.stat().st_size < 6_000_000
     assert "http://" not in text.split('id="content"')[0]
     assert 'src="' not in text.split('id="content"')[0]
+    plain = report.with_suffix(".md").read_text()
+    assert "- Together, 13 of 24 heads can go." in plain
+    assert "| encoder.0.self.2 | 0.5212 | 0.4788 | critical | aligned |" in plain
+    assert "| sinusoidal | sequential | default | 16 | 16 |" in plain
 
 
 @needs_browser
@@ -350,10 +355,11 @@ def test_what_is_missing_and_what_is_hostile_is_shown_as_text(browser: Any, fold
         "lengths": [],
         "missing": [{"what": "heads", "command": f"headway heads {bad}"}],
     }
-    content["findings"] = [{"text": bad, "details": {bad: bad, "command": bad}, "withheld": bad}]
+    content["findings"] = [{"text": bad, "details": {bad: bad, "command": bad}, "withheld": bad, "more": False}]
     content["made"]["runs"] = [{"run": bad}]
     content["files"] = [{"name": bad, "text": bad}]
     (tmp_path / "hostile.html").write_text(page_of(content))
+    assert "<img" not in markdown_of(content)
     visited = Visit(browser, tmp_path / "hostile.html", viewport={"width": 800, "height": 600})
     assert visited.page.locator("img").count() == 0
     assert "</script><img" in visited.page.locator(".findings").inner_text()

@@ -1,4 +1,4 @@
-// A line chart as SVG: few lines, told apart by colour, dash and a label at the end.
+// A line chart as SVG: few lines, told apart by colour and dash, so that one over another lets it show.
 export interface Line {
   name: string;
   points: [number, number][];
@@ -34,7 +34,7 @@ export function Chart(props: {
         {props.lines.map((line, i) => (
           <g key={line.name} style={{ color: COLOURS[i % COLOURS.length] }}>
             {line.band && <polygon class="band" points={[...line.band.map(([x, low]) => `${px(x)},${py(low)}`), ...line.band.slice().reverse().map(([x, , up]) => `${px(x)},${py(up)}`)].join(" ")} />}
-            <polyline class="line" stroke-dasharray={DASHES[Math.floor(i / COLOURS.length) % DASHES.length]} points={line.points.map(([x, y]) => `${px(x)},${py(y)}`).join(" ")} />
+            <polyline class="line" stroke-dasharray={DASHES[i % DASHES.length]} points={line.points.map(([x, y]) => `${px(x)},${py(y)}`).join(" ")} />
             {line.points.length < 12 && line.points.map(([x, y]) => <circle key={x} cx={px(x)} cy={py(y)} r="3"><title>{`${line.name} at ${x}: ${y.toFixed(4)}`}</title></circle>)}
           </g>
         ))}

@@ -5,6 +5,7 @@ export interface Finding {
   text: string;
   details: Record<string, string>;
   withheld: string | null;
+  more: boolean; // told below the others
 }
 
 export interface HeadRow {

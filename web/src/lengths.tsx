@@ -28,7 +28,7 @@ function Study({ study }: { study: Lengths }) {
   const probes = [...new Set(study.rows.map((row) => row.probe))];
   return (
     <section class="study">
-      <h3>{study.task}, {study.track} track</h3>
+      <h3>{study.task}, {study.track === "lab" ? "as the lab trains" : `${study.track} track`}</h3>
       {study.findings.map((each) => <p key={each}>{each}</p>)}
       {probes.slice(0, 2).map((probe) => (
         <div key={probe}>

@@ -1,7 +1,7 @@
 // The page: answers first, then the model to try, then the evidence.
 import { render } from "preact";
 import { signal } from "@preact/signals";
-import { content } from "./content";
+import { content, type Finding } from "./content";
 import { HeadsSection, Missing } from "./heads";
 import { LengthsSection } from "./lengths";
 import { freshSums } from "./counting";
@@ -11,21 +11,34 @@ import { Try } from "./try";
 
 const theme = signal<"light" | "dark">(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
 
-function Answers() {
+function Told({ finding }: { finding: Finding }) {
   return (
-    <ol class="findings">
-      {content.findings.map((finding) => (
-        <li key={finding.text} class={finding.withheld ? "withheld" : ""}>
-          <details>
-            <summary>{finding.withheld ? <s>{finding.text}</s> : finding.text}</summary>
-            <dl>{Object.entries(finding.details).map(([name, value]) => <><dt>{name}</dt><dd>{name === "command" ? <code>{value}</code> : value}</dd></>)}</dl>
-          </details>
-          {finding.withheld && <p>Withheld: {finding.withheld}.</p>}
-        </li>
-      ))}
-      {!content.findings.length && <li>No study is in this page.</li>}
-      {content.missing.length > 0 && <li class="missing">Missing: {content.missing.map((each) => each.what).join(", ")}.</li>}
-    </ol>
+    <li class={finding.withheld ? "withheld" : ""}>
+      <details>
+        <summary>{finding.withheld ? <s>{finding.text}</s> : finding.text}</summary>
+        <dl>{Object.entries(finding.details).map(([name, value]) => <><dt>{name}</dt><dd>{name === "command" ? <code>{value}</code> : value}</dd></>)}</dl>
+      </details>
+      {finding.withheld && <p>Withheld: {finding.withheld}.</p>}
+    </li>
+  );
+}
+
+function Answers() {
+  const first = content.findings.filter((each) => !each.more), more = content.findings.filter((each) => each.more);
+  return (
+    <>
+      <ol class="findings">
+        {first.map((finding) => <Told key={finding.text} finding={finding} />)}
+        {!first.length && <li>No study is in this page.</li>}
+        {content.missing.length > 0 && <li class="missing">Missing: {content.missing.map((each) => each.what).join(", ")}.</li>}
+      </ol>
+      {more.length > 0 && (
+        <details class="more">
+          <summary>What heads bring to the answer, tested: {more.length} more</summary>
+          <ol class="findings">{more.map((finding) => <Told key={finding.text} finding={finding} />)}</ol>
+        </details>
+      )}
+    </>
   );
 }
 

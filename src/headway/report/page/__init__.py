@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headway.report.page.content import Found, content_of, find
+from headway.report.page.markdown import markdown_of
 from headway.runs import disk
 
 HERE = Path(__file__).parent
@@ -34,10 +35,12 @@ SHELL = """<!doctype html>
 
 
 def write_page(folders: list[Path], out: Path) -> dict[str, Any]:
-    """One page of everything that is in these folders; says where, how large, and what it found."""
+    """One page of everything that is in these folders, and its words as Markdown beside it; says where, how large, and
+    what it found."""
     content = content_of(find(folders))
     page = page_of(content)
     disk.write_bytes(out, page.encode())
+    disk.write_bytes(out.with_suffix(".md"), markdown_of(content).encode())
     return {
         "report": str(out),
         "bytes": len(page.encode()),

@@ -14,7 +14,9 @@ from headway.runs.folder import RunFolder
 
 IN_PAGE = ("learned",)
 """encodings that the forward pass in the page knows"""
-MOST_FILE = 2_000_000
+FIRST = 2
+"""sentences about heads that are told first: what can go alone, and together"""
+MOST_FILE = 600_000
 """bytes of a file that is put into the page"""
 
 
@@ -52,7 +54,7 @@ def _take(found: Found, path: Path) -> None:
     match path.name:
         case "heads.json" if found.heads is None and "members" not in disk.read_json(path):
             found.heads = path
-        case "lengths.json":
+        case "lengths.json" if "reach" in disk.read_json(path):  # in a run's folder it holds that run's rows
             found.lengths.append(path)
         case "certificate.json":
             found.certificates.append(path)
@@ -68,9 +70,10 @@ def content_of(found: Found) -> dict[str, Any]:
     heads = None if found.heads is None else {"findings": [], "withheld": [], **disk.read_json(found.heads)}
     lengths = [{"name": _name(found, path), **disk.read_json(path)} for path in found.lengths]
     adder = next((run for run in found.runs if _runs_in_page(run)), None)
+    told_of_each = [*_of_heads(found, heads), *_of_lengths(lengths), *_of_lab(found)]
     return {
         "title": f"Headway: {found.root.name}",
-        "findings": [*_of_heads(found, heads), *_of_lengths(lengths), *_of_lab(found)],
+        "findings": [{"more": False, **told} for told in told_of_each],
         "model": None if adder is None else packed(adder),
         "heads": heads,
         "lengths": lengths,
@@ -86,7 +89,8 @@ def content_of(found: Found) -> dict[str, Any]:
 
 
 def _name(found: Found, path: Path) -> str:
-    return str(path.resolve().relative_to(found.root)) if path.resolve() != found.root else path.name
+    here = path.resolve()
+    return str(here.relative_to(found.root)) if found.root in here.parents else here.name
 
 
 def _of_heads(found: Found, heads: dict[str, Any] | None) -> list[dict[str, Any]]:
@@ -99,7 +103,10 @@ def _of_heads(found: Found, heads: dict[str, Any] | None) -> list[dict[str, Any]
         "command": f"headway heads {_name(found, found.heads.parent)}",
     }
     withheld = "; ".join(f"{each['check']}: {each['reason']}" for each in heads.get("withheld", ()))
-    return [{"text": text, "details": details, "withheld": withheld or None} for text in heads.get("findings", ())]
+    told = enumerate(heads.get("findings", ()))
+    return [
+        {"text": text, "details": details, "withheld": withheld or None, "more": place >= FIRST} for place, text in told
+    ]
 
 
 def _of_lengths(lengths: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -111,10 +118,14 @@ def _of_lengths(lengths: list[dict[str, Any]]) -> list[dict[str, Any]]:
             "trained on lengths": f"{study['train_lengths'][0]} to {study['train_lengths'][1]}",
             "problems at each length": f"{study['examples']:,}",
             "seeds": str(len({row["seed"] for row in study["rows"]})),
-            "command": f"headway lengths {study['task']} --track {study['track']}",
+            "command": _command_of(study),
         }
         told += [{"text": text, "details": details, "withheld": None} for text in study["findings"]]
     return told
+
+
+def _command_of(study: dict[str, Any]) -> str:
+    return "headway lab" if study["track"] == "lab" else f"headway lengths {study['task']} --track {study['track']}"
 
 
 def _of_lab(found: Found) -> list[dict[str, Any]]:
@@ -132,10 +143,10 @@ def _of_lab(found: Found) -> list[dict[str, Any]]:
         }  # fmt: skip
         told.append({"text": row["finding"], "details": details, "withheld": None})
     for each in lab.get("withheld", ()):
-        details = {"run": each["run"], "check": each["check"], "command": f"headway doctor {each['run']}"}
-        told.append(
-            {"text": f"What {each['run']} says about {each['about']}", "details": details, "withheld": each["reason"]}
-        )
+        run = _name(found, Path(each["run"]))
+        details = {"run": run, "check": each["check"], "command": f"headway doctor {run}"}
+        text = f"What {run} says about {each['about']}"
+        told.append({"text": text, "details": details, "withheld": each["reason"]})
     return told
 
 

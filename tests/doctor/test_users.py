@@ -16,7 +16,6 @@ from headway.api.examining import examine_all
 from headway.doctor.examination import Examination, examine_subject, forbidden
 from headway.errors import HeadwayError
 from headway.models import Head, Site
-from headway.plugins import at_home
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
@@ -204,7 +203,7 @@ WRONG = {
             "trained_on": Problems(digits(), digits()),
             "decode": torch.no_grad()(Oracle()),
         },
-        "without gradients|no answer depends",
+        "answers without gradients",
     ),
 }  # fmt: skip
 
@@ -236,5 +235,3 @@ def test_submissions_with_packages_of_one_name_do_not_meet(tmp_path: Path) -> No
     assert "ValueError: one" in told[0]
     assert "ValueError: two" in told[1]
     assert [path for path in sys.path if str(tmp_path) in path] == [path for path in before if str(tmp_path) in path]
-    with at_home("no_file"):
-        pass

@@ -154,7 +154,6 @@ def test_every_head_can_be_closed_and_opened(visit: Any) -> None:
         gates.nth(number).check()
     visit.get_by_role("button", name="what the single-head rule would prune (19)").click()
     assert visit.locator("#try input[type=checkbox]:not(:checked)").count() == 19
-    assert "wrong" in visit.locator("#verdict").inner_text() or visit.locator(".digit").count() == 4
     visit.get_by_role("button", name="largest safe set (13)").click()
     assert visit.locator("#try input[type=checkbox]:not(:checked)").count() == 13
     visit.get_by_role("button", name="Encoder self L0", exact=True).click()  # a whole site

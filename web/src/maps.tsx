@@ -1,6 +1,6 @@
 // Attention as heat maps on canvas: a row for each query, a column for each key.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { step, token } from "./state";
+import { token } from "./state";
 
 /** From the paper's colour to blue, evenly in lightness; dark weights on light paper and the other way round. */
 function colour(share: number, dark: boolean): string {
@@ -63,5 +63,3 @@ export function Heat(props: {
     </span>
   );
 }
-
-export const markedStep = step;

@@ -62,12 +62,12 @@ export function headsOf(model: Pick<Model, "layers" | "decoder_layers" | "heads"
 }
 
 /** x · weightᵀ + bias, for every token. */
-function linear(x: Float32Array, tokens: number, weight: Float32Array, bias: Float32Array | undefined, from = 0): Float32Array {
+function linear(x: Float32Array, tokens: number, weight: Float32Array, bias?: Float32Array): Float32Array {
   const width = x.length / tokens;
-  const out = bias ? bias.length : (weight.length - from) / width;
+  const out = bias ? bias.length : weight.length / width;
   const y = new Float32Array(tokens * out);
   for (let o = 0; o < out; o++) {
-    const row = from + o * width;
+    const row = o * width;
     const base = bias ? bias[o]! : 0;
     for (let t = 0; t < tokens; t++) {
       const start = t * width;
@@ -99,10 +99,10 @@ function attention(
   causal: boolean, closed: Closed, maps: Maps | null,
 ): Float32Array {
   const width = model.d_model, heads = model.heads, dim = width / heads, w = model.weights;
-  const query = linear(x, queries, w[`${name}.query`]!, undefined);
+  const query = linear(x, queries, w[`${name}.query`]!);
   const both = w[`${name}.key_value`]!;
-  const key = linear(context, keys, both.subarray(0, width * width), undefined);
-  const value = linear(context, keys, both.subarray(width * width), undefined);
+  const key = linear(context, keys, both.subarray(0, width * width));
+  const value = linear(context, keys, both.subarray(width * width));
   const z = new Float32Array(queries * width);
   const shown: Float32Array[] = [];
   for (let head = 0; head < heads; head++) {

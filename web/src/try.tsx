@@ -5,11 +5,9 @@ import { Heat } from "./maps";
 import { sitesOf } from "./model";
 import { a, allHeads, answered, b, chosen, closed, largest, model, step, toggle, truth, valid } from "./state";
 
-const titles: Record<string, string> = { self: "self", cross: "cross" };
-
 export function siteTitle(site: string): string {
   const [stack, layer, kind] = site.split(".");
-  return `${stack![0]!.toUpperCase()}${stack!.slice(1)} ${titles[kind!]} L${layer}`;
+  return `${stack![0]!.toUpperCase()}${stack!.slice(1)} ${kind} L${layer}`;
 }
 
 function random(): void {

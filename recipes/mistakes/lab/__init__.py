@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from headway import Head, Problems, Site, Subject
 
-PLUS, START, PAD = 10, 11, 12
+PLUS, START = 10, 11
 HEADS, WIDTH, ROWS = 4, 64, 2000
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from headway.doctor.check import Checked, failed, passed, skipped
-from headway.doctor.patient import Patient, one_hot
+from headway.doctor.patient import Patient, largest, one_hot
 from headway.errors import HeadwayError
 from headway.tasks import Problems
 
@@ -120,8 +120,7 @@ def sees_later(patient: Patient, problems: Problems) -> float:
     for at in range(1, written.shape[1]):
         changed = written.clone()
         changed[:, at:] = changed[:, at:].roll(1, dims=0)
-        moved = (patient.after(problems.source, changed)[:, :at] - before[:, :at]).abs().max()
-        worst = max(worst, float(moved))
+        worst = max(worst, largest(patient.after(problems.source, changed)[:, :at] - before[:, :at]))
     return worst
 
 

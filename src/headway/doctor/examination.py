@@ -59,8 +59,6 @@ EXPLAINS = {
     "constant": {"floor"},
 }
 """a check that fails, and those that fail because of it"""
-
-
 SLIGHT = ("balance", "positions", "blindness")
 """warnings that explain failures"""
 
@@ -142,9 +140,9 @@ class Examination:
 def forbidden(subject: Subject, study: Literal["heads", "lengths"]) -> tuple[dict[str, str], ...]:
     """Why the findings of a study of this subject may not be told: the causes, none where they may."""
     found = examine_subject(subject, checks=FORBID[study])
-    failing = [name for name, each in found.checks.items() if each.status == "fail"]
-    named = [name for name in failing if not any(name in EXPLAINS.get(other, ()) for other in failing)]
-    return tuple({"check": name, "reason": found.checks[name].meaning} for name in named)
+    failing = {name: each for name, each in found.checks.items() if each.status == "fail"}
+    causes = Examination(subject.name, failing).causes  # among failures alone: a warning hides none
+    return tuple({"check": name, "reason": failing[name].meaning} for name in causes)
 
 
 def examine_subject(subject: Subject, strict: bool = False, checks: Collection[str] = tuple(CHECKS)) -> Examination:

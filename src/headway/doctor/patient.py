@@ -195,6 +195,10 @@ class Patient:
         return given
 
 
+def largest(difference: Tensor) -> float:
+    return float(difference.abs().max())
+
+
 def one_hot(tokens: Tensor, vocabulary: int) -> Tensor:
     """Answers as logits that say nothing else."""
     return torch.nn.functional.one_hot(tokens.clamp(0, vocabulary - 1), vocabulary).float()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from headway.doctor.answers import LEARNED
 from headway.doctor.check import Checked, failed, passed, skipped, warned
 from headway.doctor.decoding import ALONE, widened
-from headway.doctor.patient import Patient
+from headway.doctor.patient import Patient, largest
 from headway.errors import HeadwayError
 from headway.evaluation.intervals import wilson
 from headway.models import Head
@@ -20,7 +19,7 @@ def evaluation_mode(patient: Patient) -> Checked:
     """Whether two evaluations agree, and whether an answer depends on who else is in its batch."""
     problems = patient.few
     first, again = patient.told(problems), patient.told(problems)
-    twice = _largest(first - again)
+    twice = largest(first - again)
     if twice > patient.same:
         return failed(
             f"the same problems twice give logits that differ by {twice:.2g}: dropout or another draw is on",
@@ -34,7 +33,7 @@ def evaluation_mode(patient: Patient) -> Checked:
         return failed(f"it fails on 1 problem alone: {error}", "evaluate any number of problems the same way")
     backwards = torch.arange(len(problems) - 1, -1, -1, device=problems.source.device)
     turned = patient.told(problems[backwards]).flip(0)
-    company = max(_largest(first[: len(some)] - alone), _largest(first - turned))
+    company = max(largest(first[: len(some)] - alone), largest(first - turned))
     if company > patient.same:
         return failed(
             f"an answer depends on the batch: alone or in another order its logits differ by {company:.2g}",
@@ -107,7 +106,3 @@ def _costliest(patient: Patient) -> Head | None:
         for head in patient.subject.heads
     }
     return min(left, key=left.__getitem__)
-
-
-def _largest(difference: Tensor) -> float:
-    return float(difference.abs().max())

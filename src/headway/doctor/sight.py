@@ -11,7 +11,7 @@ from torch import Tensor
 from headway.doctor.answers import LEARNED
 from headway.doctor.check import Checked, failed, passed, skipped, warned
 from headway.doctor.decoding import NO_DECODE, forced_sees_later, sees_later
-from headway.doctor.patient import Patient
+from headway.doctor.patient import Patient, largest
 from headway.errors import HeadwayError
 from headway.evaluation.examples import batches
 from headway.evaluation.intervals import wilson
@@ -64,8 +64,8 @@ def padding(patient: Patient) -> Checked:
         return skipped(
             f"the model takes no source longer than {problems.source.shape[1]} tokens; give shorter examples"
         )
-    told = min(tried, key=lambda logits: float((logits - plain).abs().max()))
-    moved = float((told - plain).abs().max())
+    told = min(tried, key=lambda logits: largest(logits - plain))
+    moved = largest(told - plain)
     changed = float((told.argmax(-1) != plain.argmax(-1)).any(-1).float().mean())
     if moved <= patient.same:
         return passed(f"{added} tokens of padding move no logit by more than {moved:.1g}", moved=moved, added=added)
@@ -86,7 +86,7 @@ def blindness(patient: Patient) -> Checked:
     moved = {}
     for name, source in (("permuted", problems.source.roll(1, 1)), ("reversed", problems.source.flip(1))):
         told = patient.told(Problems(source, problems.answer, problems.scored))
-        moved[name] = float((told - patient.logits).abs().max())
+        moved[name] = largest(told - patient.logits)
     if max(moved.values()) > BLIND:
         return passed(f"permuting the source moves logits by up to {moved['permuted']:.2g}", **moved)
     told = f"no logit moves by more than {max(moved.values()):.1g} when the source is permuted: it sees no order"

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from headway.doctor.check import Checked, failed, passed, skipped
-from headway.doctor.patient import Patient
+from headway.doctor.patient import Patient, largest
 from headway.models import Attention, Head, Site
 from headway.tasks import Problems
 
@@ -27,8 +27,8 @@ def gates(patient: Patient) -> Checked:
     if not patient.can_ablate:
         return skipped("it needs your ablation: Subject(ablate=lambda problems, heads: logits)")
     plain, count = patient.logits[: len(problems)], len(subject.heads)
-    opened = _largest(patient.without(problems, ()) - plain)
-    closed = _largest(patient.without(problems, subject.heads) - plain)
+    opened = largest(patient.without(problems, ()) - plain)
+    closed = largest(patient.without(problems, subject.heads) - plain)
     numbers = {"opened": opened, "closed": closed}
     if opened > patient.same:
         return failed(
@@ -97,7 +97,7 @@ def _zeroes_rows(patient: Patient, problems: Problems, output: nn.Module, head: 
         if bias is not None:
             bias[own] = 0
 
-    return any(_largest(_with(patient, problems, output, edit) - closed) <= ROUNDING for edit in (rows, rows_and_bias))
+    return any(largest(_with(patient, problems, output, edit) - closed) <= ROUNDING for edit in (rows, rows_and_bias))
 
 
 def _beside(patient: Patient, problems: Problems, output: nn.Module, head: Head, width: int) -> float:
@@ -110,9 +110,9 @@ def _beside(patient: Patient, problems: Problems, output: nn.Module, head: Head,
 
     with _edited(output, columns):
         zeroed, closed = patient.told(problems), patient.without(problems, (head,))
-    left = _largest(zeroed - closed)
+    left = largest(zeroed - closed)
     plain, alone = patient.told(problems), patient.without(problems, (head,))
-    brings, does = _largest(zeroed - plain), _largest(alone - plain)
+    brings, does = largest(zeroed - plain), largest(alone - plain)
     return max(left, brings if does <= ROUNDING < brings else 0.0)
 
 
@@ -156,7 +156,3 @@ def together(patient: Patient) -> Checked:
         "count heads that can go together: headway heads searches for them",
         **numbers,
     )
-
-
-def _largest(difference: Tensor) -> float:
-    return float(difference.abs().max())

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import csv
+import gzip
 import json
 import os
 import shutil
@@ -11,17 +14,21 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import torch
 
+import headway
 from headway.cli import main
+from headway.heads.maps import worked_examples
 from headway.heads.pruning import closed_gates
 from headway.models import Head
-from headway.report.page import page_of
+from headway.report.page import Inline, page_of
 from headway.report.page.content import content_of, find
 from headway.report.page.markdown import markdown_of
-from headway.subjects.own import open_one
+from headway.subjects.own import open_one, open_subject
+from headway.tasks import Problems
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = shutil.which("chromium")
@@ -45,6 +52,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     heads = json.loads((ROOT / "results" / "heads" / "heads.json").read_text())
     heads["findings"] = ["Together, 13 of 24 heads can go."]
     (home / "adder" / "heads.json").write_text(json.dumps(heads))
+    shutil.copy(ROOT / "results" / "heads" / "maps.json", home / "adder")
+    many = json.loads((ROOT / "results" / "heads-thousand" / "heads.json").read_text())
+    (home / "heads.json").write_text(json.dumps({**many, "members": many["members"][:20]}))
     (home / "lengths").mkdir()
     shutil.copy(ROOT / "results" / "lengths-plain" / "lengths.json", home / "lengths")
     shutil.copy(ROOT / "results" / "lengths-plain" / "lengths-curves.svg", home / "lengths")
@@ -109,6 +119,7 @@ def test_a_page_holds_everything_and_is_small(report: Path) -> None:
     assert "- Together, 13 of 24 heads can go." in plain
     assert "| encoder.0.self.2 | 0.5212 | 0.4788 | critical | aligned |" in plain
     assert "| sinusoidal | sequential | default | 16 | 16 |" in plain
+    assert "![lengths/lengths-curves.svg](lengths/lengths-curves.svg)" in plain
 
 
 @needs_browser
@@ -120,12 +131,49 @@ def test_every_section_is_there_and_answers_come_first(visit: Any) -> None:
         "Length",
         "How it was made",
     ]
+    assert visit.locator(".headlines strong").all_inner_texts() == [
+        "13 of 24 heads can go together",
+        "Sortedness, trained to 16: not past its training length",
+    ]
     assert "Together, 13 of 24 heads can go." in visit.locator(".findings").inner_text()
     visit.locator(".findings summary").first.click()
     assert "headway heads adder" in visit.locator(".findings").inner_text()
     assert "15,150 contexts" in visit.locator("#length").inner_text()
-    assert visit.locator("#length svg").count() >= 1
     assert visit.locator("#made table tbody tr").count() == 2
+
+
+@needs_browser
+def test_the_evidence_about_heads_is_drawn(visit: Any) -> None:
+    heads = visit.locator("#heads")
+    for label in (
+        "errors by kind of problem without each head",
+        "pairs of heads",
+        "what each head brings to the answer",
+    ):
+        assert heads.get_by_role("img", name=label, exact=True).locator(".row").count() == 24
+    drawing = heads.get_by_role(
+        "img", name="from what differs, through the heads that bring it, to the digit of the answer"
+    )
+    assert drawing.locator(".flow").count() >= 8
+    assert "answer digit 3" in drawing.text_content()
+    assert heads.locator(".patterns canvas").count() == 24
+    assert "aligned 100%" in heads.locator(".patterns").inner_text()
+    assert "Over 20 seeds" in heads.inner_text()
+    assert heads.get_by_role("img", name="how many heads, over the seeds").locator("rect").count() >= 4
+    heads.get_by_role("img", name="pairs of heads", exact=True).locator(".row").nth(3).locator("text").click()
+    assert "Encoder self L0 H3" in visit.locator(".enlarged h3").inner_text()
+
+
+@needs_browser
+def test_the_evidence_about_length_is_drawn(visit: Any) -> None:
+    length = visit.locator("#length")
+    assert length.locator("svg .line").count() == 2 * 3  # two probes, three encodings
+    board = length.get_by_role("region", name="reach, sortedness").locator("tbody tr").all_inner_texts()
+    assert "default\tsinusoidal\t16\t16\t16, 16, 16, 16, 16" in board
+    stops = length.get_by_role("region", name="why each stops, sortedness").inner_text()
+    assert "unseen positions (5 of 5)" in stops
+    assert "blind to order (5 of 5)" in stops
+    assert length.locator(".plane canvas").count() == 4  # two tables, before and after
 
 
 @needs_browser
@@ -150,7 +198,7 @@ def test_every_head_can_be_closed_and_opened(visit: Any) -> None:
     assert gates.count() == 24
     for number in range(24):
         gates.nth(number).uncheck()
-        assert visit.locator(".heat.off").count() == 1
+        assert visit.locator(".sites .heat.off").count() == 1
         gates.nth(number).check()
     visit.get_by_role("button", name="what the single-head rule would prune (19)").click()
     assert visit.locator("#try input[type=checkbox]:not(:checked)").count() == 19
@@ -235,6 +283,79 @@ def test_files_are_saved_from_inside_the_page(visit: Any, folder: Path) -> None:
 
 
 @needs_browser
+def test_every_figure_is_saved_as_svg_and_every_table_as_csv(visit: Any) -> None:
+    figures, tables = (
+        visit.locator("button[aria-label^='save as SVG']"),
+        visit.locator("button[aria-label^='save as CSV']"),
+    )
+    assert figures.count() == visit.locator("main svg").count() > 6
+    assert tables.count() == visit.locator("main table").count() > 4
+    for number in range(figures.count()):
+        with visit.expect_download() as waiting:
+            figures.nth(number).click()
+        visit.wait_for_timeout(250)  # chromium lets a page save ten files in a second or two, and drops the next
+        drawn = ElementTree.parse(waiting.value.path()).getroot()
+        assert drawn.tag == "{http://www.w3.org/2000/svg}svg"
+        assert any("fill:rgb" in shape.get("style", "") for shape in drawn.iter())
+    for number in range(tables.count()):
+        with visit.expect_download() as waiting:
+            tables.nth(number).click()
+        visit.wait_for_timeout(250)
+        rows = list(csv.reader(Path(waiting.value.path()).read_text().splitlines()))
+        assert len(rows) > 1
+        assert len({len(row) for row in rows}) == 1
+
+
+@needs_browser
+def test_a_page_without_a_model_shows_problems_worked_out_beforehand(
+    browser: Any, folder: Path, tmp_path: Path
+) -> None:
+    subject = open_subject("pretrained:adder")
+    together = [
+        Head.parse(name) for name in json.loads((folder / "adder" / "heads.json").read_text())["together"]["heads"]
+    ]
+    sets = {str(head): [head] for head in subject.heads} | {"together": together, "alone": subject.heads}
+    problems = Problems.join([subject.draw(2, 7, False), subject.problem("457 + 968")])  # pyright: ignore
+    content = {**content_of(find([folder])), "model": None, "examples": worked_examples(subject, problems, sets)}
+    (tmp_path / "page.html").write_text(page_of(content))
+    visited = Visit(browser, tmp_path / "page.html", "#example=2")
+    page = visited.page
+    assert "worked out beforehand" in page.locator("#try").inner_text()
+    assert page.locator(".read").inner_text() == "4 5 7 + 9 6 8 →"
+    assert page.locator(".digit b").all_inner_texts() == ["1", "4", "2", "5"]
+    assert page.locator("#try .sites canvas").count() == 24
+    page.locator("#gate-encoder\\.0\\.self\\.2").uncheck()
+    closed = closed_gates(subject.model, [Head.parse("encoder.0.self.2")])  # pyright: ignore
+    with torch.no_grad():
+        said = subject.model(problems.source[2:], problems.answer[2:], closed).argmax(-1)[0].tolist()
+    assert page.locator(".digit b").all_inner_texts() == [str(digit) for digit in said]
+    page.locator("#gate-encoder\\.0\\.self\\.1").uncheck()  # one at a time
+    assert page.locator("#try input[type=checkbox]:not(:checked)").count() == 1
+    page.get_by_role("button", name="largest safe set (13)").click()
+    assert page.locator(".digit b").all_inner_texts() == ["1", "4", "2", "5"]
+    page.get_by_role("button", name="problem 1").click()
+    assert "example=0" in page.url
+    visited.close()
+
+
+@needs_browser
+def test_a_notebook_shows_the_maps_alone(browser: Any, tmp_path: Path) -> None:
+    subject = open_subject("pretrained:adder")
+    problem = subject.problem("12+7")  # pyright: ignore
+    shown = Inline({"examples": worked_examples(subject, problem, {})})._repr_html_()
+    (tmp_path / "notebook.html").write_text(f"<!doctype html><html data-ready=yes><body>{shown}</body></html>")
+    visited = Visit(browser, tmp_path / "notebook.html")
+    frame = visited.page.frame_locator("iframe")
+    frame.locator("#try canvas").first.wait_for()
+    assert frame.locator("#try canvas").count() == 24
+    assert frame.locator(".read").inner_text() == "0 1 2 + 0 0 7 →"
+    assert frame.locator("nav").count() == 0
+    frame.get_by_label("enlarge decoder.1.cross.0").click()
+    assert "Decoder cross L1 H0" in frame.locator(".enlarged").inner_text()
+    visited.close()
+
+
+@needs_browser
 def test_it_is_ready_soon_and_follows_at_once(browser: Any, report: Path) -> None:
     seconds = []
     for _ in range(3):
@@ -262,9 +383,9 @@ def test_it_is_ready_soon_and_follows_at_once(browser: Any, report: Path) -> Non
     assert statistics.median(spent) < 50
 
 
-def half_adder() -> Any:
+def half_adder(name: str | Path = "pretrained:adder") -> Any:
     """PyTorch holding the weights that the page holds."""
-    run = open_one("pretrained:adder")
+    run = open_one(name)
     with torch.no_grad():
         for parameter in run.model.parameters():
             parameter.copy_(parameter.half().float())
@@ -308,6 +429,24 @@ def test_the_page_computes_what_pytorch_computes(browser: Any, report: Path) -> 
     found = compared(browser, report, 200, 10, 20)
     assert found["largest"] < 2e-3
     assert found["differ"] == 0
+
+
+@needs_browser
+@pytest.mark.parametrize("positions", ["sinusoidal", "none", "rope", "alibi"])
+def test_the_page_knows_other_encodings(browser: Any, tmp_path: Path, positions: str) -> None:
+    run = headway.train(
+        "addition", positions=positions, steps=2, d_model=48, heads=6, d_ff=32, batch=8, out=tmp_path / "run"
+    )
+    assert main(["report", str(tmp_path), "--out", str(tmp_path / "page.html"), "--json"]) == 0
+    visited = Visit(browser, tmp_path / "page.html")
+    pairs = [[457, 968], [0, 0], [999, 1]]
+    said = visited.page.evaluate("pairs => pairs.map(([a, b]) => headway.answer(a, b, ['decoder.1.self.4']))", pairs)
+    visited.close()
+    half, written = half_adder(run.path), torch.tensor([row["digits"] for row in said])
+    source = torch.cat([half.task.read(f"{a}+{b}").source for a, b in pairs])
+    with torch.no_grad():
+        logits = half.model(source, written, closed_gates(half.model, [Head.parse("decoder.1.self.4")]))
+    assert float((logits - torch.tensor([row["logits"] for row in said]).view_as(logits)).abs().max()) < 1e-4
 
 
 @needs_browser
@@ -356,7 +495,8 @@ def test_what_is_missing_and_what_is_hostile_is_shown_as_text(browser: Any, fold
     }
     content["findings"] = [{"text": bad, "details": {bad: bad, "command": bad}, "withheld": bad, "more": False}]
     content["made"]["runs"] = [{"run": bad}]
-    content["files"] = [{"name": bad, "text": bad}]
+    content["files"] = [{"name": bad, "data": base64.b64encode(gzip.compress(bad.encode())).decode()}]
+    content["headlines"] = [{"question": bad, "answer": bad, "rest": bad}]
     (tmp_path / "hostile.html").write_text(page_of(content))
     assert "<img" not in markdown_of(content)
     visited = Visit(browser, tmp_path / "hostile.html", viewport={"width": 800, "height": 600})

@@ -1,4 +1,6 @@
 // A line chart as SVG: few lines, told apart by colour and dash, so that one over another lets it show.
+import { Figure } from "./save";
+
 export interface Line {
   name: string;
   points: [number, number][];
@@ -21,7 +23,7 @@ export function Chart(props: {
   const ticks = [...new Set(props.lines.flatMap((line) => line.points.map(([x]) => x)))].sort((p, q) => p - q);
   const every = Math.ceil(ticks.length / 9);
   return (
-    <figure class="chart">
+    <Figure label={props.label}>
       <svg viewBox={`0 0 ${wide} ${high}`} role="img" aria-label={props.label}>
         {props.shaded && <rect x={px(props.shaded[0])} y={top} width={Math.max(2, px(props.shaded[1]) - px(props.shaded[0]))} height={high - top - bottom} class="shaded" />}
         {[0, 0.25, 0.5, 0.75, 1].map((y) => (
@@ -39,12 +41,12 @@ export function Chart(props: {
           </g>
         ))}
         {props.marks?.map((mark) => (
-          <g key={mark.text} style={{ color: mark.colour }}><circle cx={px(mark.x)} cy={py(mark.y)} r="6" class="mark" /><text x={px(mark.x) + (px(mark.x) > wide / 2 ? -10 : 10)} y={py(mark.y) + (mark.y < 0.15 ? -8 : 16)} text-anchor={px(mark.x) > wide / 2 ? "end" : "start"} class="said">{mark.text}</text></g>
+          <g key={mark.text} style={{ color: mark.colour }}><circle cx={px(mark.x)} cy={py(mark.y)} r="6" class="mark" /><text x={px(mark.x) + (px(mark.x) > wide / 2 ? -10 : 10)} y={py(mark.y) + (mark.y < 0.15 ? -8 : 24)} text-anchor={px(mark.x) > wide / 2 ? "end" : "start"} class="said">{mark.text}</text></g>
         ))}
       </svg>
       <figcaption class="legend">
         {props.lines.map((line, i) => <span key={line.name}><i style={{ background: COLOURS[i % COLOURS.length] }} />{line.name}</span>)}
       </figcaption>
-    </figure>
+    </Figure>
   );
 }

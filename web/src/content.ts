@@ -16,7 +16,29 @@ export interface HeadRow {
   loss_increase: number;
   verdict: string;
   pattern: string | null;
+  pattern_scores: { label: string; stable: number } | null;
   by_stratum: { stratum: string; examples: number; errors: number }[];
+}
+
+export interface Roles {
+  table: { part: string; contrast: string; at_answer: boolean; flips: number | null; pairs: number; named: boolean }[];
+  explained: { contrast: string; heads: string[]; flips: number; sound: boolean }[];
+  mean_explained: number;
+}
+
+export interface SiteMaps {
+  site: string;
+  queries: string[];
+  keys: string[];
+  heads: number[][][]; // head × query × key
+}
+
+/** A problem worked out beforehand: "" with all heads open, then under each head and set that was closed. */
+export interface Example {
+  read: string[];
+  wanted: string[];
+  answers: Record<string, { said: string[]; chances: number[] }>;
+  maps: SiteMaps[];
 }
 
 export interface Heads {
@@ -31,6 +53,7 @@ export interface Heads {
   together: { count: number; heads: string[]; accuracy: number; optimal: boolean } | null;
   curves: { order: string; accuracy: number[]; heads: string[][] }[];
   pairs: { heads: [string, string]; drop: number; sum_of_drops: number; backup: number }[];
+  roles: Roles | null;
   withheld: { check: string; reason: string }[];
 }
 
@@ -53,19 +76,40 @@ export interface Lengths {
   train_lengths: [number, number];
   rows: LengthRow[];
   reach: { positions: string; index: string; probe: string; by_seed: Record<string, number | null>; median: number | null; worst: number | null }[];
+  diagnosis: { positions: string; index: string; probe: string; seed: number; length: number; sentence: string; causes: string[] }[];
+  signals: Signal[];
   findings: string[];
+}
+
+interface Moment {
+  table: (number | null)[][] | null; // position × feature
+  bias: (number | null)[][] | null; // head × distance
+}
+
+export interface Signal {
+  positions: string;
+  index: string;
+  trained: number;
+  tokens: number;
+  before: Moment;
+  after: Moment;
 }
 
 export interface Content {
   title: string;
+  headlines: { question: string; answer: string; rest: string }[];
   findings: Finding[];
   model: PackedModel | null;
+  only: "try" | null; // a part of the page, for a notebook
   heads: Heads | null;
+  maps: SiteMaps[] | null; // the average of many problems
+  examples: Example[];
+  seeds: { subject: string; alone: number; alone_removed_together: number; together: number; together_accuracy: number; critical: string[] }[];
   lengths: Lengths[];
   certificates: { run: string; contexts: number; smallest_margin: number }[];
   made: { facts: Record<string, string>; commands: string[]; runs: Record<string, string | number | null>[] };
   missing: { what: string; command: string }[];
-  files: { name: string; text: string }[];
+  files: { name: string; data: string }[]; // packed by gzip, in base64
 }
 
 export const content: Content = JSON.parse(document.getElementById("content")!.textContent!);

@@ -1,18 +1,16 @@
-// How far past its training length it works.
+// How far past its training length it works, and what stops it.
 import { Chart, type Line } from "./chart";
 import { content, type Lengths } from "./content";
-import { Missing } from "./heads";
-
-function entries(study: Lengths): string[] {
-  return [...new Set(study.rows.map(title))];
-}
+import { Encodings } from "./encodings";
+import { Missing } from "./missing";
+import { Table } from "./save";
 
 function title(row: { positions: string; index: string }): string {
   return row.index === "sequential" ? row.positions : `${row.positions}, ${row.index}`;
 }
 
 function lines(study: Lengths, probe: string): Line[] {
-  return entries(study).map((name) => {
+  return [...new Set(study.rows.map(title))].map((name) => {
     const own = study.rows.filter((row) => title(row) === name && row.probe === probe);
     const lengths = [...new Set(own.map((row) => row.length))].sort((p, q) => p - q);
     const at = (length: number): number[] => own.filter((row) => row.length === length).map((row) => row.accuracy).sort((p, q) => p - q);
@@ -24,27 +22,54 @@ function lines(study: Lengths, probe: string): Line[] {
   });
 }
 
+/** For each encoding and probe: where the seeds stop, why most of them, and one of them in words. */
+function Stops({ study }: { study: Lengths }) {
+  const groups = new Map<string, Lengths["diagnosis"]>();
+  for (const each of study.diagnosis) {
+    const name = `${title(each)}|${each.probe}`;
+    groups.set(name, [...(groups.get(name) ?? []), each]);
+  }
+  if (!groups.size) return null;
+  return (
+    <>
+      <h4>Why each stops</h4>
+      <Table label={`why each stops, ${study.task}`}>
+        <thead><tr><th>encoding</th><th>probe</th><th>fails first at</th><th>causes, with seeds</th><th>one of them</th></tr></thead>
+        <tbody>{[...groups].map(([name, found]) => {
+          const causes = [...new Set(found.flatMap((each) => each.causes))].map((cause) => `${cause} (${found.filter((each) => each.causes.includes(cause)).length} of ${found.length})`);
+          return (
+            <tr key={name}><td>{title(found[0]!)}</td><td>{found[0]!.probe}</td><td class="number">{[...new Set(found.map((each) => each.length))].sort((p, q) => p - q).join(", ")}</td>
+              <td>{causes.join(", ") || "none of the known ones"}</td><td>{found[0]!.sentence}</td></tr>
+          );
+        })}</tbody>
+      </Table>
+    </>
+  );
+}
+
 function Study({ study }: { study: Lengths }) {
   const probes = [...new Set(study.rows.map((row) => row.probe))];
+  const board = study.reach.slice().sort((one, other) => one.probe.localeCompare(other.probe) || (other.worst ?? -1) - (one.worst ?? -1) || (other.median ?? -1) - (one.median ?? -1));
   return (
     <section class="study">
       <h3>{study.task}, {study.track === "lab" ? "as the lab trains" : `${study.track} track`}</h3>
       {study.findings.map((each) => <p key={each}>{each}</p>)}
       {probes.slice(0, 2).map((probe) => (
         <div key={probe}>
-          <h4>Probe {probe}: median of the seeds, from the worst to the best</h4>
+          <h4>Probe {probe}: median of the seeds, from the worst to the best; trained lengths shaded</h4>
           <Chart label={`accuracy by length, ${study.task}, ${probe}`} x="length" y="right" log shaded={study.train_lengths} lines={lines(study, probe)} />
         </div>
       ))}
-      <div class="scroll" tabIndex={0} role="region" aria-label={`reach, ${study.task}`}>
-        <table>
-          <thead><tr><th>encoding</th><th>probe</th><th>worst seed reaches</th><th>median</th><th>by seed</th></tr></thead>
-          <tbody>{study.reach.map((row) => (
-            <tr key={title(row) + row.probe}><td>{title(row)}</td><td>{row.probe}</td><td class="number">{row.worst ?? "–"}</td><td class="number">{row.median ?? "–"}</td>
-              <td>{Object.values(row.by_seed).map((each) => each ?? "not learned").join(", ")}</td></tr>
-          ))}</tbody>
-        </table>
-      </div>
+      <h4>Leaderboard: how far each reaches (lower end of the 95% interval at 0.99 or above), by its worst seed</h4>
+      <Table label={`reach, ${study.task}`}>
+        <thead><tr><th>probe</th><th>encoding</th><th>worst seed reaches</th><th>median</th><th>by seed</th></tr></thead>
+        <tbody>{board.map((row) => (
+          <tr key={title(row) + row.probe}><td>{row.probe}</td><td>{title(row)}</td><td class="number">{row.worst ?? "–"}</td><td class="number">{row.median ?? "–"}</td>
+            <td>{Object.values(row.by_seed).map((each) => each ?? "not learned").join(", ")}</td></tr>
+        ))}</tbody>
+      </Table>
+      <Stops study={study} />
+      <Encodings signals={study.signals} />
     </section>
   );
 }

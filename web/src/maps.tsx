@@ -1,6 +1,8 @@
-// Attention as heat maps on canvas: a row for each query, a column for each key.
+// Attention as heat maps on canvas: a row for each query, a column for each key, tokens on the axes.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { token } from "./state";
+
+const MOST_TOKENS = 24; // above which the axes of a small map are left out
 
 /** From the paper's colour to blue, evenly in lightness; dark weights on light paper and the other way round. */
 function colour(share: number, dark: boolean): string {
@@ -9,16 +11,21 @@ function colour(share: number, dark: boolean): string {
   return `rgb(${paper.map((from, i) => Math.round(from + (full[i]! - from) * share)).join()})`;
 }
 
+function clipped(word: string, large: boolean): string {
+  return large ? word.slice(0, 6) : word.slice(0, 1);
+}
+
 export function Heat(props: {
-  map: Float32Array; queries: string[]; keys: string[]; size: number; label: string; dim?: boolean; marked?: number | null;
-  axes?: boolean;
+  map: Float32Array; queries: string[]; keys: string[]; size: number; label: string; dim?: boolean; marked?: number | null; large?: boolean;
 }) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const [under, setUnder] = useState<[number, number] | null>(null);
-  const { queries, keys, size, axes } = props;
-  const left = axes ? 22 : 0, top = axes ? 18 : 0;
-  const cell = Math.floor(size / Math.max(keys.length, queries.length));
+  const { queries, keys, size, large } = props;
+  const axes = large || Math.max(queries.length, keys.length) <= MOST_TOKENS, longest = Math.max(...queries.map((each) => each.length));
+  const left = !axes ? 0 : large ? 10 + 7 * Math.min(longest, 6) : 10, top = !axes ? 0 : large ? 18 : 11;
+  const cell = Math.max(1, Math.floor(size / Math.max(keys.length, queries.length))), gap = cell > 4 ? 1 : 0;
   const width = left + cell * keys.length, height = top + cell * queries.length;
+  const own = keys.join(" "), followed = token.value?.keys === own ? token.value.place : null;
   useEffect(() => {
     const area = canvas.current!, draw = area.getContext("2d")!;
     const dark = document.documentElement.dataset.theme === "dark";
@@ -28,25 +35,24 @@ export function Heat(props: {
     draw.clearRect(0, 0, width, height);
     queries.forEach((_, q) => keys.forEach((_, k) => {
       draw.fillStyle = colour(props.map[q * keys.length + k] ?? 0, dark);
-      draw.fillRect(left + k * cell, top + q * cell, cell - 1, cell - 1);
+      draw.fillRect(left + k * cell, top + q * cell, cell - gap, cell - gap);
     }));
-    const ink = dark ? "#e8eaf0" : "#1c1f26";
+    draw.lineWidth = large ? 2 : 1.5;
     if (props.marked != null) {
       draw.strokeStyle = dark ? "#ffb454" : "#c75000";
-      draw.lineWidth = 2;
       draw.strokeRect(left + 1, top + props.marked * cell + 1, cell * keys.length - 3, cell - 3);
     }
-    if (token.value != null && token.value < keys.length && axes) {
+    if (followed != null) {
       draw.strokeStyle = dark ? "#5fd0a0" : "#007a5a";
-      draw.strokeRect(left + token.value * cell + 1, top + 1, cell - 3, cell * queries.length - 3);
+      draw.strokeRect(left + followed * cell + 1, top + 1, cell - 3, cell * queries.length - 3);
     }
     if (axes) {
-      draw.fillStyle = ink;
-      draw.font = "12px system-ui, sans-serif";
+      draw.fillStyle = dark ? "#e8eaf0" : "#1c1f26";
+      draw.font = `${large ? 12 : 9}px system-ui, sans-serif`;
       draw.textAlign = "center";
-      keys.forEach((key, k) => draw.fillText(key, left + (k + 0.5) * cell, 12));
+      keys.forEach((key, k) => draw.fillText(clipped(key, !!large && cell > 20), left + (k + 0.5) * cell, top - (large ? 6 : 3)));
       draw.textAlign = "right";
-      queries.forEach((query, q) => draw.fillText(query, left - 5, top + (q + 0.5) * cell + 4));
+      queries.forEach((query, q) => draw.fillText(clipped(query, !!large), left - (large ? 5 : 2), top + (q + 0.5) * cell + (large ? 4 : 3)));
     }
   });
   const said = under ? `${queries[under[0]]} → ${keys[under[1]]}: ${(props.map[under[0] * keys.length + under[1]] ?? 0).toFixed(3)}` : "";
@@ -56,10 +62,10 @@ export function Heat(props: {
         onMouseMove={(event) => {
           const k = Math.floor((event.offsetX - left) / cell), q = Math.floor((event.offsetY - top) / cell);
           setUnder(k >= 0 && q >= 0 && k < keys.length && q < queries.length ? [q, k] : null);
-          if (axes && k >= 0 && k < keys.length) token.value = k;
+          if (k >= 0 && k < keys.length && token.value?.place !== k) token.value = { keys: own, place: k };
         }}
         onMouseLeave={() => { setUnder(null); token.value = null; }} />
-      {axes && <output class="under">{said || " "}</output>}
+      {large && <output class="under">{said || " "}</output>}
     </span>
   );
 }

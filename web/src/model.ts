@@ -12,6 +12,7 @@ export interface PackedModel {
   layers: number;
   decoder_layers: number;
   start: number;
+  positions: string; // learned, sinusoidal, none, rope or alibi
   vocabulary: string[];
   digits: number;
   weights: Record<string, Packed>;
@@ -103,17 +104,20 @@ function attention(
   const both = w[`${name}.key_value`]!;
   const key = linear(context, keys, both.subarray(0, width * width));
   const value = linear(context, keys, both.subarray(width * width));
+  const itself = context === x; // across to the source no order is told
+  if (model.positions === "rope" && itself) [query, key].forEach((each) => turn(each, queries, dim));
+  const steep = (head: number): number => (model.positions === "alibi" && itself ? slope(head, heads) : 0);
   const z = new Float32Array(queries * width);
   const shown: Float32Array[] = [];
   for (let head = 0; head < heads; head++) {
-    const map = new Float32Array(queries * keys);
+    const map = new Float32Array(queries * keys), falling = steep(head);
     for (let q = 0; q < queries; q++) {
       const seen = causal ? q + 1 : keys;
       let most = -Infinity, total = 0;
       for (let k = 0; k < seen; k++) {
         let score = 0;
         for (let i = 0; i < dim; i++) score += query[q * width + head * dim + i]! * key[k * width + head * dim + i]!;
-        map[q * keys + k] = score / Math.sqrt(dim);
+        map[q * keys + k] = score / Math.sqrt(dim) - falling * Math.abs(q - k);
         most = Math.max(most, map[q * keys + k]!);
       }
       for (let k = 0; k < seen; k++) total += map[q * keys + k] = Math.exp(map[q * keys + k]! - most);
@@ -135,11 +139,36 @@ function add(x: Float32Array, y: Float32Array): void {
 
 function embedded(model: Model, tokens: number[], table: string): Float32Array {
   const width = model.d_model, x = new Float32Array(tokens.length * width);
-  const rows = model.weights["tokens.weight"]!, places = model.weights[table]!;
+  const rows = model.weights["tokens.weight"]!, places = model.weights[table];
   tokens.forEach((token, t) => {
-    for (let i = 0; i < width; i++) x[t * width + i] = rows[token * width + i]! + places[t * width + i]!;
+    for (let i = 0; i < width; i++) x[t * width + i] = rows[token * width + i]! + (places ? places[t * width + i]! : wave(model, t, i));
   });
   return x;
+}
+
+/** What sinusoidal positions add: sine and cosine side by side. */
+function wave(model: Model, place: number, feature: number): number {
+  if (model.positions !== "sinusoidal") return 0;
+  const angle = place * Math.exp((feature - (feature % 2)) * (-Math.log(10_000) / model.d_model));
+  return feature % 2 ? Math.cos(angle) : Math.sin(angle);
+}
+
+/** Turns every pair of numbers by an angle that grows with the place (rope). */
+function turn(x: Float32Array, tokens: number, dim: number): void {
+  const width = x.length / tokens;
+  for (let t = 0; t < tokens; t++)
+    for (let i = 0; i < width; i += 2) {
+      const angle = t * 10_000 ** (-(i % dim) / dim), [sine, cosine] = [Math.sin(angle), Math.cos(angle)];
+      const [first, second] = [x[t * width + i]!, x[t * width + i + 1]!];
+      x[t * width + i] = first * cosine - second * sine;
+      x[t * width + i + 1] = second * cosine + first * sine;
+    }
+}
+
+/** How steeply each head's scores fall with distance (alibi). */
+function slope(head: number, heads: number): number {
+  const even = 2 ** Math.floor(Math.log2(heads));
+  return head < even ? 2 ** ((-8 * (head + 1)) / even) : 2 ** ((-4 * (2 * (head - even) + 1)) / even);
 }
 
 function block(

@@ -2,10 +2,12 @@
 import { render } from "preact";
 import { signal } from "@preact/signals";
 import { content, type Finding } from "./content";
-import { HeadsSection, Missing } from "./heads";
+import { HeadsSection } from "./heads";
 import { LengthsSection } from "./lengths";
 import { freshSums } from "./counting";
+import { Missing } from "./missing";
 import { answer, source } from "./model";
+import { save, Table, unpacked } from "./save";
 import { model } from "./state";
 import { Try } from "./try";
 
@@ -27,6 +29,9 @@ function Answers() {
   const first = content.findings.filter((each) => !each.more), more = content.findings.filter((each) => each.more);
   return (
     <>
+      <div class="headlines">
+        {content.headlines.map((each) => <div key={each.question}><small>{each.question}</small><strong>{each.answer}</strong><p>{each.rest}</p></div>)}
+      </div>
       <ol class="findings">
         {first.map((finding) => <Told key={finding.text} finding={finding} />)}
         {!first.length && <li>No study is in this page.</li>}
@@ -42,15 +47,6 @@ function Answers() {
   );
 }
 
-function save(name: string, text: string): void {
-  const link = document.createElement("a");
-  const kind = name.endsWith(".svg") ? "image/svg+xml" : name.endsWith(".csv") ? "text/csv" : "application/json";
-  link.href = URL.createObjectURL(new Blob([text], { type: kind }));
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-}
-
 function Made() {
   const { facts, commands, runs } = content.made;
   const columns = [...new Set(runs.flatMap((run) => Object.keys(run)))];
@@ -58,12 +54,12 @@ function Made() {
     <>
       <dl>{Object.entries(facts).map(([name, value]) => <><dt>{name}</dt><dd>{value}</dd></>)}</dl>
       {commands.length > 0 && <pre>{commands.join("\n")}</pre>}
-      <div class="scroll" tabIndex={0} role="region" aria-label="runs">
-        <table><thead><tr>{columns.map((each) => <th key={each}>{each}</th>)}</tr></thead>
-          <tbody>{runs.map((run, i) => <tr key={i}>{columns.map((each) => <td key={each}>{run[each] ?? "–"}</td>)}</tr>)}</tbody></table>
-      </div>
+      <Table label="runs">
+        <thead><tr>{columns.map((each) => <th key={each}>{each}</th>)}</tr></thead>
+        <tbody>{runs.map((run, i) => <tr key={i}>{columns.map((each) => <td key={each} class="number">{typeof run[each] === "number" ? run[each].toLocaleString("en") : (run[each] ?? "–")}</td>)}</tr>)}</tbody>
+      </Table>
       <h3>Everything in this page, as files</h3>
-      <ul class="files">{content.files.map((file) => <li key={file.name}><button onClick={() => save(file.name, file.text)}>{file.name}</button></li>)}</ul>
+      <ul class="files">{content.files.map((file) => <li key={file.name}><button onClick={async () => save(file.name, await unpacked(file.data))}>{file.name}</button></li>)}</ul>
       {content.missing.map((each) => <Missing key={each.what} what={each.what} />)}
     </>
   );
@@ -75,6 +71,7 @@ const SECTIONS = [
 
 function Page() {
   document.documentElement.dataset.theme = theme.value;
+  if (content.only) return <main><section id="try" aria-label="maps"><Try key={theme.value} /></section></main>;
   return (
     <>
       <header>

@@ -1,13 +1,13 @@
 // What the reader has chosen, kept in the address so that a link shows the same.
 import { computed, effect, signal } from "@preact/signals";
-import { content } from "./content";
-import { answer, headsOf, right, source, unpack, type Answered } from "./model";
+import { content, type SiteMaps } from "./content";
+import { answer, headsOf, right, sitesOf, source, unpack } from "./model";
 
 export const model = content.model ? unpack(content.model) : null;
-export const allHeads = model ? headsOf(model) : [];
+export const allHeads = model ? headsOf(model) : (content.examples[0]?.maps ?? []).flatMap((site) => site.heads.map((_, number) => `${site.site}.${number}`));
 const most = model ? 10 ** model.digits - 1 : 999;
 
-function fromAddress(): { a: string; b: string; off: Set<string>; head: string | null } {
+function fromAddress(): { a: string; b: string; off: Set<string>; head: string | null; example: number } {
   const asked = new URLSearchParams(location.hash.slice(1));
   const number = (name: string, usual: string): string => {
     const text = asked.get(name) ?? usual;
@@ -20,6 +20,7 @@ function fromAddress(): { a: string; b: string; off: Set<string>; head: string |
     b: number("b", "968"),
     off: new Set((asked.get("off") ?? "").split(",").filter(known)),
     head: head && known(head) ? head : null,
+    example: Math.min(Number(number("example", "0")), Math.max(0, content.examples.length - 1)),
   };
 }
 
@@ -28,32 +29,76 @@ export const a = signal(first.a);
 export const b = signal(first.b);
 export const closed = signal<ReadonlySet<string>>(first.off);
 export const chosen = signal<string | null>(first.head);
-export const step = signal(0); // the answer's digit that is looked at
-export const token = signal<number | null>(null); // the token of the source that is followed
+export const example = signal(first.example); // of those worked out beforehand, where no model is inside
+export const step = signal(0); // the answer's token that is looked at
+export const token = signal<{ keys: string; place: number } | null>(null); // the token that is followed, and the tokens it stands among
 
-export const valid = computed(() => [a.value, b.value].every((text) => /^\d+$/.test(text) && Number(text) <= most));
+export const valid = computed(() => !model || [a.value, b.value].every((text) => /^\d+$/.test(text) && Number(text) <= most));
 export const largest = most;
 
-export const answered = computed<Answered | null>(() => {
-  if (!model || !valid.value) return null;
-  return answer(model, source(model, Number(a.value), Number(b.value)), closed.value);
-});
-export const truth = computed(() => (model && valid.value ? right(model, Number(a.value), Number(b.value)) : []));
+/** A problem as it is shown: what is said, how surely, what is right, and where every head looks. */
+export interface Shown {
+  said: string[];
+  wanted: string[];
+  likely: [string, number][][]; // by token of the answer: the likeliest words
+  maps: { site: string; queries: string[]; keys: string[]; heads: Float32Array[] }[];
+}
 
+function computedHere(): Shown {
+  const asked = [Number(a.value), Number(b.value)] as const, words = model!.vocabulary;
+  const tokens = source(model!, ...asked), found = answer(model!, tokens, closed.value);
+  const read = tokens.map((each) => words[each]!), written = ["›", ...found.digits.slice(0, -1).map((each) => words[each]!)];
+  return {
+    said: found.digits.map((each) => words[each]!),
+    wanted: right(model!, ...asked).map((each) => words[each]!),
+    likely: found.probabilities.map((chances) => chances.map((chance, word) => [words[word]!, chance] as [string, number]).sort((p, q) => q[1] - p[1])),
+    maps: sitesOf(model!).map((site) => {
+      const own = site.startsWith("encoder") ? read : written;
+      return { site, queries: own, keys: site.endsWith("cross") ? read : own, heads: found.maps[site]! };
+    }),
+  };
+}
+
+/** Which of the sets that were worked out is closed now. */
+function closedSet(): string {
+  const names = [...closed.value], heads = content.heads;
+  if (names.length <= 1) return names[0] ?? "";
+  return names.length === heads?.together?.count ? "together" : "alone";
+}
+
+const flat = (site: SiteMaps) => ({ ...site, heads: site.heads.map((weights) => Float32Array.from(weights.flat())) });
+const unfolded = content.examples.map((each) => each.maps.map(flat));
+
+function workedOut(): Shown {
+  const found = content.examples[example.value]!, answered = found.answers[closedSet()] ?? found.answers[""]!;
+  return {
+    said: answered.said,
+    wanted: found.wanted,
+    likely: answered.said.map((word, place) => [[word, answered.chances[place]!]]),
+    maps: unfolded[example.value]!,
+  };
+}
+
+export const shown = computed<Shown | null>(() => {
+  if (model) return valid.value ? computedHere() : null;
+  return content.examples.length ? workedOut() : null;
+});
+
+/** Closes these heads, or opens them where all of them are closed; without a model, one head at a time. */
 export function toggle(names: string[]): void {
-  const now = new Set(closed.value);
-  const shut = names.every((name) => now.has(name));
+  const shut = names.every((name) => closed.value.has(name));
+  const now = new Set(model || shut ? closed.value : []);
   for (const name of names) shut ? now.delete(name) : now.add(name);
-  closed.value = now;
+  closed.value = model || now.size <= 1 ? now : new Set();
 }
 
 effect(() => {
-  const asked = new URLSearchParams({ a: a.value, b: b.value });
+  const asked = new URLSearchParams(model ? { a: a.value, b: b.value } : { example: String(example.value) });
   if (closed.value.size) asked.set("off", [...closed.value].join(","));
   if (chosen.value) asked.set("head", chosen.value);
-  history.replaceState(null, "", "#" + asked.toString().replaceAll("%2C", ","));
+  if (location.protocol !== "about:") history.replaceState(null, "", "#" + asked.toString().replaceAll("%2C", ",")); // a notebook's frame has no address
 });
 addEventListener("hashchange", () => {
   const now = fromAddress();
-  [a.value, b.value, closed.value, chosen.value] = [now.a, now.b, now.off, now.head];
+  [a.value, b.value, closed.value, chosen.value, example.value] = [now.a, now.b, now.off, now.head, now.example];
 });

@@ -1,14 +1,10 @@
-// Try it: a sum, answered by the trained model inside this file; heads can be closed.
+// Try it: a sum, answered by the trained model inside this file; heads can be closed. Where no model is inside, problems
+// that were worked out beforehand.
 import { content } from "./content";
 import { counted, SUMS } from "./counting";
 import { Heat } from "./maps";
-import { sitesOf } from "./model";
-import { a, allHeads, answered, b, chosen, closed, largest, model, step, toggle, truth, valid } from "./state";
-
-export function siteTitle(site: string): string {
-  const [stack, layer, kind] = site.split(".");
-  return `${stack![0]!.toUpperCase()}${stack!.slice(1)} ${kind} L${layer}`;
-}
+import { headTitle, numberOf, siteOf, siteTitle } from "./names";
+import { a, b, chosen, closed, example, largest, model, shown, step, toggle, valid, type Shown } from "./state";
 
 function random(): void {
   a.value = String(Math.floor(Math.random() * (largest + 1)));
@@ -30,42 +26,32 @@ function presets(): [string, string[]][] {
   return found;
 }
 
-function Digits() {
-  const said = answered.value, words = model!.vocabulary;
-  if (!said) return <p class="wrong" role="alert">Two numbers from 0 to {largest}, please.</p>;
-  const correct = said.digits.every((digit, place) => digit === truth.value[place]);
+function correctAnswer(now: Shown): string {
+  return model ? `${Number(a.value)} + ${Number(b.value)} = ${Number(a.value) + Number(b.value)}` : `right is ${now.wanted.join(" ")}`;
+}
+
+function Digits({ now }: { now: Shown }) {
+  const correct = now.said.every((word, place) => word === now.wanted[place]);
   return (
     <div class="answer">
-      <div class="digits" role="group" aria-label="the answer, digit by digit">
-        {said.digits.map((digit, place) => {
-          const chance = said.probabilities[place]![digit]!;
-          const good = digit === truth.value[place];
+      <div class="digits" role="group" aria-label="the answer, token by token">
+        {now.said.map((word, place) => {
+          const chance = now.likely[place]![0]![1];
           return (
-            <button class={`digit ${good ? "good" : "bad"} ${step.value === place ? "now" : ""}`} key={place} aria-pressed={step.value === place}
-              onClick={() => (step.value = place)} title={`${words[digit]} with probability ${chance.toFixed(4)}`}>
-              <b>{words[digit]}</b>
+            <button class={`digit ${word === now.wanted[place] ? "good" : "bad"} ${step.value === place ? "now" : ""}`} key={place} aria-pressed={step.value === place}
+              onClick={() => (step.value = place)} title={`${word} with probability ${chance.toFixed(4)}`}>
+              <b class={word.length > 2 ? "word" : ""}>{word}</b>
               <i style={{ height: `${Math.round(chance * 100)}%` }} />
               <small>{chance > 0.9995 ? "1.000" : chance.toFixed(3)}</small>
             </button>
           );
         })}
       </div>
-      <p class={correct ? "right verdict" : "wrong verdict"} id="verdict">
-        {correct ? "✓ right" : `✗ wrong: ${Number(a.value)} + ${Number(b.value)} = ${Number(a.value) + Number(b.value)}`}
+      <p class={correct ? "right verdict" : "wrong verdict"} id="verdict">{correct ? "✓ right" : `✗ wrong: ${correctAnswer(now)}`}</p>
+      <p class="chances">
+        {model ? "Digit" : "Token"} {step.value + 1} of {now.said.length}: {(now.likely[step.value] ?? now.likely[0]!).slice(0, 3).map(([word, chance]) => `${word} ${chance.toFixed(4)}`).join(", ")}
       </p>
-      <Chances />
     </div>
-  );
-}
-
-function Chances() {
-  const said = answered.value!;
-  const likely = said.probabilities[step.value]!.map((chance, word) => [chance, model!.vocabulary[word]!] as const);
-  likely.sort((one, other) => other[0] - one[0]);
-  return (
-    <p class="chances">
-      Digit {step.value + 1} of {said.digits.length}: {likely.slice(0, 3).map(([chance, word]) => `${word} ${chance.toFixed(4)}`).join(", ")}
-    </p>
   );
 }
 
@@ -83,27 +69,23 @@ function Accuracy() {
   );
 }
 
-function tokens(site: string): [string[], string[]] {
-  const words = model!.vocabulary, said = answered.value!;
-  const read = [...String(a.value).padStart(model!.digits, "0"), "+", ...String(b.value).padStart(model!.digits, "0")];
-  const written = ["›", ...said.digits.slice(0, -1).map((digit) => words[digit]!)];
-  if (site.startsWith("encoder")) return [read, read];
-  return [written, site.endsWith("cross") ? read : written];
+/** The row of a site's maps that belongs to the token of the answer that is looked at. */
+function marked(now: Shown, site: Shown["maps"][number]): number | null {
+  const first = site.queries.length - now.said.length;
+  return site.site.startsWith("decoder") && first >= 0 ? first + step.value : null;
 }
 
-function Site({ site }: { site: string }) {
-  const said = answered.value!, [queries, keys] = tokens(site);
-  const own = allHeads.filter((head) => head.startsWith(site + "."));
+function Site({ now, site }: { now: Shown; site: Shown["maps"][number] }) {
+  const own = site.heads.map((_, number) => `${site.site}.${number}`);
   return (
     <div class="site">
-      <button class="name" onClick={() => toggle(own)} title="close or open all heads of this site">{siteTitle(site)}</button>
+      {model ? <button class="name" onClick={() => toggle(own)} title="close or open all heads of this site">{siteTitle(site.site)}</button> : <span class="name">{siteTitle(site.site)}</span>}
       {own.map((head, number) => {
         const off = closed.value.has(head);
         return (
           <figure key={head} class={chosen.value === head ? "head chosen" : "head"}>
             <button class="map" onClick={() => (chosen.value = head)} aria-label={`enlarge ${head}`}>
-              <Heat map={said.maps[site]![number]!} queries={queries} keys={keys} size={84} dim={off}
-                label={`attention of ${head}`} marked={site.startsWith("decoder") ? step.value : null} />
+              <Heat map={site.heads[number]!} queries={site.queries} keys={site.keys} size={84} dim={off} label={`attention of ${head}`} marked={marked(now, site)} />
             </button>
             <figcaption>
               <label><input type="checkbox" id={`gate-${head}`} checked={!off} onChange={() => toggle([head])} /> H{number}</label>
@@ -115,47 +97,66 @@ function Site({ site }: { site: string }) {
   );
 }
 
-function Enlarged() {
-  const head = chosen.value, said = answered.value!;
-  if (!head) return <p class="hint">Press a map to enlarge it; untick a head to close it. Hover a cell for its weight.</p>;
-  const site = head.slice(0, head.lastIndexOf(".")), number = Number(head.slice(head.lastIndexOf(".") + 1));
-  const [queries, keys] = tokens(site);
+function Enlarged({ now }: { now: Shown }) {
+  const head = chosen.value, site = now.maps.find((each) => head && each.site === siteOf(head));
+  if (!head || !site) return <p class="hint">Press a map to enlarge it; untick a head to close it. Hover a cell for its weight, a token to follow it.</p>;
   const row = content.heads?.heads.find((each) => each.head === head);
   return (
     <aside class="enlarged" aria-label={`head ${head}`}>
-      <h3>{siteTitle(site)} H{number}</h3>
-      <Heat map={said.maps[site]![number]!} queries={queries} keys={keys} size={260} axes
-        label={`attention of ${head}, large`} marked={site.startsWith("decoder") ? step.value : null} dim={closed.value.has(head)} />
+      <h3>{headTitle(head)}</h3>
+      <Heat map={site.heads[numberOf(head)]!} queries={site.queries} keys={site.keys} size={260} large
+        label={`attention of ${head}, large`} marked={marked(now, site)} dim={closed.value.has(head)} />
       {row && <p>Alone it costs {(100 * row.drop).toFixed(2)}% ({row.verdict}){row.pattern ? `; it looks: ${row.pattern}` : ""}.</p>}
       <p><button onClick={() => toggle([head])}>{closed.value.has(head) ? "open it" : "close it"}</button> <button onClick={() => (chosen.value = null)}>back</button></p>
     </aside>
   );
 }
 
-export function Try() {
-  if (!model) return <p>This page has no model inside: its subject is one of your own, or no adder was trained.</p>;
+function Sum() {
   const field = (which: typeof a, label: string) => (
     <input aria-label={label} inputMode="numeric" value={which.value} maxLength={String(largest).length}
       class={valid.value ? "" : "wrong"} onInput={(event) => (which.value = event.currentTarget.value.trim())} />
   );
   return (
+    <div class="sum">
+      {field(a, "first number")} <span>+</span> {field(b, "second number")} <span>=</span>
+      <button onClick={random} id="random">random</button>
+      <button onClick={hardest} id="hardest" title="a carry through every digit">hardest</button>
+    </div>
+  );
+}
+
+function Examples() {
+  return (
     <>
-      <div class="sum">
-        {field(a, "first number")} <span>+</span> {field(b, "second number")} <span>=</span>
-        <button onClick={random} id="random">random</button>
-        <button onClick={hardest} id="hardest" title="a carry through every digit">hardest</button>
-      </div>
-      <Digits />
+      {content.only ? null : <p>This page has no model inside; these problems were worked out beforehand, each token after the right ones before it. Heads can be closed one at a time, or as the two sets below.</p>}
+      {content.examples.length > 1 && (
+        <div class="presets" role="group" aria-label="problems">
+          {content.examples.map((_, place) => <button key={place} aria-pressed={example.value === place} onClick={() => (example.value = place)}>problem {place + 1}</button>)}
+        </div>
+      )}
+      <p class="read">{content.examples[example.value]!.read.join(" ")} →</p>
+    </>
+  );
+}
+
+export function Try() {
+  if (!model && !content.examples.length) return <p>This page has no model inside, and no problem was worked out for it; <code>headway heads</code> works some out.</p>;
+  const now = shown.value;
+  return (
+    <>
+      {model ? <Sum /> : <Examples />}
+      {now ? <Digits now={now} /> : <p class="wrong" role="alert">Two numbers from 0 to {largest}, please.</p>}
       <div class="presets" role="group" aria-label="heads to close">
         {presets().map(([name, heads]) => (
           <button key={name} onClick={() => (closed.value = new Set(heads))}>{name}</button>
         ))}
       </div>
       <Accuracy />
-      {answered.value && (
+      {now && (
         <div class="maps">
-          <div class="sites">{sitesOf(model).map((site) => <Site key={site} site={site} />)}</div>
-          <Enlarged />
+          <div class="sites">{now.maps.map((site) => <Site key={site.site} now={now} site={site} />)}</div>
+          <Enlarged now={now} />
         </div>
       )}
     </>

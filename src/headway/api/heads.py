@@ -16,7 +16,7 @@ from headway.evaluation.exact import Evaluation, device_of, evaluate_chunks
 from headway.heads.ablation import Margin, TooWeak
 from headway.heads.kinds import Profile, kinds_of, profile_contrasts, profile_of
 from headway.heads.lots import Lot
-from headway.heads.maps import average_maps, maps_of
+from headway.heads.maps import average_maps, maps_of, worked_examples
 from headway.heads.members import study_stack
 from headway.heads.optimum import check_searchable
 from headway.heads.pruning import compare, without
@@ -29,6 +29,7 @@ from headway.plugins import at_home
 from headway.progress import Progress
 from headway.report.heads import heads_figures, population_figures
 from headway.report.maps import problem_figure
+from headway.report.page import Inline
 from headway.runs import disk
 from headway.runs.config import RunConfig
 from headway.runs.folder import RunFolder
@@ -37,7 +38,7 @@ from headway.subjects.subject import Subject
 from headway.tasks import Problems
 from headway.training.recovery import recover as recovered
 
-COMPARED, MAPPED, ROUNDING = 10_000, 1_000, 1e-3
+COMPARED, MAPPED, WORKED, ROUNDING = 10_000, 1_000, 6, 1e-3
 
 
 def study_heads(
@@ -63,7 +64,7 @@ def study_heads(
     home = Path(out) if out is not None else None if subject.folder is None else subject.folder.path
     if home is not None:
         _keep(study, subject, home, wanted.seed)
-    return study
+    return replace(study, view=lambda problem: view(study, subject, problem))
 
 
 def _keep(study: HeadStudy, subject: Subject, home: Path, seed: int) -> None:
@@ -73,10 +74,37 @@ def _keep(study: HeadStudy, subject: Subject, home: Path, seed: int) -> None:
     if not study.withheld:
         heads_figures(home / "heads.json", home)
     problems = subject.draw(MAPPED, Lot.REPORT.seed(seed), False)
-    maps = {"average": average_maps(subject, problems), "problem": maps_of(subject, problems[:1])}
+    maps = {
+        "average": average_maps(subject, problems),
+        "problem": maps_of(subject, problems[:1]),
+        "examples": worked_examples(subject, problems[:WORKED], _sets(study)),
+    }
     disk.write_json(home / "maps.json", maps)
     problem_figure(maps["problem"], home / "maps-problem")
     problem_figure(maps["average"]["all"], home / "maps-average")
+
+
+def _sets(study: HeadStudy) -> dict[str, Sequence[Head]]:
+    """What a reader may want to see closed: each head, and the two sets that a study is about."""
+    each = {str(row.head): (row.head,) for row in study.heads}
+    return {**each, "alone": study.alone.heads, "together": study.together.heads}
+
+
+def view(study: HeadStudy, subject: Subject, problem: Any = None) -> Inline:
+    """The maps of one problem, to look at in a notebook: the page's own, without the rest of it."""
+    asked = _problem(subject, problem)
+    maps = worked_examples(subject, asked, _sets(study))
+    return Inline({"title": subject.name, "examples": maps, "heads": study.to_json()})
+
+
+def _problem(subject: Subject, asked: Any) -> Problems:
+    if asked is None:
+        return subject.draw(1, Lot.REPORT.seed(0), False)
+    if isinstance(asked, Problems):
+        return asked[:1]
+    if subject.problem is None:
+        raise HeadwayError(f"{subject.name} cannot read {asked!r}; give one of headway.Problems")
+    return subject.problem(asked)
 
 
 def study_members(

@@ -5,6 +5,7 @@ Query rows, key columns; a map is as large as the problem, nothing is padded. As
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from headway.errors import HeadwayError
 from headway.evaluation.examples import batches
-from headway.models import Site, Trace
+from headway.models import Gate, Head, Site, Trace
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
@@ -27,6 +28,36 @@ def maps_of(subject: Subject, problem: Problems) -> dict[str, Any]:
     source, read = problem.source[0].tolist(), _read(subject, problem)
     labels = subject.spelled(source), subject.spelled(read)
     return _content(_averaged(subject, problem), *labels)
+
+
+def worked_examples(subject: Subject, problems: Problems, sets: Mapping[str, Sequence[Head]]) -> list[dict[str, Any]]:
+    """Problems with their maps and answers, for pages that have no model inside: with all heads open, and under each
+    of `sets`. Every token is the likeliest after the right ones before it."""
+    answers = {name: _answers(subject, problems, heads) for name, heads in {"": (), **sets}.items()}
+    return [
+        {
+            "read": subject.spelled(problems.source[row].tolist()),
+            "wanted": subject.spelled(problems.answer[row].tolist()),
+            "answers": {name: answer[row] for name, answer in answers.items()},
+            **maps_of(subject, problems[row : row + 1]),
+        }
+        for row in range(len(problems))
+    ]
+
+
+@torch.no_grad()
+def _answers(subject: Subject, problems: Problems, closed: Sequence[Head]) -> list[dict[str, Any]]:
+    """What is said of each problem, and how sure of it the model is."""
+    gates = {}
+    for site in {head.site for head in closed}:
+        width = sum(head.site == site for head in subject.heads)
+        passed = [float(Head(site, number) not in closed) for number in range(width)]
+        gates[site] = Gate(torch.tensor([passed], device=subject.device))
+    chances, said = subject.model(problems.source, problems.answer, gates or None).softmax(-1).max(-1)
+    return [
+        {"said": subject.spelled(tokens), "chances": [round(chance, 4) for chance in sure]}
+        for tokens, sure in zip(said.tolist(), chances.tolist(), strict=True)
+    ]
 
 
 def average_maps(subject: Subject, problems: Problems) -> dict[str, Any]:

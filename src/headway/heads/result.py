@@ -6,8 +6,8 @@ import csv
 import io
 import statistics
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from headway.errors import HeadwayError
@@ -91,6 +91,15 @@ class HeadStudy:
     seconds: float
     withheld: tuple[dict[str, str], ...] = ()
     """the checks that forbid to tell what was found, each with its reason"""
+    view: Callable[[Any], Any] | None = field(default=None, repr=False, compare=False)
+    """draws the maps of a problem, where the subject is at hand"""
+
+    def maps(self, problem: Any = None) -> Any:
+        """The attention of every head on one problem, to look at in a notebook: a sum like "457+968", the tokens of a
+        problem, one of headway.Problems, or nothing for a fresh one."""
+        if self.view is None:
+            raise HeadwayError("this study has no model at hand; study_heads(…) returns one that has")
+        return self.view(problem)
 
     @property
     def examples(self) -> int:

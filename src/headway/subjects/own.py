@@ -92,6 +92,7 @@ def subject_of(run: Run) -> Subject:
         even=isinstance(task, Addition) and task.operators == "+",
         strata=task.strata,
         spelled=task.spelled,
+        problem=lambda written: task.read(written, device),
         start=None if task.classes is not None else task.start,
         layout=task.layout,
         contrasts=_contrasts_of(task, device),

@@ -66,6 +66,8 @@ class Subject:
     strata: Callable[[Problems], dict[str, Tensor]] = no_strata
     spelled: Callable[[list[int]], list[str]] = numbers
     """tokens as people write them"""
+    problem: Callable[[str], Problems] | None = None
+    """the problem that a person writes"""
     start: int | None = None
     """the token an answer begins with"""
     layout: Layout | None = None

@@ -6,6 +6,7 @@ every one of its digits is predicted. Tokens: the digits, then plus, minus, star
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -210,6 +211,16 @@ class Addition(Task):
     def spelled(self, tokens: list[int]) -> list[str]:
         names = {self.plus: "+", self.minus: "−", self.start: "start", self.base + 3: "end"}
         return [names.get(token, str(token)) for token in tokens]
+
+    def read(self, written: str, device: torch.device | str = "cpu") -> Problems:
+        found = re.fullmatch(r"\s*(\d+)\s*([-+−])\s*(\d+)\s*", written)
+        sign = "" if found is None else found[2].replace("−", "-")
+        if found is None or sign not in self.operators or len(max(found[1], found[3], key=len)) > self.digits:
+            like = f"like '12{self.operators[0]}7', of at most {self.digits} digits"
+            raise HeadwayError(f"{written!r} is no problem of this task; write one {like}")
+        a, b = (torch.tensor([int(number, self.base)], device=device) for number in (found[1], found[3]))
+        operator = torch.tensor([self.plus if sign == "+" else self.minus], device=device)
+        return self.problems(self.spell(a), operator, self.spell(b))
 
     def show(self, source: list[int], answer: list[int]) -> str:
         def number(tokens: list[int]) -> str:

@@ -7,6 +7,7 @@ computed from the finished sequence, never assumed from how it was made.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -70,6 +71,13 @@ class Sortedness(Task):
 
     def source_tokens(self, length: int) -> int:
         return length
+
+    def read(self, written: str, device: torch.device | str = "cpu") -> Problems:
+        values = re.findall(r"\d+", written)
+        if len(values) < 2 or max(map(int, values)) >= self.values:
+            most = self.values - 1
+            raise HeadwayError(f"{written!r} is no sequence of this task; write one like '3 7 7 40', of 0 to {most}")
+        return self.labelled(torch.tensor([[int(value) for value in values]], device=device))
 
     def draw(self, dice: Dice, probe: str, length: int) -> Problems:
         if length < 2:

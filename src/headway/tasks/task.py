@@ -154,6 +154,10 @@ class Task(ABC):
         """Tokens as a person writes them."""
         return [str(token) for token in tokens]
 
+    def read(self, written: str, device: torch.device | str = "cpu") -> Problems:
+        """The problem that a person writes, the way `show` shows it."""
+        raise HeadwayError(f"{self.name} cannot read {written!r}; give one of headway.Problems")
+
     def show(self, source: list[int], answer: list[int]) -> str:
         """A problem as a person writes it."""
         return f"{' '.join(map(str, source))} → {' '.join(map(str, answer))}"

@@ -15,6 +15,24 @@ from headway.report.page.markdown import markdown_of
 from headway.runs import disk
 
 HERE = Path(__file__).parent
+HEIGHT = 760
+"""of a part in a notebook, in pixels"""
+EMPTY: dict[str, Any] = {
+    "title": "Headway",
+    "only": None,
+    "headlines": [],
+    "findings": [],
+    "model": None,
+    "heads": None,
+    "maps": None,
+    "examples": [],
+    "seeds": [],
+    "lengths": [],
+    "certificates": [],
+    "made": {"facts": {}, "commands": [], "runs": []},
+    "missing": [],
+    "files": [],
+}
 SHELL = """<!doctype html>
 <html lang="en" data-theme="light">
 <head>
@@ -37,16 +55,35 @@ SHELL = """<!doctype html>
 def write_page(folders: list[Path], out: Path) -> dict[str, Any]:
     """One page of everything that is in these folders, and its words as Markdown beside it; says where, how large, and
     what it found."""
-    content = content_of(find(folders))
+    found = find(folders)
+    content = content_of(found)
     page = page_of(content)
     disk.write_bytes(out, page.encode())
-    disk.write_bytes(out.with_suffix(".md"), markdown_of(content).encode())
+    disk.write_bytes(out.with_suffix(".md"), markdown_of(content, figures_beside(found, out)).encode())
     return {
         "report": str(out),
         "bytes": len(page.encode()),
         "findings": [finding["text"] for finding in content["findings"] if not finding["withheld"]],
         "missing": content["missing"],
     }
+
+
+def figures_beside(found: Found, out: Path) -> list[str]:
+    """The pictures that lie in the report's own folder or below it, as Markdown names them."""
+    home = out.resolve().parent
+    pictures = [path.resolve() for path in found.files if path.suffix == ".svg"]
+    return [path.relative_to(home).as_posix() for path in pictures if home in path.parents]
+
+
+class Inline:
+    """A part of the page inside a notebook: the same bundle, shown in a frame of its own."""
+
+    def __init__(self, content: dict[str, Any]) -> None:
+        self.content = {**EMPTY, "only": "try", **content}
+
+    def _repr_html_(self) -> str:
+        page = html.escape(page_of(self.content), quote=True)
+        return f'<iframe srcdoc="{page}" style="width:100%;height:{HEIGHT}px;border:0" title="Headway"></iframe>'
 
 
 def page_of(content: dict[str, Any]) -> str:
@@ -61,4 +98,4 @@ def page_of(content: dict[str, Any]) -> str:
     )
 
 
-__all__ = ["Found", "content_of", "find", "page_of", "write_page"]
+__all__ = ["Found", "Inline", "content_of", "find", "page_of", "write_page"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,12 +13,15 @@ from headway.errors import HeadwayError
 from headway.runs import disk
 from headway.runs.folder import RunFolder
 
-IN_PAGE = ("learned",)
+IN_PAGE = ("learned", "sinusoidal", "none", "rope", "alibi")
 """encodings that the forward pass in the page knows"""
 FIRST = 2
 """sentences about heads that are told first: what can go alone, and together"""
-MOST_FILE = 600_000
-"""bytes of a file that is put into the page"""
+MOST_FILES = 1_000_000
+"""bytes that all files may take in the page, packed; the largest stay outside"""
+NOTHING_FORBIDDEN = "the doctor's checks forbid nothing here"
+SHOWN = 3
+"""decimals of an attention weight"""
 
 
 @dataclass
@@ -26,7 +30,10 @@ class Found:
 
     root: Path
     runs: list[RunFolder] = field(default_factory=list)
-    heads: Path | None = None
+    heads: list[Path] = field(default_factory=list)
+    """of one subject each"""
+    population: Path | None = None
+    """of many runs"""
     lengths: list[Path] = field(default_factory=list)
     certificates: list[Path] = field(default_factory=list)
     lab: Path | None = None
@@ -52,8 +59,12 @@ def find(folders: list[Path]) -> Found:
 
 def _take(found: Found, path: Path) -> None:
     match path.name:
-        case "heads.json" if found.heads is None and "members" not in disk.read_json(path):
-            found.heads = path
+        case "heads.json" if "members" in disk.read_json(path):
+            found.population = found.population or path
+        case "heads.json":
+            found.heads.append(path)
+        case "maps.json":
+            pass
         case "lengths.json" if "reach" in disk.read_json(path):  # in a run's folder it holds that run's rows
             found.lengths.append(path)
         case "certificate.json":
@@ -62,20 +73,24 @@ def _take(found: Found, path: Path) -> None:
             found.lab = path
         case name if not name.endswith((".svg", ".csv")):
             return
-    if path.stat().st_size <= MOST_FILE:
-        found.files.append(path)
+    found.files.append(path)
 
 
 def content_of(found: Found) -> dict[str, Any]:
-    heads = None if found.heads is None else {"findings": [], "withheld": [], **disk.read_json(found.heads)}
+    heads = None if not found.heads else {"findings": [], "withheld": [], **disk.read_json(found.heads[0])}
     lengths = [{"name": _name(found, path), **disk.read_json(path)} for path in found.lengths]
     adder = next((run for run in found.runs if _runs_in_page(run)), None)
     told_of_each = [*_of_heads(found, heads), *_of_lengths(lengths), *_of_lab(found)]
     return {
         "title": f"Headway: {found.root.name}",
+        "headlines": [*_headline_of_heads(heads), *_headline_of_lengths(lengths)],
         "findings": [{"more": False, **told} for told in told_of_each],
         "model": None if adder is None else packed(adder),
+        "only": None,
         "heads": heads,
+        "maps": _average_maps(found),
+        "examples": [] if adder is not None else _examples(found),
+        "seeds": _seeds(found),
         "lengths": lengths,
         "certificates": [{**_certificate(path), "run": _name(found, path.parent)} for path in found.certificates],
         "made": {
@@ -84,8 +99,64 @@ def content_of(found: Found) -> dict[str, Any]:
             "runs": [_row(found, run) for run in found.runs],
         },
         "missing": _missing(found, heads, lengths),
-        "files": [{"name": _name(found, path).replace("/", "-"), "text": path.read_text()} for path in found.files],
+        "files": _files(found),
     }  # fmt: skip
+
+
+def _files(found: Found) -> list[dict[str, str]]:
+    """What lies in the folders, packed; where that is too much, without the largest."""
+    packed = {path: gzip.compress(path.read_bytes(), mtime=0) for path in found.files}
+    taken, room = set(), MOST_FILES
+    for path in sorted(packed, key=lambda path: len(packed[path])):
+        room -= len(packed[path])
+        if room >= 0:
+            taken.add(path)
+    return [
+        {"name": _name(found, path).replace("/", "-"), "data": base64.b64encode(packed[path]).decode()}
+        for path in found.files
+        if path in taken
+    ]
+
+
+def _beside(study: Path) -> dict[str, Any]:
+    """The maps that a study of heads keeps beside its numbers."""
+    path = study.with_name("maps.json")
+    return disk.read_json(path) if path.exists() else {}
+
+
+def _average_maps(found: Found) -> list[dict[str, Any]] | None:
+    kept = _beside(found.heads[0]).get("average") if found.heads else None
+    return None if kept is None else _shortened(kept["all"]["maps"])
+
+
+def _examples(found: Found) -> list[dict[str, Any]]:
+    """Problems worked out beforehand, for a page that has no model inside."""
+    kept = _beside(found.heads[0]).get("examples", []) if found.heads else []
+    return [{**example, "maps": _shortened(example["maps"])} for example in kept]
+
+
+def _shortened(maps: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def short(values: Any) -> Any:
+        return [short(each) for each in values] if isinstance(values, list) else round(values, SHOWN)
+
+    return [{**site, "heads": short(site["heads"])} for site in maps]
+
+
+def _seeds(found: Found) -> list[dict[str, Any]]:
+    """What differs from seed to seed: of a population, or of every study there is."""
+    if found.population is not None:
+        members = disk.read_json(found.population)["members"]
+        kept = ("subject", "alone", "alone_removed_together", "together", "together_accuracy", "critical")
+        return [{key: member[key] for key in kept} for member in members if "refused" not in member]
+    rows = []
+    for study in map(disk.read_json, found.heads):
+        if study["alone"] is not None and study["together"] is not None:
+            critical = [row["head"] for row in study["heads"] if row["verdict"] == "critical"]
+            left = {"alone_removed_together": study["alone_removed_together"]["accuracy"]}
+            counts = {"alone": study["alone"]["count"], "together": study["together"]["count"], **left}
+            whole = {"together_accuracy": study["together"]["accuracy"], "critical": critical}
+            rows.append({"subject": study["subject"], **counts, **whole})
+    return rows
 
 
 def _name(found: Found, path: Path) -> str:
@@ -93,20 +164,72 @@ def _name(found: Found, path: Path) -> str:
     return str(here.relative_to(found.root)) if found.root in here.parents else here.name
 
 
+def _within(found: Found, path: Path) -> str:
+    """A path that was written down when the lab was made, from the folder of the report on."""
+    parts = path.parts
+    return "/".join(parts[parts.index(found.root.name) + 1 :]) if found.root.name in parts else _name(found, path)
+
+
+def _headline_of_heads(heads: dict[str, Any] | None) -> list[dict[str, str]]:
+    """The answer to the first question, in a few words."""
+    if heads is None or heads["together"] is None:
+        return []
+    total, gone, alone = len(heads["heads"]), heads["together"], heads["alone"]["count"]
+    left = heads["alone_removed_together"]["accuracy"]
+    return [
+        {
+            "question": "Which heads does it need?",
+            "answer": f"{gone['count']} of {total} heads can go together",
+            "rest": f"{gone['accuracy']:.1%} right without them. The {alone} that look harmless one at a time leave "
+            f"{left:.1%} when all of them go.",
+        }
+    ]
+
+
+def _headline_of_lengths(lengths: list[dict[str, Any]]) -> list[dict[str, str]]:
+    """The answer to the second: of the first study, on its first probe."""
+    if not lengths or not lengths[0]["reach"]:
+        return []
+    study = lengths[0]
+    probe, trained = study["reach"][0]["probe"], study["train_lengths"][1]
+    rows = [row for row in study["reach"] if row["probe"] == probe]
+    told = [f"{row['positions']} {'not learned' if row['worst'] is None else row['worst']}" for row in rows]
+    far = max((row["worst"] or 0 for row in rows), default=0)
+    past = f"right up to length {far}" if far > trained else "not past its training length"
+    return [
+        {
+            "question": "How far past its training length does it work?",
+            "answer": f"{study['task'].capitalize()}, trained to {trained}: {past}",
+            "rest": f"Reach of the worst seed on the probe {probe}: {', '.join(told)}.",
+        }
+    ]
+
+
 def _of_heads(found: Found, heads: dict[str, Any] | None) -> list[dict[str, Any]]:
-    if heads is None or found.heads is None:
+    if heads is None:
         return []
     details = {
         "problems": f"{heads['examples']:,}",
         "right with all heads": f"{heads['baseline']:.4f}",
         "ablation": heads["ablation"],
-        "command": f"headway heads {_name(found, found.heads.parent)}",
+        "model": heads["subject"],
+        "seeds": str(len(found.heads)),
+        "check": NOTHING_FORBIDDEN if not heads.get("withheld") else "failed",
+        "command": f"headway heads {_name(found, found.heads[0].parent)}",
     }
-    withheld = "; ".join(f"{each['check']}: {each['reason']}" for each in heads.get("withheld", ()))
-    told = enumerate(heads.get("findings", ()))
-    return [
-        {"text": text, "details": details, "withheld": withheld or None, "more": place >= FIRST} for place, text in told
+    sets = (heads["alone_removed_together"], heads["together"])
+    intervals = [
+        {"interval of what is left (95%)": "{:.4f} to {:.4f}".format(*each["interval"])}
+        if each and each.get("interval")
+        else {}
+        for each in sets
     ]
+    withheld = "; ".join(f"{each['check']}: {each['reason']}" for each in heads.get("withheld", ()))
+    told = []
+    for place, text in enumerate(heads.get("findings", ())):
+        own = {**(intervals[place] if place < FIRST else {}), **details}
+        told.append({"text": text, "details": own, "withheld": withheld or None, "more": place >= FIRST})
+    return told
 
 
 def _of_lengths(lengths: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -118,10 +241,23 @@ def _of_lengths(lengths: list[dict[str, Any]]) -> list[dict[str, Any]]:
             "trained on lengths": f"{study['train_lengths'][0]} to {study['train_lengths'][1]}",
             "problems at each length": f"{study['examples']:,}",
             "seeds": str(len({row["seed"] for row in study["rows"]})),
+            "interval": "of every point, 95%, in the curves below",
+            "check": _checked(study),
             "command": _command_of(study),
         }
         told += [{"text": text, "details": details, "withheld": None} for text in study["findings"]]
     return told
+
+
+def _checked(study: dict[str, Any]) -> str:
+    """What was looked at before anything was concluded."""
+    forbidden = study.get("withheld") or []
+    if forbidden:
+        return "; ".join(f"{each['check']}: {each['reason']}" for each in forbidden)
+    learned = [row["converged"] for row in study.get("converged", ())]
+    return (
+        f"{sum(learned)} of {len(learned)} runs learned the task in range; the others are not told" if learned else ""
+    )
 
 
 def _command_of(study: dict[str, Any]) -> str:
@@ -139,11 +275,12 @@ def _of_lab(found: Found) -> list[dict[str, Any]]:
             "wrong": f"{row['errors']:,}",
             "95% interval": "none: all were tried" if low_high is None else "{:.4f} to {:.4f}".format(*low_high),
             "seed": str(row["seed"]),
+            "check": ", ".join(f"{each['check']} failed" for each in row.get("withheld", ())) or NOTHING_FORBIDDEN,
             "command": "headway lab",
         }  # fmt: skip
         told.append({"text": row["finding"], "details": details, "withheld": None})
     for each in lab.get("withheld", ()):
-        run = _name(found, Path(each["run"]))
+        run = _within(found, Path(each["run"]))
         details = {"run": run, "check": each["check"], "command": f"headway doctor {run}"}
         text = f"What {run} says about {each['about']}"
         told.append({"text": text, "details": details, "withheld": each["reason"]})
@@ -159,7 +296,15 @@ def _facts(found: Found) -> dict[str, str]:
     if not found.runs:
         return {}
     made = disk.read_json(found.runs[0].path / "environment.json")
-    named = {"headway": "Headway", "python": "Python", "torch": "PyTorch", "system": "system", "device": "device"}
+    named = {
+        "headway": "Headway",
+        "python": "Python",
+        "torch": "PyTorch",
+        "system": "system",
+        "device": "device",
+        "threads": "threads",
+        "started": "started",
+    }
     return {title: str(made[key]) for key, title in named.items() if made.get(key) is not None}
 
 
@@ -174,6 +319,7 @@ def _row(found: Found, run: RunFolder) -> dict[str, Any]:
         "run": _name(found, run.path),
         "task": config.task,
         "positions": config.model.positions,
+        "config": config.digest[:8],
         "seed": config.seed,
         "steps": None if training is None else training.steps,
         "seconds": None if training is None else round(training.seconds, 1),
@@ -228,6 +374,7 @@ def packed(run: RunFolder) -> dict[str, Any]:
         "layers": model.layers,
         "decoder_layers": model.decoder_layers,
         "start": model.start,
+        "positions": model.positions,
         "vocabulary": [*map(str, range(10)), "+", "−", "start", "end"],
         "digits": digits,
         "weights": weights,

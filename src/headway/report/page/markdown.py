@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+from urllib.parse import quote
 
 
-def markdown_of(content: dict[str, Any]) -> str:
+def markdown_of(content: dict[str, Any], figures: Sequence[str] = ()) -> str:
     lines = [f"# {_plain(content['title'])}", ""]
+    for each in content["headlines"]:
+        lines += [f"**{_plain(each['question'])}** {_plain(each['answer'])}. {_plain(each['rest'])}", ""]
     for finding in content["findings"]:
         told = (
             f"~~{_plain(finding['text'])}~~ Withheld: {_plain(finding['withheld'])}." if finding["withheld"] else None
@@ -24,6 +28,9 @@ def markdown_of(content: dict[str, Any]) -> str:
         for row in study["reach"]:
             cells = (row["positions"], row["index"], row["probe"], row["worst"], row["median"])
             lines.append(f"| {' | '.join('–' if cell is None else _plain(str(cell)) for cell in cells)} |")
+    if figures:
+        lines += ["", "## Figures", ""]
+        lines += [f"![{_plain(path)}]({quote(path)})" for path in figures]
     for each in content["missing"]:
         lines += ["", f"Not in this report: {each['what']}; `{_plain(each['command'])}` makes it."]
     return "\n".join(lines) + "\n"

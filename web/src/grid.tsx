@@ -1,0 +1,46 @@
+// A table of numbers as colours: blue for more, and where numbers can be below nothing, orange for less.
+import { Figure } from "./save";
+
+export interface Cell {
+  value: number;
+  said: string;
+  dot?: boolean;
+}
+
+const BLUE = "#0072B2", ORANGE = "#D55E00", CELL = 15, GAP = 1;
+
+export function Grid(props: {
+  label: string; rows: string[]; columns: string[]; cells: (row: number, column: number) => Cell | null; most: number;
+  chosen?: number; choose?: (row: number) => void;
+}) {
+  const left = 8 + 6.3 * Math.max(...props.rows.map((each) => each.length));
+  const top = 8 + 5.3 * Math.max(...props.columns.map((each) => each.length));
+  const wide = left + props.columns.length * CELL + top * 0.6 + 8, high = top + props.rows.length * CELL + 4;
+  return (
+    <Figure label={props.label} class="grid-figure">
+      <svg viewBox={`0 0 ${wide} ${high}`} style={{ maxWidth: `${wide * 1.35}px` }} role="img" aria-label={props.label}>
+        {props.columns.map((name, c) => (
+          <text key={c} class="tick" transform={`translate(${left + (c + 0.7) * CELL} ${top - 4}) rotate(-58)`}>{name}</text>
+        ))}
+        {props.rows.map((name, r) => (
+          <g key={name} class={props.chosen === r ? "row chosen" : "row"} onClick={() => props.choose?.(r)}>
+            <text class="tick" x={left - 5} y={top + (r + 0.75) * CELL} text-anchor="end">{name}</text>
+            {props.columns.map((_, c) => {
+              const cell = props.cells(r, c);
+              if (!cell) return null;
+              const share = Math.min(1, Math.abs(cell.value) / (props.most || 1));
+              const [x, y] = [left + c * CELL, top + r * CELL];
+              return (
+                <g key={c}>
+                  <rect class="empty" x={x} y={y} width={CELL - GAP} height={CELL - GAP} />
+                  <rect x={x} y={y} width={CELL - GAP} height={CELL - GAP} fill={cell.value < 0 ? ORANGE : BLUE} fill-opacity={share}><title>{cell.said}</title></rect>
+                  {cell.dot && <circle cx={x + (CELL - GAP) / 2} cy={y + (CELL - GAP) / 2} r="3" fill={ORANGE} />}
+                </g>
+              );
+            })}
+          </g>
+        ))}
+      </svg>
+    </Figure>
+  );
+}

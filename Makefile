@@ -11,7 +11,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-lab: setup          ## the main job: trains, evaluates, prints a table
+lab: setup          ## the main job: trains, studies, writes one HTML page
 	$(BIN)/headway lab
 
 # the browser that pages are tested in: from Debian, where it is missing and may be installed

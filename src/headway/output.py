@@ -7,7 +7,7 @@ import io
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Union, cast
 
@@ -42,6 +42,18 @@ class Output:
                 print_table(title, rows)
         for sentence in self.words:
             print(sentence)
+
+
+def as_html(words: Sequence[str], rows: Rows) -> str:
+    """Sentences and a table, for notebooks."""
+    from html import escape
+
+    def line(cells: Iterable[Any], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{escape(str(cell))}</{tag}>" for cell in cells) + "</tr>"
+
+    head = line(rows[0], "th") if rows else ""
+    body = "".join(line(("–" if cell is None else cell for cell in row.values()), "td") for row in rows)
+    return "".join(f"<p>{escape(sentence)}</p>" for sentence in words) + f"<table>{head}{body}</table>"
 
 
 def print_table(title: str, rows: Rows) -> None:

@@ -44,6 +44,22 @@ def test_removing_together_what_is_cheap_alone_is_not_cheap(study: HeadStudy) ->
     assert study.baseline == 1.0
 
 
+def test_a_notebook_shows_findings_a_table_and_the_maps_of_a_sum(study: HeadStudy) -> None:
+    shown = study._repr_html_()
+    assert shown.count("<tr>") == 1 + 24
+    assert "Together, " in shown
+    maps = study.maps("457+968").content
+    (example,) = maps["examples"]
+    assert example["read"] == ["4", "5", "7", "+", "9", "6", "8"]
+    assert example["answers"][""]["said"] == example["wanted"] == ["1", "4", "2", "5"]
+    assert set(example["answers"]) == {"", "alone", "together", *(str(row.head) for row in study.heads)}
+    assert "<iframe" in study.maps()._repr_html_()
+    with pytest.raises(HeadwayError, match="'1\\+' is no problem of this task; write one like '12\\+7'"):
+        study.maps("1+")
+    with pytest.raises(HeadwayError, match="no model at hand"):
+        replace(study, view=None).maps()
+
+
 def test_what_a_failed_check_forbids_is_not_told(study: HeadStudy, adder) -> None:
     """Numbers stay; verdicts, sets and sentences do not."""
     late = replace(subject_of(adder), generate=lambda problems: problems.answer.roll(1, dims=1))

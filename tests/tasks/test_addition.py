@@ -157,3 +157,15 @@ def test_half_of_a_carry_heavy_column_passes_a_carry_on() -> None:
 def test_impossible_options_are_refused_by_name(wrong: dict[str, object]) -> None:
     with pytest.raises(HeadwayError, match=next(iter(wrong))):
         Addition(**wrong)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_sum_is_read_as_a_person_writes_it() -> None:
+    task = Addition(operators="+-")
+    problem = task.read(" 12 − 7 ")
+    assert task.show(problem.source[0].tolist(), problem.answer[0].tolist()) == "012 - 007 = 0005"
+    assert Addition(base=2).read("11+1").answer.tolist() == [[0, 1, 0, 0]]
+    for wrong in ("1234+1", "1*2", "", "1+2+3"):
+        with pytest.raises(HeadwayError, match="is no problem of this task"):
+            task.read(wrong)
+    with pytest.raises(HeadwayError, match="is no problem of this task"):
+        Addition(base=2).read("12+1")

@@ -101,3 +101,11 @@ def test_disorder_is_made_as_asked_and_pairs_hold_the_same_values(negatives: str
         Sortedness(negatives="shufle")
     with pytest.raises(HeadwayError, match="together at most 1"):
         Sortedness(ranges=0.8, pools=0.4)
+
+
+def test_a_sequence_is_read_as_a_person_writes_it() -> None:
+    task = Sortedness()
+    assert task.read("3, 7, 7, 40").answer.tolist() == [[1]]
+    assert task.read("3 7 5").answer.tolist() == [[0]]
+    with pytest.raises(HeadwayError, match="is no sequence of this task"):
+        task.read("3 70000")

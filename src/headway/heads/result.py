@@ -20,6 +20,7 @@ from headway.heads.roles import Roles
 from headway.heads.together import Curve, Pair
 from headway.heads.variants import ABLATIONS, Closed, site_of
 from headway.models import Head
+from headway.output import as_html
 
 
 @dataclass(frozen=True)
@@ -215,14 +216,18 @@ class HeadStudy:
         )
 
     def _repr_html_(self) -> str:
-        """A table in a notebook."""
+        """Sentences and a table in a notebook."""
         patterns = {pattern.head: pattern.label for pattern in self.patterns}
-        cells = [
-            [str(row.head), f"{row.effect.drop:.4f}", row.verdict, patterns.get(row.head, "")] for row in self.heads
+        rows = [
+            {
+                "head": str(row.head),
+                "drop": f"{row.effect.drop:.4f}",
+                "verdict": row.verdict,
+                "pattern": patterns.get(row.head, ""),
+            }
+            for row in self.heads
         ]
-        body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in line) + "</tr>" for line in cells)
-        words = "".join(f"<p>{sentence}</p>" for sentence in self.findings())
-        return f"{words}<table><tr><th>head</th><th>drop</th><th>verdict</th><th>pattern</th></tr>{body}</table>"
+        return as_html(self.findings(), rows)
 
     def to_csv(self) -> str:
         """One line a head, tidy."""

@@ -26,6 +26,7 @@ from headway.lengths.signals import signals
 from headway.lengths.tracks import Track
 from headway.machine import choose_precision, cores
 from headway.models import Classifier, build_model
+from headway.output import as_html
 from headway.positions import Positions, build_index, find_positions, used
 from headway.progress import Progress
 from headway.runs import disk
@@ -171,6 +172,11 @@ class LengthStudy:
             "findings": self.findings(),
             "withheld": [{**asdict(entry), **each} for entry, found in self.withheld.items() for each in found],
         }
+
+    def _repr_html_(self) -> str:
+        """Sentences and the reach of every entry in a notebook."""
+        shown = ("positions", "index", "probe", "worst", "median")
+        return as_html(self.findings(), [{key: row[key] for key in shown} for row in self.to_json()["reach"]])
 
     def findings(self) -> list[str]:
         """One sentence an entry."""

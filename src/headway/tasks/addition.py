@@ -215,10 +215,12 @@ class Addition(Task):
     def read(self, written: str, device: torch.device | str = "cpu") -> Problems:
         found = re.fullmatch(r"\s*(\d+)\s*([-+−])\s*(\d+)\s*", written)
         sign = "" if found is None else found[2].replace("−", "-")
-        if found is None or sign not in self.operators or len(max(found[1], found[3], key=len)) > self.digits:
+        numbers = () if found is None else (found[1], found[3])
+        foreign = any(int(digit) >= self.base for number in numbers for digit in number)
+        if found is None or sign not in self.operators or foreign or max(map(len, numbers)) > self.digits:
             like = f"like '12{self.operators[0]}7', of at most {self.digits} digits"
             raise HeadwayError(f"{written!r} is no problem of this task; write one {like}")
-        a, b = (torch.tensor([int(number, self.base)], device=device) for number in (found[1], found[3]))
+        a, b = (torch.tensor([int(number, self.base)], device=device) for number in numbers)
         operator = torch.tensor([self.plus if sign == "+" else self.minus], device=device)
         return self.problems(self.spell(a), operator, self.spell(b))
 

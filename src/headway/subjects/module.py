@@ -65,7 +65,9 @@ def attach_module(
     for site in asked:
         owner = _module(model, site.stack)
         if isinstance(owner, nn.MultiheadAttention) and not site.output:
-            projections[site] = Projection(owner.out_proj, f"{site}.out_proj", owner.num_heads, owner.head_dim)
+            projections[site] = Projection(
+                owner.out_proj, f"{site}.out_proj".lstrip("."), owner.num_heads, owner.head_dim
+            )
             doors.append(at_multihead(site, owner))
             ways[site] = "MultiheadAttention"
             continue
@@ -122,6 +124,8 @@ def _listed(model: nn.Module, sites: Site | str | Iterable[Site | str]) -> list[
 def _matching(model: nn.Module, pattern: Site) -> list[Site]:
     """A site for each output projection that a pattern matches, called after the module that holds it."""
     paths = [path for path, _ in model.named_modules() if path and fnmatchcase(path, pattern.stack)]
+    if pattern.output:
+        paths = [path for path in paths if child(model, f"{path}.{pattern.output}") is not None]
     if not paths:
         raise HeadwayError(f"no module of {type(model).__name__} matches {pattern.stack!r}; see its named_modules()")
     parents = Counter(path.rpartition(".")[0] for path in paths)

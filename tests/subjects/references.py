@@ -1,4 +1,4 @@
-"""What the attach layer is held against: zeros written into a deep copy, and every bit of the model before and after."""
+"""What the attach layer is held against: zeros written into a deep copy, and every bit of the model before it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def zeroed_copy(attached: Attached, head: Head) -> nn.Module:
     """A deep copy in which the columns of one head are zero, found by the path of the projection alone."""
     model = copy.deepcopy(attached.model)
     projection = attached.projections[head.site]
-    module = model.get_submodule(projection.path)
+    module: Any = model.get_submodule(projection.path)
     heads, dim = projection.heads, projection.dim
     with torch.no_grad():
         for place in range(head.number * dim, (head.number + 1) * dim):

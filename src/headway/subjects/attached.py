@@ -54,6 +54,8 @@ class Passage:
     gates: Gates
     trace: Trace | None
     fired: Counter[Site] = field(default_factory=Counter)
+    strict: bool = True
+    """whether a site that runs twice under a trace is an error; else its last run is kept"""
 
     def through(
         self, site: Site, z: Float[Tensor, "batch query head dim"], maps: Float[Tensor, "batch head query key"] | None
@@ -75,7 +77,7 @@ class Passage:
             self.trace.maps[site] = maps
 
     def _once(self, site: Site) -> None:
-        if self.fired[site] > 1:
+        if self.strict and self.fired[site] > 1:
             raise HeadwayError(
                 f"{site} ran {self.fired[site]} times in one call, and a trace holds one; trace a call of one pass"
             )

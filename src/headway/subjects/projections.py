@@ -90,7 +90,7 @@ def named_output(owner: nn.Module, width: int | None = None) -> str | None:
     return None
 
 
-def heads_said(*modules: nn.Module | None) -> int | None:
+def heads_said(*modules: object) -> int | None:
     """How many heads a module says that it has, or the next of these."""
     for module in modules:
         for name in HEADS:

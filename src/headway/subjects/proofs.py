@@ -78,11 +78,11 @@ def _check_same(
     attached: Attached, call: Callable[[], Any], read: Callable[[Any], Tensor], original: Tensor, opened: Tensor
 ) -> tuple[str, ...]:
     """The logits with open gates are the model's own."""
-    if difference_of(original, opened) <= _limit(original):
+    if difference_of(original, opened) <= limit_of(original):
         return ()
     with slow_path():
         slow = read(call())
-    if difference_of(slow, opened) <= _limit(slow):
+    if difference_of(slow, opened) <= limit_of(slow):
         return ("PyTorch's fast path writes zeros at padded positions; the model was compared without it",)
     raise HeadwayError(
         f"{type(attached.model).__name__} gives other logits when its {len(attached.sites)} sites from "
@@ -115,11 +115,11 @@ def _check_closed(
     gated = read(attached.run(call, {site: Gate(passed)}))
     with _zeroed(attached.projections[site], head):
         zeroed = read(call())
-        if difference_of(zeroed, gated) > _limit(zeroed):
+        if difference_of(zeroed, gated) > limit_of(zeroed):
             with slow_path():
                 zeroed = read(call())
     difference = difference_of(zeroed, gated)
-    if not difference <= _limit(zeroed):
+    if not difference <= limit_of(zeroed):
         raise HeadwayError(
             f"closing {site}.{head} is not what zeros in {attached.projections[site].path} do: the logits differ by "
             f"{difference:.2g}"
@@ -217,5 +217,6 @@ def _tolerance(values: Tensor) -> float:
     return TOLERANCES.get(values.dtype, 1e-5)
 
 
-def _limit(logits: Tensor) -> float:
+def limit_of(logits: Tensor) -> float:
+    """The difference that rounding may make."""
     return _tolerance(logits) * max(1.0, largest(logits))

@@ -189,7 +189,7 @@ def best_constant(problems: Problems) -> float:
 def parts_of(subject: Subject) -> list[Closed]:
     """Whole attention sites, layers and feed-forward blocks."""
     sites = sites_of(subject.model)  # pyright: ignore[reportArgumentType]
-    layers: dict[tuple[str, int], list[Site]] = {}
+    layers: dict[tuple[str, int | None], list[Site]] = {}
     for site in sites:
         layers.setdefault((site.stack, site.layer), []).append(site)
     groups = [[site] for site in sites] + list(layers.values())

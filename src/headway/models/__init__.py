@@ -8,7 +8,7 @@ from headway.models.attention import Attention, Cache, Order
 from headway.models.classifier import Classifier
 from headway.models.decoder import Decoder
 from headway.models.encoder_decoder import EncoderDecoder
-from headway.models.sites import Gate, Gates, Head, Site, Trace
+from headway.models.sites import Gate, Gates, Head, Site, Trace, heads_named
 from headway.runs.config import ModelConfig
 
 Model = EncoderDecoder | Decoder | Classifier
@@ -33,6 +33,7 @@ __all__ = [
     "Site",
     "Trace",
     "build_model",
+    "heads_named",
     "heads_of",
 ]
 

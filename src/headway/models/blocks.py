@@ -53,7 +53,7 @@ class Block(nn.Module):
         )
         self.norms = nn.ModuleDict({kind: nn.LayerNorm(d_model) for kind in (*kinds, "feed")})
         self.feed = FeedForward(d_model, config.d_ff)
-        self.layer, self.feed_site = layer, Site(stack, layer, "feed")  # pyright: ignore[reportArgumentType]
+        self.layer, self.feed_site = layer, Site(stack, layer, "feed")
 
     def forward(
         self,

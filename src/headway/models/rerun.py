@@ -118,7 +118,7 @@ def _through(
 ) -> Tensor:
     for block in blocks:
         assert isinstance(block, Block)
-        if after is not None and block.layer < after.layer:
+        if after is not None and after.layer is not None and block.layer < after.layer:
             continue
         here = after if after is not None and block.layer == after.layer else None
         x = block(x, order, memory, across, gates, cache=cache, after=here)

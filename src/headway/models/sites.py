@@ -1,12 +1,15 @@
 """Where heads sit: a site is one attention module, a head is a site and a number.
 
 A feed-forward block is a site too where it is to be ablated as a whole: one with a single head as wide as the stream.
+In a model of a user's own a site may also be named by the path of its module: `Site("layers.0.attention", heads=4)`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import total_ordering
 from typing import Literal
 
 from jaxtyping import Float
@@ -15,19 +18,55 @@ from torch import Tensor
 from headway.errors import HeadwayError
 
 
-@dataclass(frozen=True, order=True)
+@total_ordering
+@dataclass(frozen=True, eq=False)
 class Site:
-    stack: Literal["encoder", "decoder"]
-    layer: int
-    kind: Literal["self", "cross", "feed"]
+    """One attention module. Sites of one name are one site, whatever else is said of them."""
+
+    stack: str
+    """encoder or decoder; of a site without a layer, the path of the attention module"""
+    layer: int | None = None
+    kind: Literal["self", "cross", "feed"] = "self"
+    """of a site without a layer, no part of its name"""
+    output: str | None = field(default=None, repr=False)
+    """the output projection, as a path from the attention module; None or "" where the path itself is one"""
+    heads: int | None = field(default=None, repr=False)
+    """how many heads there are, where the module does not say"""
 
     def __str__(self) -> str:
-        return f"{self.stack}.{self.layer}.{self.kind}"
+        return self.stack if self.layer is None else f"{self.stack}.{self.layer}.{self.kind}"
+
+    def __eq__(self, other: object) -> bool:
+        return self._name == other._name if isinstance(other, Site) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._name)
+
+    def __lt__(self, other: Site) -> bool:
+        return self._place < other._place if isinstance(other, Site) else NotImplemented
+
+    @property
+    def _name(self) -> tuple[str, int, str]:
+        return (self.stack, -1, "") if self.layer is None else (self.stack, self.layer, self.kind)
+
+    @property
+    def _place(self) -> tuple[list[str | int], int, str]:
+        """What sites are sorted by: the name, with the numbers in a path as numbers."""
+        path = [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", self.stack)]
+        return path, *self._name[1:]
 
     @property
     def title(self) -> str:
         """The name people read: 'Decoder cross L1'."""
+        if self.layer is None:
+            return self.stack
         return f"{self.stack.capitalize()} {'feed-forward' if self.kind == 'feed' else self.kind} L{self.layer}"
+
+    @property
+    def depth(self) -> int | None:
+        """The layer; of a site named by its path, the one number in it."""
+        numbers = [int(part) for part in self.stack.split(".") if part.isdecimal()]
+        return self.layer if self.layer is not None else numbers[0] if len(numbers) == 1 else None
 
 
 @dataclass(frozen=True, order=True)
@@ -43,14 +82,53 @@ class Head:
         """The name people read: 'Decoder cross L1 H2'."""
         return f"{self.site.title} H{self.number}"
 
+    @property
+    def label(self) -> str:
+        """The short name: 'L9H6'. With several stacks it can mean several heads, and `heads_named` then says so."""
+        return str(self) if self.site.depth is None else f"L{self.site.depth}H{self.number}"
+
     @classmethod
-    def parse(cls, name: str) -> Head:
-        match name.split("."):
-            case [("encoder" | "decoder") as stack, layer, ("self" | "cross") as kind, number] if (
+    def parse(cls, name: str | tuple[int, int], heads: Sequence[Head] | None = None) -> Head:
+        """The head of that name; given a model's heads, also by the short names that `heads_named` knows."""
+        if heads is not None:
+            return heads_named([name], heads)[0]
+        match name.split(".") if isinstance(name, str) else name:
+            case [("encoder" | "decoder") as stack, str(layer), ("self" | "cross") as kind, str(number)] if (
                 layer.isdecimal() and number.isdecimal()
             ):
                 return cls(Site(stack, int(layer), kind), int(number))
         raise HeadwayError(f"{name!r} names no head; heads are written like 'decoder.1.cross.2'")
+
+
+Asked = Head | str | tuple[int, int]
+"""A head as people write it: itself, 'decoder.1.cross.2', 'L1H2' or (1, 2)."""
+
+
+def heads_named(asked: Asked | Iterable[Asked] | Mapping[int, Iterable[int]], heads: Sequence[Head]) -> list[Head]:
+    """Those of a model's heads that are asked for, by any of their names, or as {layer: [heads]}."""
+    if isinstance(asked, Mapping):
+        return [_named((layer, number), heads) for layer, numbers in asked.items() for number in numbers]
+    if isinstance(asked, Head | str) or (isinstance(asked, tuple) and all(isinstance(part, int) for part in asked)):
+        return [_named(asked, heads)]
+    return [_named(name, heads) for name in asked]
+
+
+def _named(name: object, heads: Sequence[Head]) -> Head:
+    match name:
+        case Head() if name in heads:
+            return name
+        case (int(layer), int(number)):
+            label = f"L{layer}H{number}"
+        case _:
+            label = str(name)
+    found = [head for head in heads if label in (str(head), head.label, head.title)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = ", ".join(str(head) for head in found)
+        raise HeadwayError(f"{label} is the name of {len(found)} heads; write the one you mean: {names}")
+    few = ", ".join(str(head) for head in heads[:3]) + (", …" if len(heads) > 3 else "")
+    raise HeadwayError(f"{label!r} names no head of this model; its heads are {few or 'none'}")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,127 @@
+"""Hugging Face models: every family from a tiny config with random weights, held against eager and against zeros."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+pytest.importorskip("transformers")
+
+from families import FAMILIES, TWO_STACKS, expected_sites, inputs_of
+from references import Unchanged, check_every_head, check_maps, check_rows
+
+from headway.errors import HeadwayError
+from headway.models import Trace, heads_named
+from headway.subjects.dispatch import configs_of, under
+from headway.subjects.huggingface import attach_huggingface
+from headway.subjects.proofs import prove
+
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script`")  # DeBERTa's file uses it
+
+
+def run_of(name: str) -> Any:
+    inputs = inputs_of(name)
+    return lambda model: model(**inputs)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_family_is_attached_and_every_closed_head_is_the_copy_with_zeros(name: str):
+    make, way = FAMILIES[name]
+    model, run = make(), run_of(name)
+    before = [config._attn_implementation for config in configs_of(model)]
+    with Unchanged(model, run):
+        attached = attach_huggingface(model)
+        assert [str(site) for site in attached.sites] == expected_sites(name)
+        assert set(attached.ways.values()) == {way}
+        assert len(attached.blocks) == len(attached.sites)
+        prove(attached, lambda: run(model))
+        check_every_head(attached, run)
+        check_rows(attached, run)
+        _check_maps_are_eagers(name, attached, run)
+    assert [config._attn_implementation for config in configs_of(model)] == before
+
+
+@torch.no_grad()
+def _check_maps_are_eagers(name: str, attached: Any, run: Any) -> None:
+    if name == "GPT-OSS":  # a sink takes its part of each row
+        trace = Trace()
+        attached.run(lambda: run(attached.model), trace=trace)
+        assert all((found.sum(-1) < 1).all() for found in trace.maps.values())
+    else:
+        trace = check_maps(attached, run)
+    model = copy.deepcopy(attached.model)  # transformers puts hooks of its own into a model that is asked for its maps
+    with under(model, "eager"):
+        eager = model(**inputs_of(name), output_attentions=True)
+    kinds = {"encoder self": "attentions", "decoder self": "attentions"}
+    if name in TWO_STACKS:
+        kinds = {"encoder self": "encoder_attentions", "decoder self": "decoder_attentions"}
+    for site, found in trace.maps.items():
+        field = kinds.get(f"{site.stack} {site.kind}", "cross_attentions")
+        torch.testing.assert_close(found, eager[field][site.layer], atol=1e-5, rtol=1e-5)
+
+
+def test_generation_runs_under_gates_and_leaves_no_trace():
+    model, run = FAMILIES["T5"][0](), run_of("T5")
+    inputs = {name: value for name, value in inputs_of("T5").items() if name != "decoder_input_ids"}
+    with Unchanged(model, run):
+        attached = attach_huggingface(model)
+        own = model.generate(**inputs, max_new_tokens=5, do_sample=False)
+        opened = attached.run(lambda: model.generate(**inputs, max_new_tokens=5, do_sample=False))
+        assert torch.equal(own, opened)
+
+
+def test_an_exception_in_a_run_restores_everything():
+    model, run = FAMILIES["BERT"][0](), run_of("BERT")
+    with Unchanged(model, run):
+        attached = attach_huggingface(model)
+        with pytest.raises(RuntimeError, match="stopped"):
+            attached.run(lambda: (run(model), (_ for _ in ()).throw(RuntimeError("stopped"))))
+        assert model.config._attn_implementation == "sdpa"
+
+
+def test_a_label_of_an_encoder_decoder_is_ambiguous_and_of_one_stack_is_not():
+    both = attach_huggingface(FAMILIES["BART"][0](), proved=False)
+    with pytest.raises(HeadwayError, match=r"L1H1 .* encoder\.1\.self\.1, decoder\.1\.self\.1, decoder\.1\.cross\.1"):
+        heads_named("L1H1", both.heads)
+    one = attach_huggingface(FAMILIES["GPT-2"][0](), proved=False)
+    assert [head.label for head in heads_named({1: [0, 3]}, one.heads)] == ["L1H0", "L1H3"]
+
+
+def test_the_causal_mask_is_kept():
+    model = FAMILIES["Llama"][0]()
+    attached, inputs, trace = attach_huggingface(model, proved=False), inputs_of("Llama"), Trace()
+    attached.run(lambda: model(**inputs), trace=trace)
+    assert all((found.triu(1) == 0).all() for found in trace.maps.values())
+
+
+def test_an_attention_that_lost_its_causal_mask_is_refused():
+    from transformers import AttentionInterface
+
+    def careless(module: nn.Module, query: Any, key: Any, value: Any, mask: Any, **options: Any) -> Any:
+        return AttentionInterface()["sdpa"](module, query, key, value, mask, is_causal=False, **options)
+
+    AttentionInterface.register("careless", careless)  # and no mask function: the causal mask is lost
+    model: Any = FAMILIES["GPT-2"][0]()
+    model.set_attn_implementation("careless")
+    with pytest.raises(HeadwayError, match=r"other logits under its careless attention than under eager, by \d"):
+        attach_huggingface(model)
+    assert model.config._attn_implementation == "careless"
+
+
+def test_a_module_that_does_not_dispatch_and_has_no_projection_is_refused_by_name():
+    from transformers import XLNetConfig, XLNetModel
+
+    model = XLNetModel(XLNetConfig(vocab_size=40, d_model=16, n_layer=1, n_head=2, d_inner=24)).eval()
+    with pytest.raises(HeadwayError, match=r"XLNetRelativeAttention at layer\.0\.rel_attn does not dispatch"):
+        attach_huggingface(model)
+
+
+def test_what_is_no_model_of_transformers_is_refused():
+    with pytest.raises(HeadwayError, match="attach it with attach_module"):
+        attach_huggingface(nn.Linear(2, 2).eval())
+    with pytest.raises(HeadwayError, match="training mode"):
+        attach_huggingface(FAMILIES["BERT"][0]().train())

@@ -15,9 +15,10 @@ from headway.heads import variants as module
 from headway.heads.lots import Lot
 from headway.heads.pruning import closed_gates
 from headway.heads.together import pairs
-from headway.heads.variants import Variants, losses_of
+from headway.heads.variants import Variants
 from headway.models import Attention, Gate, Head, Site, Trace, build_model, heads_of
 from headway.runs.config import Wishes
+from headway.subjects.metrics import losses_of
 from headway.subjects.own import subject_of
 from headway.subjects.subject import Subject
 from headway.tasks import Addition, Sortedness

@@ -15,7 +15,7 @@ from headway.errors import HeadwayError
 from headway.evaluation.exact import Evaluation, device_of, evaluate_chunks
 from headway.heads.ablation import Margin, TooWeak
 from headway.heads.kinds import Profile, kinds_of, profile_contrasts, profile_of
-from headway.heads.lots import Lot
+from headway.heads.lots import Lot, drawn
 from headway.heads.maps import average_maps, maps_of, worked_examples
 from headway.heads.members import study_stack
 from headway.heads.optimum import check_searchable
@@ -73,7 +73,7 @@ def _keep(study: HeadStudy, subject: Subject, home: Path, seed: int) -> None:
     disk.write_bytes(home / "heads.csv", study.to_csv().encode())
     if not study.withheld:
         heads_figures(home / "heads.json", home)
-    problems = subject.draw(MAPPED, Lot.REPORT.seed(seed), False)
+    problems = drawn(subject, Lot.REPORT, MAPPED, seed)
     maps = {
         "average": average_maps(subject, problems),
         "problem": maps_of(subject, problems[:1]),
@@ -99,7 +99,7 @@ def view(study: HeadStudy, subject: Subject, problem: Any = None) -> Inline:
 
 def _problem(subject: Subject, asked: Any) -> Problems:
     if asked is None:
-        return subject.draw(1, Lot.REPORT.seed(0), False)
+        return drawn(subject, Lot.REPORT, 1, 0)
     if isinstance(asked, Problems):
         return asked[:1]
     if subject.problem is None:
@@ -205,7 +205,7 @@ def prune(
     model, config = without(run.model, run.config.model, heads)
     smaller = replace(run.config, model=config, training=replace(run.config.training, recovered=recover))
     folder.check(smaller, resume=True)
-    problems = subject_of(run).draw(COMPARED, Lot.COMPARE.seed(asked.get("seed", 0)), False)
+    problems = drawn(subject_of(run), Lot.COMPARE, COMPARED, asked.get("seed", 0))
     with exact_products():
         comparison = compare(run.model, model, heads, problems)
     if comparison.largest_difference > ROUNDING or not comparison.same_answers:

@@ -184,6 +184,15 @@ class Judge:
 
     def check(self, examples: int, baseline: float, chance: float) -> None:
         """Refuses where no verdict could be given; `chance` is what the best constant answer gets."""
+        self.check_count(examples)
+        if baseline <= chance + self.margin.drop:
+            raise TooWeak(
+                f"the model is right on {baseline:.4f} of the examples, where a constant answer gets {chance:.4f}; "
+                "that is too little to rank heads by what they cost: train it first"
+            )
+
+    def check_count(self, examples: int) -> None:
+        """Refuses where there are too few examples for a verdict."""
         needed = needed_examples(self.margin.drop, self.confidence)
         if not self.exact and self.margin.loss is None and examples < needed:
             raise HeadwayError(
@@ -192,11 +201,6 @@ class Judge:
             )
         if not self.exact and self.margin.loss is not None and examples < LEAST_FOR_LOSS:
             raise HeadwayError(f"{examples:,} examples are too few for an interval of the loss; take {LEAST_FOR_LOSS}")
-        if baseline <= chance + self.margin.drop:
-            raise TooWeak(
-                f"the model is right on {baseline:.4f} of the examples, where a constant answer gets {chance:.4f}; "
-                "that is too little to rank heads by what they cost: train it first"
-            )
 
     def interval(self, effect: Effect) -> Interval | None:
         if self.exact:

@@ -5,6 +5,13 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+import torch
+
+from headway.errors import HeadwayError
+from headway.subjects.foreign import by_length
+from headway.subjects.subject import Subject
+from headway.tasks import Problems
+
 
 class Lot(IntEnum):
     REPORT = 0
@@ -27,3 +34,19 @@ class Lot(IntEnum):
 
     def seed(self, seed: int) -> int:
         return (seed * len(Lot) + self) % 2**63
+
+
+def drawn(subject: Subject, lot: Lot, rows: int, seed: int, held_out: bool = False) -> Problems:
+    """Problems of a lot. Where a subject has no more than a list of them, one half of it is reported on, a quarter
+    confirms, and the rest is for all else: no set is reported on what it was selected on."""
+    if not isinstance(subject.examples, Problems):
+        return subject.draw(rows, lot.seed(seed), held_out)
+    count = len(subject.examples)
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).to(subject.examples.source.device)
+    half, three = (count + 1) // 2, (3 * count + 3) // 4
+    own = {Lot.REPORT: order[:half], Lot.CONFIRM: order[half:three]}.get(lot, order[three:])
+    if not len(own):
+        raise HeadwayError(
+            f"{subject.name} has {count} examples; a study needs at least 4, to select on some and report on others"
+        )
+    return by_length(subject.examples[own[:rows]])

@@ -14,6 +14,7 @@ from torch import Tensor
 from headway.errors import HeadwayError
 from headway.evaluation.examples import batches
 from headway.models import Gate, Head, Site, Trace
+from headway.subjects.foreign import Foreign
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
@@ -82,7 +83,7 @@ def _read(subject: Subject, problem: Problems) -> list[int]:
 @torch.no_grad()
 def _averaged(subject: Subject, problems: Problems) -> dict[Site, Tensor]:
     totals: dict[Site, Tensor] = {}
-    for batch in batches(problems):
+    for batch in subject.model.pieces(problems) if isinstance(subject.model, Foreign) else batches(problems):
         trace = Trace()
         subject.model(batch.source, batch.answer, None, trace)
         for site, attention in trace.maps.items():

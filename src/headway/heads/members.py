@@ -26,10 +26,11 @@ from headway.heads.lots import Lot
 from headway.heads.result import HeadRow, HeadStudy, Refused, Removal, as_list
 from headway.heads.study import CONFIRMED, EXAMPLES, SELECTED, Asked, best_constant
 from headway.heads.together import Curve
-from headway.heads.variants import Closed, Outcome, losses_of
+from headway.heads.variants import Closed, Outcome
 from headway.machine import compiled
 from headway.models import Gate, Head, Model, heads_of
 from headway.progress import Progress
+from headway.subjects.metrics import losses_of
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 

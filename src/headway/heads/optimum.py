@@ -30,7 +30,7 @@ from headway.evaluation.examples import MOST_LISTED
 from headway.evaluation.intervals import exact_interval
 from headway.evaluation.stacked import NARROW
 from headway.heads.ablation import Effect, Margin, measure
-from headway.heads.lots import Lot
+from headway.heads.lots import Lot, drawn
 from headway.heads.variants import Closed, Variants
 from headway.machine import exact_products, side_by_side
 from headway.models import heads_of
@@ -123,20 +123,21 @@ class _Search:
     def __init__(self, variants: Variants, margin: float, budget: int | float, seed: int, watch: Watch | None) -> None:
         self.variants, self.subject, self.margin, self.watch = variants, variants.subject, margin, watch
         self.began, self.budget = time.monotonic(), budget
-        self.heads = heads_of(variants.model)
+        model = variants.own_model
+        self.heads = heads_of(model)
         self.device = self.subject.device
         plain = self.subject.correct is all_tokens_right
         quick = torch.bfloat16 if self.device.type == "cuda" and plain else torch.float32
-        self.passes = {kind: Branches(variants.model, kind, variants.means) for kind in {quick, torch.float32}}
+        self.passes = {kind: Branches(model, kind, variants.means) for kind in {quick, torch.float32}}
         self.slack = {kind: NARROW[kind] if plain else 0.0 for kind in self.passes}
         self.precisions = [quick] + [torch.float32] * (len(STAGES) - 1)
-        self.problems = self.subject.draw(STAGES[-1], Lot.SCREEN.seed(seed), False)
+        self.problems = drawn(self.subject, Lot.SCREEN, STAGES[-1], seed)
         self.fresh: list[Problems] = []
         self.seed, count = seed, self.subject.count
         listed = self.subject.every is not None and count is not None and count <= MOST_LISTED
         self.listable = listed and self.subject.even
         self.doubt = (1 - CONFIDENCE) / (2 if self.listable else 3)  # of the baseline, the screening, the last check
-        base = self.subject.draw(STAGES[-2], Lot.BASELINE.seed(seed), False)
+        base = drawn(self.subject, Lot.BASELINE, STAGES[-2], seed)
         with exact_products():
             wrong = len(base) - int(variants(base, [frozenset()]).right.sum())
         worst = min(1.0, exact_interval(wrong, len(base), 1 - 2 * self.doubt).high + margin)
@@ -144,7 +145,7 @@ class _Search:
         self.limits = [most_errors(total, worst, each) for total in STAGES]
         self.closed = sizes_of_all_sets(len(self.heads), self.device)
         self.sizes: list[Size] = []
-        width = variants.model.config.d_ff * max(self.problems.source.shape[1], self.problems.answer.shape[1])
+        width = model.config.d_ff * max(self.problems.source.shape[1], self.problems.answer.shape[1])
         self.rows = CPU_ROWS if self.device.type == "cpu" else max(1, GPU_NUMBERS // width)
 
     def run(self, known: Sequence[Closed]) -> Optimum:
@@ -227,8 +228,8 @@ class _Search:
             if not closed:
                 return measure(self.variants, [self.problems[:PIECE]], [closed])[1]  # nothing costs nothing
             if not self.fresh:
-                drawn = self.subject.draw(CHECKED, Lot.CHECK.seed(self.seed), False)
-                self.fresh = [drawn[start : start + PIECE] for start in range(0, len(drawn), PIECE)]
+                problems = drawn(self.subject, Lot.CHECK, CHECKED, self.seed)
+                self.fresh = [problems[start : start + PIECE] for start in range(0, len(problems), PIECE)]
             effect = measure(self.variants, self._each_in_time(self.fresh), [closed])[1]
             tests = 2 * len(self.heads) + 2  # at most two of a size
             return effect if effect.interval(1 - 2 * self.doubt / tests).high < self.margin else None
@@ -257,7 +258,7 @@ def check_searchable(variants: Variants, margin: Margin) -> None:
             f"{subject.name} has {len(subject.heads)} heads, too many to search all sets of them; {MOST_HEADS} is the "
             "most: add --budget 0"
         )
-    if set(subject.heads) != set(heads_of(variants.model)):
+    if set(subject.heads) != set(heads_of(variants.own_model)):
         raise HeadwayError(f"{subject.name} names only some heads of its model; to search their sets name all")
     if variants.ablation == "resample":
         raise HeadwayError("all sets are searched with --ablation zero or mean; for resample add --budget 0")

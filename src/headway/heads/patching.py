@@ -18,7 +18,8 @@ from torch import Tensor
 
 from headway.errors import HeadwayError
 from headway.evaluation.examples import even_pieces
-from headway.heads.variants import GPU_ROWS, Closed, site_of
+from headway.heads.passes import GPU_ROWS
+from headway.heads.variants import Closed, site_of
 from headway.machine import side_by_side
 from headway.models import Attention, Decoder, Gate, Head, Model, Site
 from headway.models.rerun import Kept, again, keep, sites_of

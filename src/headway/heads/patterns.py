@@ -23,6 +23,7 @@ from torch import Tensor
 
 from headway.evaluation.examples import batches
 from headway.models import EncoderDecoder, Head, Site, Trace
+from headway.subjects.foreign import Foreign
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
@@ -61,7 +62,7 @@ class Pattern:
 def find_patterns(subject: Subject, problems: Problems) -> list[Pattern]:
     """The pattern of every head, over these problems."""
     maps: dict[Site, list[Tensor]] = {}
-    for batch in batches(problems):
+    for batch in subject.model.pieces(problems) if isinstance(subject.model, Foreign) else batches(problems):
         trace = Trace()
         subject.model(batch.source, batch.answer, None, trace)
         for site, attention in trace.maps.items():

@@ -92,6 +92,8 @@ class HeadStudy:
     seconds: float
     withheld: tuple[dict[str, str], ...] = ()
     """the checks that forbid to tell what was found, each with its reason"""
+    metric: str = "exact"
+    """what heads are judged by"""
     view: Callable[[Any], Any] | None = field(default=None, repr=False, compare=False)
     """draws the maps of a problem, where the subject is at hand"""
 
@@ -128,6 +130,7 @@ class HeadStudy:
             "baseline": self.baseline,
             "examples": self.examples,
             "ablation": self.ablation,
+            "metric": self.metric,
             "max_drop": self.margin.drop,
             "max_loss_increase": self.margin.loss,
             "confidence_of_each_interval": None if self.exact else self.judge.confidence,
@@ -145,11 +148,16 @@ class HeadStudy:
                 for effect in self.parts
             ],
             "alone": {"count": self.alone.count, "heads": [str(head) for head in self.alone.heads]},
-            "alone_removed_together": {"accuracy": self.alone.accuracy, "interval": interval},
+            "alone_removed_together": {
+                "accuracy": self.alone.accuracy,
+                "loss_increase": self.alone.effect.loss_increase,
+                "interval": interval,
+            },
             "together": {
                 "count": self.together.count,
                 "heads": [str(head) for head in self.together.heads],
                 "accuracy": self.together.accuracy,
+                "loss_increase": self.together.effect.loss_increase,
                 "interval": kept,
                 "optimal": self.optimal,
                 "confidence": None if self.optimum is None else self.optimum.confidence,
@@ -161,6 +169,7 @@ class HeadStudy:
                 {
                     "order": curve.order,
                     "accuracy": list(curve.accuracy),
+                    "loss": list(curve.loss),
                     "searched": curve.searched,
                     "heads": [sorted(map(str, closed)) for closed in curve.sets],
                 }
@@ -190,16 +199,30 @@ class HeadStudy:
         """The answer in sentences, the false one beside the true one; or why there is none."""
         if self.withheld:
             return [f"No finding is told: {each['check']}: {each['reason']}." for each in self.withheld]
-        heads, left = len(self.heads), self.together.accuracy
-        checked = "all" if self.exact else "fresh"
-        limit = f"{self.margin.drop:g}" if self.margin.loss is None else f"{self.margin.loss:g} of loss"
+        heads, checked = len(self.heads), "all" if self.exact else "fresh"
+        limit = f"{self.margin.drop:g}" if self.margin.loss is None else f"{self.margin.loss:g} of {self._counted}"
         return [
             f"One at a time, {self.alone.count} of {heads} heads cost less than {limit} each; removed together they "
-            f"leave {self.alone.accuracy:.4f} right (n = {self.examples:,} {checked} problems).",
-            f"Together, {self.together.count} of {heads} heads can go within {limit}: {left:.4f} right, of "
-            f"{self.baseline:.4f} with all heads. {self._how_sure()}",
+            f"{self._left(self.alone)} (n = {self.examples:,} {checked} problems).",
+            f"Together, {self.together.count} of {heads} heads can go within {limit}: {self._left_all()}. "
+            f"{self._how_sure()}",
             *(self.roles.findings() if self.roles is not None else []),
         ]
+
+    @property
+    def _counted(self) -> str:
+        """What a cost is counted in."""
+        return "loss" if self.metric == "exact" else self.metric
+
+    def _left(self, removal: Removal) -> str:
+        if self.metric == "exact":
+            return f"leave {removal.accuracy:.4f} right"
+        return f"raise the {self._counted} by {removal.effect.loss_increase:.4f}"
+
+    def _left_all(self) -> str:
+        if self.metric == "exact":
+            return f"{self.together.accuracy:.4f} right, of {self.baseline:.4f} with all heads"
+        return f"they {self._left(self.together)}, from {self.whole.loss:.4f} with all heads"
 
     def _how_sure(self) -> str:
         best = self.optimum

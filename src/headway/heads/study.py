@@ -10,20 +10,22 @@ from dataclasses import dataclass, field, replace
 from headway.errors import HeadwayError
 from headway.evaluation.examples import MOST_LISTED
 from headway.heads.ablation import Judge, Margin, Verdict, measure
-from headway.heads.lots import Lot
+from headway.heads.lots import Lot, drawn
 from headway.heads.optimum import check_searchable, find_optimum
+from headway.heads.passes import passes_of
 from headway.heads.patterns import find_patterns
 from headway.heads.result import HeadRow, HeadStudy, Removal, as_list
 from headway.heads.roles import find_roles
-from headway.heads.together import Curve, at_random, by_cost, by_slope, greedy, in_order, pairs
+from headway.heads.together import Curve, at_random, by_cost, by_slope, greedy, in_order, in_rounds, pairs
 from headway.heads.variants import ABLATIONS, Closed, Part, Variants
 from headway.models import Site
-from headway.models.rerun import sites_of
 from headway.progress import Progress
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
 EXAMPLES, SELECTED, CONFIRMED, PAIRED, LOOKED_AT, RANDOM_ORDERS = 10_000, 2_000, 10_000, 500, 1_000, 3
+MANY, ROUNDS = 48, 12
+"""heads, above which they go in rounds, a twelfth of what is left at a time, and pairs are not tried"""
 BUDGET = 20.0
 """seconds for the search of all sets"""
 
@@ -41,6 +43,8 @@ class Asked:
     budget: int | float | None = None
     """seconds for the search of all sets; 0 for none. Where it is not given, a subject that cannot be searched is
     studied without."""
+    kinds: bool = True
+    """whether to give verdicts under all kinds of ablation"""
     causes: bool = True
     """whether to look at patterns and to test what heads bring to the answer"""
 
@@ -68,31 +72,37 @@ def study_subject(subject: Subject, asked: Asked, quiet: bool = True) -> HeadStu
     judge = Judge(asked.margin, len(subject.heads), exact)
     total = subject.count if asked.all and subject.count is not None else asked.examples or EXAMPLES
     report = _Report(subject, asked, total)
-    first = subject.draw(SELECTED, Lot.BASELINE.seed(asked.seed), False)
-    judge.check(total, variants(first, [frozenset()]).accuracy[0], best_constant(first))
+    if isinstance(subject.examples, Problems):
+        total = min(total, len(drawn(subject, Lot.REPORT, total, asked.seed)))
+    first = drawn(subject, Lot.BASELINE, SELECTED, asked.seed)
+    if subject.measured_by is None:
+        judge.check(total, variants(first, [frozenset()]).accuracy[0], best_constant(first))
+    else:
+        judge.check_count(total)
     singles: list[Closed] = [frozenset({head}) for head in subject.heads]
     wholes = parts_of(subject)
     with Progress(f"ablating {len(singles)} heads", quiet) as watch:
         whole, *effects = measure(variants, report(), singles + wholes, watch=watch, total=total)
     verdicts: dict[str, list[Verdict]] = {asked.ablation: [judge.verdict(effect) for effect in effects[: len(singles)]]}
-    sample = subject.draw(min(total, EXAMPLES), Lot.REPORT.seed(asked.seed), False)
-    for kind in ABLATIONS:
+    sample = drawn(subject, Lot.REPORT, min(total, EXAMPLES), asked.seed)
+    for kind in ABLATIONS if asked.kinds else ():
         if kind not in verdicts:
             other = measure(Variants(subject, kind, asked.seed), [sample], singles)[1:]
             sampled = Judge(asked.margin, len(subject.heads), exact=False)
             verdicts[kind] = [sampled.verdict(effect) for effect in other]
     rows = []
     for place, (head, effect) in enumerate(zip(subject.heads, effects, strict=False)):
-        kinds: dict[str, Verdict] = {kind: verdicts[kind][place] for kind in ABLATIONS}
+        kinds: dict[str, Verdict] = {kind: verdicts[kind][place] for kind in ABLATIONS if kind in verdicts}
         rows.append(HeadRow(head, effect, kinds[asked.ablation], as_list(judge.interval(effect)), kinds))
     alone = tuple(row.head for row in rows if judge.cost(row.effect) < judge.limit)
-    chosen = subject.draw(SELECTED, Lot.SELECT.seed(asked.seed), False)
+    chosen = drawn(subject, Lot.SELECT, SELECTED, asked.seed)
+    many = len(subject.heads) > MANY
     with Progress("removing heads together", quiet) as watch:
-        best = greedy(variants, chosen, asked.beam, watch)
+        best = in_rounds(variants, chosen, ROUNDS, watch) if many else greedy(variants, chosen, asked.beam, watch)
     others = [
-        in_order(variants, chosen, "by cost alone", by_cost(effects[: len(singles)])),
+        in_order(variants, chosen, "by cost alone", by_cost(effects[: len(singles)], judge.cost)),
         in_order(variants, chosen, "by slope", by_slope(variants, chosen)),
-        *at_random(variants, chosen, asked.seed, RANDOM_ORDERS),
+        *at_random(variants, chosen, asked.seed, 1 if many else RANDOM_ORDERS),
     ]
     gone, optimum = _confirmed(variants, judge, best, asked.seed), None
     if budget:
@@ -102,10 +112,10 @@ def study_subject(subject: Subject, asked: Asked, quiet: bool = True) -> HeadStu
         gone = optimum.closed
     _, together_effect, alone_effect = measure(variants, report(), [gone, frozenset(alone)])
     with Progress("pairs of heads", quiet) as watch:
-        found = pairs(variants, subject.draw(PAIRED, Lot.PAIRS.seed(asked.seed), False), watch)
+        found = [] if many else pairs(variants, drawn(subject, Lot.PAIRS, PAIRED, asked.seed), watch)
     patterns, roles = [], None
     if asked.causes:
-        patterns = find_patterns(subject, subject.draw(LOOKED_AT, Lot.REPORT.seed(asked.seed), False))
+        patterns = find_patterns(subject, drawn(subject, Lot.REPORT, LOOKED_AT, asked.seed))
     if asked.causes and subject.contrasts is not None:
         with Progress("testing what heads bring to the answer", quiet) as watch:
             roles = find_roles(subject, asked.seed, watch)
@@ -124,6 +134,7 @@ def study_subject(subject: Subject, asked: Asked, quiet: bool = True) -> HeadStu
         tuple(patterns),
         roles,
         time.monotonic() - began,
+        metric="exact" if subject.measured_by is None else subject.measured_by.name,
     )
 
 
@@ -136,7 +147,7 @@ def searched(study: HeadStudy, subject: Subject, asked: Asked, quiet: bool = Tru
         found = find_optimum(variants, known, asked.margin.drop, budget=budget, seed=asked.seed, watch=watch)
     effect = study.together.effect
     if found.closed != greedy_set:
-        report = subject.draw(study.examples, Lot.REPORT.seed(asked.seed), False)
+        report = drawn(subject, Lot.REPORT, study.examples, asked.seed)
         effect = measure(variants, [report], [found.closed])[1]
     together = Removal(tuple(head for head in subject.heads if head in found.closed), effect)
     return replace(study, together=together, optimum=found)
@@ -161,7 +172,7 @@ def _budget(variants: Variants, asked: Asked) -> int | float:
 
 def _confirmed(variants: Variants, judge: Judge, curve: Curve, seed: int) -> Closed:
     """The largest set of the curve that is within the margin also on problems that had no say in it."""
-    problems = variants.subject.draw(CONFIRMED, Lot.CONFIRM.seed(seed), False)
+    problems = drawn(variants.subject, Lot.CONFIRM, CONFIRMED, seed)
     for closed in curve.fitting(judge.margin):
         if judge.confirms(measure(variants, [problems], [closed])[1]):
             return closed
@@ -177,7 +188,7 @@ class _Report:
     def __call__(self) -> Iterable[Problems]:
         if self.asked.all and self.subject.every is not None:
             return self.subject.every()
-        return [self.subject.draw(self.total, Lot.REPORT.seed(self.asked.seed), False)]
+        return [drawn(self.subject, Lot.REPORT, self.total, self.asked.seed)]
 
 
 def best_constant(problems: Problems) -> float:
@@ -188,9 +199,9 @@ def best_constant(problems: Problems) -> float:
 
 def parts_of(subject: Subject) -> list[Closed]:
     """Whole attention sites, layers and feed-forward blocks."""
-    sites = sites_of(subject.model)  # pyright: ignore[reportArgumentType]
+    sites = passes_of(subject).sites
     layers: dict[tuple[str, int | None], list[Site]] = {}
     for site in sites:
         layers.setdefault((site.stack, site.layer), []).append(site)
     groups = [[site] for site in sites] + list(layers.values())
-    return [frozenset[Part](own) for own in groups]
+    return list(dict.fromkeys(frozenset[Part](own) for own in groups))

@@ -8,7 +8,7 @@ the best few sets where a beam is asked for. Sets are selected on problems of th
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -20,6 +20,7 @@ from headway.evaluation.examples import batches
 from headway.heads.ablation import Effect, Margin, measure
 from headway.heads.variants import Closed, Variants
 from headway.models import Gate, Head
+from headway.subjects.foreign import Foreign
 from headway.tasks import Problems
 
 
@@ -69,6 +70,29 @@ def greedy(variants: Variants, problems: Problems, width: int = 1, watch: Watch 
     return Curve("greedy" if width == 1 else f"beam of {width}", tuple(sets), accuracy, loss, searched)
 
 
+def in_rounds(variants: Variants, problems: Problems, rounds: int, watch: Watch | None = None) -> Curve:
+    """Removes heads a share at a time, the cheapest of those left given those already gone; for models with many."""
+    left, gone = list(variants.subject.heads), frozenset()
+    whole = variants(problems, [gone])
+    sets, scores, searched = [gone], [(whole.accuracy[0], whole.losses[0])], 1
+    while left:
+        outcome = variants(problems, [gone | {head} for head in left], gone)
+        searched += len(left)
+        costs = dict(zip(left, zip((-a for a in outcome.accuracy), outcome.losses, strict=True), strict=True))
+        cheapest = sorted(left, key=costs.__getitem__)[: max(1, len(left) // rounds)]
+        left = [head for head in left if head not in cheapest]
+        steps = [gone | set(cheapest[:count]) for count in range(1, len(cheapest) + 1)]
+        gone = frozenset(steps[-1])
+        found = variants(problems, steps, sets[-1])
+        sets += [frozenset(each) for each in steps]
+        scores += zip(found.accuracy, found.losses, strict=True)
+        searched += len(steps)
+        if watch is not None:
+            watch(len(gone), len(variants.subject.heads))
+    accuracy, losses = zip(*scores, strict=True)
+    return Curve(f"in rounds of a {rounds}th", tuple(sets), tuple(accuracy), tuple(losses), searched)
+
+
 def in_order(variants: Variants, problems: Problems, name: str, heads: Sequence[Head]) -> Curve:
     """The heads removed in a given order."""
     sets = [frozenset(heads[:count]) for count in range(len(heads) + 1)]
@@ -76,9 +100,9 @@ def in_order(variants: Variants, problems: Problems, name: str, heads: Sequence[
     return Curve(name, tuple(sets), tuple(outcome.accuracy), tuple(outcome.losses), len(sets))
 
 
-def by_cost(effects: Sequence[Effect]) -> list[Head]:
+def by_cost(effects: Sequence[Effect], cost: Callable[[Effect], float]) -> list[Head]:
     """Heads by what each costs alone, the cheapest first; `effects` close one head each."""
-    ordered = sorted(effects, key=lambda effect: (effect.drop, effect.loss_increase))
+    ordered = sorted(effects, key=lambda effect: (cost(effect), effect.loss_increase))
     return [head for effect in ordered for head in effect.closed if isinstance(head, Head)]
 
 
@@ -94,7 +118,8 @@ def by_slope(variants: Variants, problems: Problems) -> list[Head]:
     """Heads by the mean size of the loss's slope at their gate, the flattest first."""
     subject = variants.subject
     totals: dict[Head, float] = dict.fromkeys(subject.heads, 0.0)
-    for batch in batches(problems):
+    pieces = subject.model.pieces(problems) if isinstance(subject.model, Foreign) else batches(problems)
+    for batch in pieces:
         passed: dict[object, Tensor] = {}
         for site in subject.sites:
             passed[site] = torch.ones(len(batch), variants.width[site], device=subject.device, requires_grad=True)

@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn import functional as F
 
 from headway.errors import HeadwayError, unknown
-from headway.evaluation.examples import batches, even_pieces
-from headway.heads.lots import Lot
-from headway.machine import side_by_side
-from headway.models import Attention, Gate, Gates, Head, Model, Site
-from headway.models.rerun import Kept, again, keep, sites_of
+from headway.evaluation.examples import even_pieces
+from headway.heads.lots import Lot, drawn
+from headway.heads.passes import Kept, OwnPasses, passes_of
+from headway.models import Gate, Gates, Head, Model, Site
+from headway.subjects.foreign import Foreign, lengths_of
+from headway.subjects.metrics import losses_of
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
@@ -31,7 +31,6 @@ Closed = frozenset[Part]
 Ablation = Literal["zero", "mean", "resample"]
 ABLATIONS: tuple[Ablation, ...] = ("zero", "mean", "resample")
 MEAN_OVER = 2_000  # held-out problems
-GPU_ROWS = 60_000  # of problems under variants, in one pass
 
 
 @dataclass(frozen=True)
@@ -57,20 +56,23 @@ class Variants:
         if ablation not in ABLATIONS:
             raise unknown("ablation", ablation, ABLATIONS)
         self.subject, self.ablation, self.seed = subject, cast(Ablation, ablation), seed
-        if not isinstance(subject.model, Model):
-            raise HeadwayError(
-                f"{subject.name} has a {type(subject.model).__name__}; only models of Headway's own can be studied yet"
-            )
-        self.model = subject.model
-        self.order = {site: place for place, site in enumerate(sites_of(self.model))}
-        self.width = {m.site: m.heads for m in self.model.modules() if isinstance(m, Attention)}
+        self.passes = passes_of(subject)
+        self.order = {site: place for place, site in enumerate(self.passes.sites)}
+        self.width = self.passes.width
         for head in subject.heads:
             if head.number >= self.width.get(head.site, 0):
-                raise HeadwayError(
-                    f"{subject.name} names {head}, which its model does not have; only models of Headway's own blocks "
-                    "can be studied yet"
-                )
+                raise HeadwayError(f"{subject.name} names {head}, which its model does not have; see its sites")
         self.means = self._mean_outputs() if ablation == "mean" else {}
+
+    @property
+    def own_model(self) -> Model:
+        """The model, where it is one of Headway's own."""
+        if not isinstance(self.passes, OwnPasses):
+            raise HeadwayError(
+                f"all sets of heads are searched in models of Headway's own, which {self.subject.name} is not; add "
+                "--budget 0"
+            )
+        return self.passes.model
 
     def __call__(self, problems: Problems, variants: Sequence[Closed], base: Closed = frozenset()) -> Outcome:
         """Every variant closes its own parts and those of `base`."""
@@ -81,11 +83,13 @@ class Variants:
                 others = None if donors is None else donors[rows]
                 return self._of_batch(problems[rows], others, variants, base)
 
-        outcomes = side_by_side(piece, even_pieces(problems), self.subject.device)
+        outcomes = self.passes.each(piece, problems)
         return Outcome(torch.cat([o.right for o in outcomes], dim=1), torch.cat([o.loss for o in outcomes], dim=1))
 
     def donors(self, problems: Problems) -> Problems:
         """For each problem another, whose outputs take the place of its own; in an order that knows no labels."""
+        if isinstance(self.subject.model, Foreign):
+            return problems[neighbours(problems, Lot.DONORS.seed(self.seed))]
         others = self.subject.draw(len(problems), Lot.DONORS.seed(self.seed), False)
         order = torch.randperm(len(others), generator=torch.Generator().manual_seed(Lot.DONORS.seed(self.seed)))
         others = others[order.to(others.source.device)]
@@ -100,22 +104,40 @@ class Variants:
         groups: dict[Site | None, list[int]] = defaultdict(list)
         for number, closed in enumerate(variants):
             groups[self._first(closed - base)].append(number)
-        at_once = 1 if batch.source.device.type == "cpu" else max(1, GPU_ROWS // len(batch))
+        whole = self._whole(batch, kept, base)
         for first, numbers in groups.items():
+            at_once = len(numbers)
+            if first is not None:
+                site, one = first, variants[numbers[0]] | base
+                at_once = self.passes.at_once(
+                    kept, lambda count, one=one: self._gates([one] * count, outputs, len(batch)), site
+                )
             for start in range(0, len(numbers), at_once):
                 some = numbers[start : start + at_once]
                 logits = kept.logits
                 if first is not None:
                     gates = self._gates([variants[number] | base for number in some], outputs, len(batch))
-                    logits = again(self.model, kept, gates, first, len(some))
+                    logits = self.passes.again(kept, gates, first, len(some))
                 for place, number in enumerate(some):
                     own = logits if first is None else logits[place * len(batch) : (place + 1) * len(batch)]
                     right[number] = self.subject.correct(own, batch)
-                    losses[number] = losses_of(own, batch)
+                    losses[number] = self._costs(own, batch, whole)
         return Outcome(right, losses)
 
+    def _whole(self, batch: Problems, kept: Kept, base: Closed) -> Tensor | None:
+        """The logits with all heads open, where the metric holds others against them."""
+        metric = self.subject.measured_by
+        if metric is None or not metric.beside_whole:
+            return None
+        return kept.logits if not base else self._kept(batch, {}).logits
+
+    def _costs(self, logits: Tensor, batch: Problems, whole: Tensor | None) -> Tensor:
+        """What counts as the loss of each problem: cross-entropy, or the subject's own metric."""
+        metric = self.subject.measured_by
+        return losses_of(logits, batch) if metric is None else metric.cost(logits, batch, whole)
+
     def _kept(self, problems: Problems, gates: Gates) -> Kept:
-        return keep(self.model, problems.source, problems.answer, gates or None)
+        return self.passes.keep(problems, gates)
 
     def _first(self, closed: Closed) -> Site | None:
         """The earliest site that is changed."""
@@ -141,23 +163,40 @@ class Variants:
 
     @torch.inference_mode()
     def _mean_outputs(self) -> dict[Site, Tensor]:
-        """What each head says at each position, on average over held-out problems."""
-        problems = self.subject.draw(MEAN_OVER, Lot.MEANS.seed(self.seed), True)
+        """What each head says on average over held-out problems: at each position, or, where problems are of different
+        lengths, over all positions."""
+        problems = drawn(self.subject, Lot.MEANS, MEAN_OVER, self.seed, True)
+        pooled = isinstance(self.subject.model, Foreign)
+        pieces = (
+            self.subject.model.slices(problems) if isinstance(self.subject.model, Foreign) else even_pieces(problems)
+        )
         totals: dict[Site, Tensor] = {}
-        for batch in batches(problems):
-            for site, output in self._kept(batch, {}).trace.outputs.items():
-                total = output.double().sum(0, keepdim=True)
+        counts: dict[Site, int] = {}
+        for piece in pieces:
+            for site, output in self._kept(problems[piece], {}).trace.outputs.items():
+                total = output.double().sum((0, 1) if pooled else 0, keepdim=True)
+                if pooled:
+                    total = total.reshape(1, 1, *total.shape[-2:])
                 totals[site] = totals[site] + total if site in totals else total
-        return {site: (total / len(problems)).float() for site, total in totals.items()}
+                counts[site] = counts.get(site, 0) + len(output) * (output.shape[1] if pooled else 1)
+        return {site: (total / counts[site]).float() for site, total in totals.items()}
+
+
+def neighbours(problems: Problems, seed: int) -> Int[Tensor, " row"]:
+    """For each problem another one of its length, in an order drawn by the seed."""
+    lengths, order = lengths_of(problems), torch.randperm(len(problems), generator=torch.Generator().manual_seed(seed))
+    order = order.to(lengths.device)
+    found = torch.empty_like(order)
+    for length in lengths.unique():
+        own = order[lengths[order] == length]
+        if len(own) < 2:
+            raise HeadwayError(
+                f"only one problem has {int(length)} tokens; to resample, a head's output is taken from another one of "
+                "the same length: give two of each length, or take --ablation zero"
+            )
+        found[own] = own.roll(1)
+    return found
 
 
 def site_of(part: Part) -> Site:
     return part.site if isinstance(part, Head) else part
-
-
-def losses_of(logits: Float[Tensor, "row answer token"], problems: Problems) -> Float[Tensor, " row"]:
-    """Cross-entropy of each problem, the mean over its scored answer tokens."""
-    each = F.cross_entropy(logits.transpose(1, 2), problems.answer, reduction="none")  # row answer
-    if problems.scored is None:
-        return each.mean(1)
-    return (each * problems.scored).sum(1) / problems.scored.sum(1)

@@ -111,6 +111,8 @@ class Attached:
     projections: Mapping[Site, Projection]
     blocks: Mapping[Site, str]
     """the layer that holds a site, as a module path, where it is one of a list of layers"""
+    owners: Mapping[Site, str]
+    """the attention module of each site, as a path"""
     doors: Sequence[Door]
     ways: Mapping[Site, str]
     """how each site is gated: 'dispatch', 'projection' or 'MultiheadAttention'"""

@@ -111,10 +111,8 @@ def _assembled(model: nn.Module, seen: Sequence[Seen], names: Mapping[str, Site]
         doors.append(at_dispatch(model, dispatching, {names[each.path] for each in seen if each.way == "dispatch"}))
     if len(dispatching) < len(seen):
         doors.insert(0, _with_maps(model))
-    blocks = blocks_of(model, {names[each.path]: each.path for each in seen})
-    return Attached(
-        model, tuple(projections), projections, blocks, doors, {names[each.path]: each.way for each in seen}
-    )
+    owners, ways = ({names[each.path]: getattr(each, what) for each in seen} for what in ("path", "way"))
+    return Attached(model, tuple(projections), projections, blocks_of(model, owners), owners, doors, ways)
 
 
 def _found(model: nn.Module, call: Callable[[], Any]) -> list[Seen]:

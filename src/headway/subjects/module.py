@@ -82,9 +82,8 @@ def attach_module(
             raise HeadwayError(
                 f"{projection.path} is the output projection of two sites, one of them {site}; name it once"
             )
-    attached = Attached(
-        model, tuple(projections), projections, blocks_of(model, {s: s.stack for s in asked}), doors, ways
-    )
+    owners = {site: site.stack for site in asked}
+    attached = Attached(model, tuple(projections), projections, blocks_of(model, owners), owners, doors, ways)
     return attached if call is None else _in_order(attached, call, logits_of)
 
 

@@ -1,8 +1,9 @@
 """What a study studies: a model, its heads, its examples, and what counts as correct.
 
 The door is narrow on purpose. A model is called as `model(source, answer, gates, trace)`; everything else a study
-needs to know is given here as a function. `subjects/own.py` makes a Subject of a run; a user's `module:factory`
-returns one of theirs, and gives of the rest only what the checks that they want need.
+needs to know is given here as a function. `subjects/own.py` makes a Subject of a run, `subjects/pretrained.py` one of a
+Hugging Face model; a user's `module:factory` returns one of theirs, whose model is attached where `sites` are named,
+and gives of the rest only what the checks that they want need.
 """
 
 from __future__ import annotations
@@ -18,6 +19,11 @@ from torch import Tensor, nn
 from headway.errors import HeadwayError
 from headway.models import Head, Site
 from headway.runs.folder import RunFolder
+from headway.subjects.foreign import MEMORY, Foreign, by_length, few_of_one_length
+from headway.subjects.metrics import Metric, metric_named, own_metric
+from headway.subjects.module import attach_module
+from headway.subjects.projections import Maps
+from headway.subjects.readers import Reader, read_module
 from headway.tasks import Problems
 from headway.tasks.contrasts import Contrast
 from headway.tasks.task import Layout
@@ -39,6 +45,8 @@ def numbers(tokens: list[int]) -> list[str]:
     return [str(token) for token in tokens]
 
 
+PROVED = 4
+"""problems that interventions are proved on"""
 Ablate = Callable[[Problems, Collection[Head]], Tensor]
 """Called with problems and the heads that are to be closed: the logits."""
 
@@ -56,6 +64,18 @@ class Subject:
     name: str = ""
     heads: tuple[Head, ...] = ()
     """none where heads are not to be studied"""
+    sites: Any = ()
+    """the attention modules of a user's own model: "auto", or Sites, names and patterns such as "*.linear_out"; their
+    heads are then found, and every intervention proved"""
+    reader: Reader | None = None
+    """how such a model reads a problem: called with the model, sources and answers, it returns the logits"""
+    maps: Maps | None = None
+    """reads the attention map of a hand-written module, called with it, its inputs and its output"""
+    memory: int = MEMORY
+    """bytes that a pass of such a model may take"""
+    metric: Metric | str | Callable[[Tensor, Problems], Tensor] | None = None
+    """what heads are judged by, instead of whole answers right: the name of a metric, or a function of logits and
+    problems that returns a cost for each problem"""
     every: Callable[[], Iterator[Problems]] | None = None
     """all problems there are, in chunks; None where they cannot be listed"""
     count: int | None = None
@@ -140,18 +160,45 @@ class Subject:
             )
         if len(set(self.heads)) < len(self.heads):
             raise HeadwayError(f"{self.name} names a head twice")
+        if isinstance(self.metric, str):
+            object.__setattr__(self, "metric", metric_named(self.metric))
+        elif self.metric is not None and not isinstance(self.metric, Metric):
+            object.__setattr__(self, "metric", own_metric(self.metric))
+        if isinstance(self.model, Foreign):
+            self._take(self.model)
+        elif self.sites and not self.heads:
+            self._take(self._attached())
+        elif not self.sites:
+            object.__setattr__(self, "sites", tuple(dict.fromkeys(head.site for head in self.heads)))
+
+    def _attached(self) -> Foreign:
+        """The user's model with its sites found, every intervention proved on a few of the examples."""
+        reader = self.reader or read_module
+        few = few_of_one_length(self.draw(PROVED, 0, False), PROVED)
+        named = None if isinstance(self.sites, str) and self.sites == "auto" else self.sites
+        attached = attach_module(
+            self.model, named, call=lambda: reader(self.model, few.source, few.answer), maps=self.maps
+        )
+        return Foreign(attached, reader, self.memory)
+
+    def _take(self, model: Foreign) -> None:
+        taken = {"model": model, "heads": self.heads or model.attached.heads, "sites": model.attached.sites}
+        for name, value in taken.items():
+            object.__setattr__(self, name, value)
+        if self.ablate is None:
+            object.__setattr__(self, "ablate", model.without)
+
+    @property
+    def measured_by(self) -> Metric | None:
+        """The metric; None where whole answers are right or wrong."""
+        return self.metric if isinstance(self.metric, Metric) else None
 
     def draw(self, rows: int, seed: int, held_out: bool) -> Problems:
         """Examples; out of a list none is drawn twice, and there may be fewer."""
         if not isinstance(self.examples, Problems):
             return self.examples(rows, seed, held_out)
         order = torch.randperm(len(self.examples), generator=torch.Generator().manual_seed(seed))
-        return self.examples[order[:rows].to(self.examples.source.device)]
-
-    @property
-    def sites(self) -> tuple[Site, ...]:
-        """The attention sites, in the order of the forward pass."""
-        return tuple(dict.fromkeys(head.site for head in self.heads))
+        return by_length(self.examples[order[:rows].to(self.examples.source.device)])
 
     @property
     def device(self) -> torch.device:

@@ -1,0 +1,258 @@
+"""A user's model as studies call it, `model(source, answer, gates, trace)`; and again, from a changed layer on.
+
+What lies before the first changed layer is the same for every variant: it is computed once and kept, and the layers
+before it stand still. So does the attention of the changed site itself: of it only the gates and the projection are
+made again. Where a model has no list of layers, or goes through one twice, everything is made again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from headway.models.attention import gated
+from headway.models.sites import Gate, Gates, Head, Site, Trace
+from headway.subjects.attached import Attached, own_forward
+from headway.subjects.readers import NOTHING, Reader
+from headway.tasks import Problems
+
+MEMORY = 2**30
+"""bytes that a pass may take, where nothing else is said"""
+COPIES = 4
+"""of the logits: themselves, their softmax, and what lies between"""
+STACKS = (1, 2, 4, 8)
+"""variants in one pass that are tried"""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One pass: what came out, what every site said and what every layer returned."""
+
+    source: Tensor
+    answer: Tensor
+    logits: Float[Tensor, "row answer token"]
+    trace: Trace
+    returned: Mapping[str, Any]
+    """by the path of a layer or an attention module"""
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+
+@dataclass
+class _Calls:
+    """What modules returned in one pass, and which of them ran more than once."""
+
+    returned: dict[str, Any] = field(default_factory=dict)
+    twice: set[str] = field(default_factory=set)
+
+
+class Foreign(nn.Module):
+    """The model of a user's own. Nothing in it is ever changed."""
+
+    def __init__(self, attached: Attached, reader: Reader, memory: int = MEMORY) -> None:
+        super().__init__()
+        self.inner, self.attached, self.reader, self.memory = attached.model, attached, reader, memory
+        self.layers = list(dict.fromkeys(attached.blocks[site] for site in attached.sites if site in attached.blocks))
+        """in the order of the forward pass"""
+        self.still: dict[Site, str] = {}
+        """of each site whose attention need not be made again: what its module returns, 'output' or 'heads'"""
+        self.stack: int | None = None
+        """how many variants go best in one pass; measured when first asked for"""
+        self.eval()
+
+    def forward(
+        self, source: Tensor, answer: Tensor, gates: Gates | None = None, trace: Trace | None = None
+    ) -> Float[Tensor, "row answer token"]:
+        return self.attached.run(lambda: self.reader(self.inner, source, answer), gates, trace)
+
+    def without(self, problems: Problems, heads: Collection[Head]) -> Float[Tensor, "row answer token"]:
+        """The logits with these heads closed, of problems of one length after the other."""
+        gates = {}
+        for site in {head.site for head in heads}:
+            passed = [float(Head(site, number) not in heads) for number in range(self.attached.width[site])]
+            gates[site] = Gate(torch.tensor([passed], device=problems.source.device))
+        return torch.cat([self(some.source, some.answer, gates) for some in self.pieces(problems)])
+
+    def pieces(self, problems: Problems) -> list[Problems]:
+        """In the order given: as many at a time as fit and are of one length."""
+        return [problems[piece] for piece in self.slices(problems)]
+
+    def slices(self, problems: Problems, most: int | None = None) -> list[slice]:
+        lengths = lengths_of(problems)
+        changes = [0, *(lengths[1:] != lengths[:-1]).nonzero()[:, 0].add(1).tolist(), len(problems)]
+        found = []
+        for first, last in pairwise(changes):
+            rows = min(self.rows(problems[first:last].source, problems.answer), most or len(problems))
+            found += [slice(start, min(start + rows, last)) for start in range(first, last, rows)]
+        return found
+
+    def keep(self, source: Tensor, answer: Tensor, gates: Gates | None = None) -> Kept:
+        """A pass with everything in it that a later one can use."""
+        trace, owners = Trace(), [self.attached.owners[site] for site in self.attached.sites]
+        with _recorded(self.inner, [*self.layers, *owners]) as calls:
+            logits = self(source, answer, gates, trace)
+        if calls.twice & set(self.layers):
+            self.layers = []
+        for site in self.attached.sites:
+            if self.attached.owners[site] not in calls.twice:
+                self._look(site, trace, calls.returned)
+        trace.maps.clear()
+        return Kept(source, answer, logits, trace, calls.returned)
+
+    def _look(self, site: Site, trace: Trace, returned: Mapping[str, Any]) -> None:
+        """Whether what an attention module returns is its heads side by side, or their projection and nothing more."""
+        z, said = trace.outputs[site], _first(returned.get(self.attached.owners[site]))
+        projection = self.attached.projections[site]
+        if site in self.still or said is None or projection.layout == "head dim out" or z.shape[0] != said.shape[0]:
+            return
+        side_by_side = z.flatten(2)
+        if said.shape == side_by_side.shape and torch.equal(said, side_by_side):
+            self.still[site] = "heads"
+        elif self.attached.owners[site] != projection.path:
+            projected = projection.module(side_by_side)
+            if isinstance(projected, Tensor) and projected.shape == said.shape and torch.equal(projected, said):
+                self.still[site] = "output"
+
+    def again(self, kept: Kept, gates: Gates, first: Site, variants: int = 1) -> Float[Tensor, "rows answer token"]:
+        """The logits under `gates`, of which none before `first` differs from those of the kept pass.
+
+        Gates have a row for every problem under every variant: those of the first variant come first.
+        """
+        rows, layer = len(kept), self.attached.blocks.get(first)
+        before = self.layers[: self.layers.index(layer)] if layer in self.layers else []
+
+        def repeated(value: Any) -> Any:
+            return _mapped(value, lambda each: _repeat(each, rows, variants))
+
+        with ExitStack() as stack:
+            for path in before:
+                stack.enter_context(_standing(self.inner, path, lambda path=path: repeated(kept.returned[path])))
+            if first in self.still:
+                made = lambda: self._made_again(kept, gates, first, repeated)  # noqa: E731
+                stack.enter_context(_standing(self.inner, self.attached.owners[first], made))
+            return self(repeated(kept.source), repeated(kept.answer), gates)
+
+    def _made_again(self, kept: Kept, gates: Gates, site: Site, repeated: Callable[[Any], Any]) -> Any:
+        """What the attention module of the changed site returns: the same but for its heads."""
+        z = gated(repeated(kept.trace.outputs[site]), gates.get(site)).flatten(2)
+        said = z if self.still[site] == "heads" else self.attached.projections[site].module(z)
+        return _with_first(kept.returned[self.attached.owners[site]], said, repeated)
+
+    def rows(self, source: Tensor, answer: Tensor, variants: int = 1) -> int:
+        """How many problems fit into one pass."""
+        return max(1, self.memory // (variants * self._bytes(source, answer)))
+
+    def _bytes(self, source: Tensor, answer: Tensor) -> int:
+        """Of one problem under one variant, on the safe side."""
+        config, size = getattr(self.inner, "config", None), next(self.inner.parameters()).element_size()
+        width = max((p.heads * p.dim for p in self.attached.projections.values()), default=1)
+        tokens = source.shape[1] + answer.shape[1]
+        words = getattr(config, "vocab_size", 0) or answer.max().item() + 1
+        kept = 3 * len(self.attached.sites) * tokens * width
+        inside = tokens * (16 * width + 2 * tokens * max(self.attached.width.values(), default=1))
+        return int(size * (COPIES * answer.shape[1] * words + kept + inside))
+
+    def best_stack(self, kept: Kept, gates_for: Callable[[int], Gates], first: Site) -> int:
+        """How many variants go best in one pass: tried, not guessed."""
+        if self.stack is None:
+            costs: dict[int, float] = {}
+            for count in STACKS:
+                if count > 1 and self.rows(kept.source, kept.answer, count) < len(kept):
+                    break
+                again = partial(self.again, kept, gates_for(count), first, count)
+                costs[count] = min(_seconds(again, kept) for _ in range(2)) / count
+            self.stack = min(costs, key=costs.__getitem__)
+        return self.stack
+
+
+def lengths_of(problems: Problems) -> Int[Tensor, " row"]:
+    """How many tokens of each source are there."""
+    there = problems.source != NOTHING
+    return there.flatten(1).sum(1)
+
+
+def by_length(problems: Problems) -> Problems:
+    """The same problems, those of one length side by side."""
+    lengths = lengths_of(problems)
+    return problems if bool((lengths == lengths[:1]).all()) else problems[lengths.argsort(stable=True)]
+
+
+def few_of_one_length(problems: Problems, most: int) -> Problems:
+    """Some of those problems that are of the commonest length."""
+    lengths = lengths_of(problems)
+    return problems[(lengths == lengths.mode().values).nonzero()[:most, 0]]
+
+
+def _seconds(work: Callable[[], Any], kept: Kept) -> float:
+    began = time.perf_counter()
+    work()
+    if kept.source.is_cuda:
+        torch.cuda.synchronize()
+    return time.perf_counter() - began
+
+
+@contextmanager
+def _recorded(model: nn.Module, paths: Sequence[str]) -> Iterator[_Calls]:
+    """What these modules return while it lasts."""
+    calls = _Calls()
+
+    def watch(path: str, forward: Callable[..., Any]) -> Callable[..., Any]:
+        def recorded(*inputs: Any, **named: Any) -> Any:
+            said = forward(*inputs, **named)
+            if path in calls.returned:
+                calls.twice.add(path)
+            calls.returned[path] = said
+            return said
+
+        return recorded
+
+    with ExitStack() as stack:
+        for path in dict.fromkeys(paths):
+            module = model.get_submodule(path)
+            stack.enter_context(own_forward(module, watch(path, module.forward)))
+        yield calls
+
+
+@contextmanager
+def _standing(model: nn.Module, path: str, said: Callable[[], Any]) -> Iterator[None]:
+    """A module that does nothing and says what it is told to."""
+    with own_forward(model.get_submodule(path), lambda *_, **__: said()):
+        yield
+
+
+def _first(value: Any) -> Tensor | None:
+    """What a module says first, where that is a tensor."""
+    if isinstance(value, tuple | list) and value:
+        value = value[0]
+    return value if isinstance(value, Tensor) else None
+
+
+def _with_first(value: Any, first: Tensor, others: Callable[[Any], Any]) -> Any:
+    if isinstance(value, tuple | list):
+        return type(value)([first, *(others(each) for each in value[1:])])
+    return first
+
+
+def _mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """The same structure with other tensors."""
+    if isinstance(value, Tensor):
+        return change(value)
+    if isinstance(value, tuple | list):
+        return type(value)(_mapped(each, change) for each in value)
+    return value
+
+
+def _repeat(tensor: Tensor, rows: int, variants: int) -> Tensor:
+    if variants == 1 or tensor.ndim == 0 or tensor.shape[0] != rows:
+        return tensor
+    return tensor.repeat(variants, *[1] * (tensor.ndim - 1))

@@ -1,0 +1,94 @@
+"""What a subject is measured by, besides whole answers right: a number for each problem, larger where it is worse.
+
+Only the positions that matter are looked at: the scored answer tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from headway.errors import unknown
+from headway.tasks import Problems
+
+Cost = Callable[[Tensor, Problems, Tensor | None], Tensor]
+"""Called with logits, problems and, where asked for, the logits with all heads open: a cost for each problem."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    name: str
+    cost: Cost
+    margin: float
+    """how much more of it is taken for nothing, where nothing else is said"""
+    beside_whole: bool = False
+    """whether it holds the logits against those with all heads open"""
+
+
+def _mean(each: Float[Tensor, "row answer"], problems: Problems) -> Float[Tensor, " row"]:
+    if problems.scored is None:
+        return each.mean(1)
+    return (each * problems.scored).sum(1) / problems.scored.sum(1)
+
+
+def losses_of(logits: Float[Tensor, "row answer token"], problems: Problems) -> Float[Tensor, " row"]:
+    """Cross-entropy of each problem, the mean over its scored answer tokens."""
+    each = F.cross_entropy(logits.flatten(0, 1).float(), problems.answer.clamp(min=0).flatten(), reduction="none")
+    return _mean(each.view(problems.answer.shape), problems)
+
+
+def tokens_wrong(logits: Tensor, problems: Problems) -> Tensor:
+    """The share of scored answer tokens that are wrong."""
+    return _mean((logits.argmax(-1) != problems.answer).float(), problems)
+
+
+def divergence(logits: Tensor, problems: Problems, whole: Tensor | None) -> Tensor:
+    """How far the answers' distributions are from those with all heads open: KL, in nats."""
+    assert whole is not None
+    before, after = whole.float().log_softmax(-1), logits.float().log_softmax(-1)
+    return _mean((before.exp() * (before - after)).sum(-1), problems)
+
+
+def margin_lost(logits: Tensor, problems: Problems) -> Tensor:
+    """How far the wrong answer is above the right one: the logit difference, turned; `wrong` stands behind the right
+    tokens in the answers."""
+    right, wrong = problems.answer[:, :1], problems.answer[:, 1:2]
+    first = logits[:, 0]
+    return (first.gather(1, wrong) - first.gather(1, right))[:, 0].float()
+
+
+METRICS = {
+    "loss": Metric("loss", lambda logits, problems, _: losses_of(logits, problems), 0.01),
+    "accuracy": Metric("accuracy", lambda logits, problems, _: tokens_wrong(logits, problems), 0.01),
+    "kl": Metric("kl", divergence, 0.01, beside_whole=True),
+    "logit-difference": Metric("logit-difference", lambda logits, problems, _: margin_lost(logits, problems), 0.1),
+}
+
+
+def metric_named(name: str) -> Metric | None:
+    """The metric of that name; None for exact match, which needs none."""
+    if name == "exact":
+        return None
+    if name not in METRICS:
+        raise unknown("metric", name, ["exact", *METRICS])
+    return METRICS[name]
+
+
+def own_metric(function: Callable[[Tensor, Problems], Tensor], margin: float = 0.01) -> Metric:
+    """A user's function of logits and problems, which returns a cost for each problem."""
+    name = getattr(function, "__name__", "own")
+
+    def cost(logits: Tensor, problems: Problems, _: Tensor | None) -> Tensor:
+        found = torch.as_tensor(function(logits, problems))
+        if found.shape != (len(problems),):
+            from headway.errors import HeadwayError
+
+            raise HeadwayError(f"the metric {name} returned {tuple(found.shape)}; return a number for each problem")
+        return found.float()
+
+    return Metric(name, cost, margin)

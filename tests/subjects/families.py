@@ -9,10 +9,17 @@ import torch
 from references import randomised
 from torch import Tensor, nn
 
-WORDS, SHAPE = 40, {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24}
+WORDS = 40
+SHAPE: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24}
 TOKENS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
-GROUPED = {**SHAPE, **TOKENS, "vocab_size": WORDS, "num_key_value_heads": 2, "max_position_embeddings": 32}
-READER = {**SHAPE, **TOKENS, "vocab_size": WORDS, "max_position_embeddings": 32}
+GROUPED: dict[str, Any] = {
+    **SHAPE,
+    **TOKENS,
+    "vocab_size": WORDS,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 32,
+}
+READER: dict[str, Any] = {**SHAPE, **TOKENS, "vocab_size": WORDS, "max_position_embeddings": 32}
 TRANSLATOR = {
     **TOKENS,
     "vocab_size": WORDS,

@@ -11,12 +11,12 @@ from torch import nn
 
 pytest.importorskip("transformers")
 
-from families import FAMILIES, TWO_STACKS, expected_sites, inputs_of
-from references import Unchanged, check_every_head, check_maps, check_rows
+from families import FAMILIES, GROUPED, READER, TWO_STACKS, expected_sites, inputs_of
+from references import Unchanged, check_every_head, check_maps, check_rows, randomised
 
 from headway.errors import HeadwayError
 from headway.models import Trace, heads_named
-from headway.subjects.dispatch import configs_of, under
+from headway.subjects.dispatch import attentions_on, configs_of, under
 from headway.subjects.huggingface import attach_huggingface
 from headway.subjects.proofs import prove
 
@@ -64,8 +64,62 @@ def _check_maps_are_eagers(name: str, attached: Any, run: Any) -> None:
         torch.testing.assert_close(found, eager[field][site.layer], atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("name", [name for name, (_, way) in FAMILIES.items() if way == "dispatch"])
+def test_a_family_that_did_not_dispatch_would_be_gated_at_its_projections(name: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("headway.subjects.huggingface._switches", lambda model: False)
+    model: Any = FAMILIES[name][0]()
+    run = run_of(name)
+    model.set_attn_implementation("eager")
+    with Unchanged(model, run):
+        attached = attach_huggingface(model)
+        assert [str(site) for site in attached.sites] == expected_sites(name)
+        assert set(attached.ways.values()) == {"projection"}
+        assert prove(attached, lambda: run(model)).unchanged == 0
+        check_every_head(attached, run)
+
+
+def test_a_layer_that_is_used_twice_is_gated_in_all_its_uses_and_not_traced():
+    from transformers import AlbertConfig, AlbertForMaskedLM
+
+    model, run = randomised(AlbertForMaskedLM(AlbertConfig(**READER, embedding_size=16))), run_of("BERT")
+    attached = attach_huggingface(model)
+    assert [str(site) for site in attached.sites] == ["encoder.0.self"]
+    check_every_head(attached, run)
+    with pytest.raises(HeadwayError, match=r"encoder\.0\.self ran 2 times in one call"):
+        attached.run(lambda: run(model), trace=Trace())
+
+
+def test_a_norm_between_heads_and_projection_moves_the_gate_behind_it():
+    from transformers import BitNetConfig, BitNetForCausalLM
+
+    model, run = randomised(BitNetForCausalLM(BitNetConfig(**GROUPED))), run_of("Llama")
+    attached = attach_huggingface(model)
+    assert set(attached.ways.values()) == {"projection"}
+    check_every_head(attached, run)
+    check_maps(attached, run)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_other_precisions_are_attached_within_their_rounding(dtype: torch.dtype):
+    for name in ("GPT-2", "Llama", "T5"):
+        model = FAMILIES[name][0]().to(dtype)
+        attached = attach_huggingface(model)
+        assert prove(attached, lambda model=model, name=name: model(**inputs_of(name))).sites == attached.sites
+
+
+def test_asking_for_maps_leaves_nothing_in_a_model_that_gives_itself_hooks():
+    model: Any = FAMILIES["Llama"][0]()
+    run = run_of("Llama")
+    model.set_attn_implementation("eager")
+    with Unchanged(model, run), attentions_on(model):
+        assert run(model).attentions
+    assert run(model).attentions is None
+    assert model(**inputs_of("Llama"), output_attentions=True).attentions
+
+
 def test_generation_runs_under_gates_and_leaves_no_trace():
-    model, run = FAMILIES["T5"][0](), run_of("T5")
+    model: Any = FAMILIES["T5"][0]()
+    run = run_of("T5")
     inputs = {name: value for name, value in inputs_of("T5").items() if name != "decoder_input_ids"}
     with Unchanged(model, run):
         attached = attach_huggingface(model)
@@ -75,7 +129,8 @@ def test_generation_runs_under_gates_and_leaves_no_trace():
 
 
 def test_an_exception_in_a_run_restores_everything():
-    model, run = FAMILIES["BERT"][0](), run_of("BERT")
+    model: Any = FAMILIES["BERT"][0]()
+    run = run_of("BERT")
     with Unchanged(model, run):
         attached = attach_huggingface(model)
         with pytest.raises(RuntimeError, match="stopped"):

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from headway.errors import HeadwayError
 from headway.models.sites import Site, Trace
-from headway.subjects.attached import Attached, Door, Passage, Projection, blocks_of, refuse_compiled
-from headway.subjects.dispatch import NAME, at_dispatch, attentions_on, listening, register, under
+from headway.subjects.attached import Attached, Door, Passage, Projection, blocks_of, check_ready
+from headway.subjects.dispatch import NAME, at_dispatch, attentions_on, configs_of, listening, quiet, register, under
 from headway.subjects.multihead import at_multihead
 from headway.subjects.projections import (
     at_projection,
@@ -62,7 +62,7 @@ def attach_huggingface(
     `example` is what the model is called with, or a function that calls it; made up where none is given. `proved=False`
     leaves out the proofs, which take two passes a site, for a model that was proved before.
     """
-    refuse_compiled(model)
+    check_ready(model)
     if not hasattr(model, "set_attn_implementation"):
         raise HeadwayError(f"{type(model).__name__} is no model of transformers; attach it with attach_module")
     register()
@@ -92,8 +92,8 @@ def _call_of(model: Any, example: Mapping[str, Any] | Callable[[], Any] | None) 
     ) from failed
 
 
-def _assembled(model: nn.Module, seen: Sequence[Seen], names: Mapping[str, Site]) -> Attached:
-    """The model with what was seen as sites of these names."""
+def _assembled(model: nn.Module, seen: Sequence[Seen], names: Mapping[str, Site], asking: bool) -> Attached:
+    """The model with what was seen as sites of these names; `asking` for maps that it does not return unasked."""
     doors: list[Door] = []
     projections: dict[Site, Projection] = {}
     for each in seen:
@@ -109,7 +109,7 @@ def _assembled(model: nn.Module, seen: Sequence[Seen], names: Mapping[str, Site]
     dispatching = {each.module: names[each.path] for each in seen if each.dispatches}
     if dispatching:
         doors.append(at_dispatch(model, dispatching, {names[each.path] for each in seen if each.way == "dispatch"}))
-    if len(dispatching) < len(seen):
+    if asking:
         doors.insert(0, _with_maps(model))
     blocks = blocks_of(model, {names[each.path]: each.path for each in seen})
     return Attached(
@@ -171,19 +171,18 @@ def _looked_at(model: Any, call: Callable[[], Any]) -> tuple[dict[nn.Module, See
 
 def _switches(model: Any) -> bool:
     """Whether the family takes another attention at all."""
-    with under(model, NAME):
-        return any(
-            getattr(getattr(module, "config", None), "_attn_implementation", None) == NAME for module in model.modules()
-        )
+    with quiet(), under(model, NAME):
+        return any(config._attn_implementation == NAME for config in configs_of(model))
 
 
 def _silent(model: nn.Module, called: set[nn.Module], seen: Mapping[nn.Module, Seen]) -> dict[str, nn.Module]:
     """The innermost attention modules that ran and did not dispatch."""
     found = {}
     for path, module in model.named_modules():
+        if module not in called or next(module.parameters(), None) is None:
+            continue
         inside = set(module.modules())
-        known = module not in called or inside & seen.keys() or (inside - {module}) & called
-        if not known and any(True for _ in module.parameters()):
+        if not inside & seen.keys() and not (inside - {module}) & called:
             found[path] = module
     return found
 
@@ -231,19 +230,26 @@ def _with_maps(model: nn.Module) -> Door:
 
 def _named(model: nn.Module, seen: Sequence[Seen], call: Callable[[], Any]) -> Attached:
     """The sites in the order in which they fire, as encoder.0.self and so on where that names each of them once."""
-    by_path = _assembled(model, seen, {each.path: Site(each.path, heads=each.heads) for each in seen})
-    passage = Passage({}, Trace(), strict=False)
-    by_path.passed(call, passage)
-    assert passage.trace is not None
-    place = {site.stack: number for number, site in enumerate(passage.fired)}
-    seen = sorted((each for each in seen if each.path in place), key=lambda each: place[each.path])
-    names = {
-        each.path: _name(model, each, by_path.blocks.get(Site(each.path)), passage.trace.maps.get(Site(each.path)))
-        for each in seen
-    }
+    paths = {each.path: Site(each.path) for each in seen}
+    asking = False
+    blocks, order, maps = _traced(_assembled(model, seen, paths, asking), call)
+    if len(maps) < len(seen):
+        asking = True
+        blocks, order, maps = _traced(_assembled(model, seen, paths, asking), call)
+    seen = sorted(seen, key=lambda each: order.index(paths[each.path]))
+    sites = [(each, paths[each.path]) for each in seen]
+    names = {each.path: _name(model, each, blocks.get(site), maps.get(site)) for each, site in sites}
     if any(name.layer is None for name in names.values()) or len(set(names.values())) < len(names):
         names = {path: Site(path, kind=name.kind, heads=name.heads) for path, name in names.items()}
-    return _assembled(model, seen, names)
+    return _assembled(model, seen, names, asking)
+
+
+def _traced(attached: Attached, call: Callable[[], Any]) -> tuple[Mapping[Site, str], list[Site], dict[Site, Tensor]]:
+    """The layers of the sites, the order in which they fire, and their maps."""
+    trace = Trace()
+    passage = Passage({}, trace, strict=False)
+    attached.passed(call, passage)
+    return attached.blocks, list(passage.fired), trace.maps
 
 
 def _name(model: Any, seen: Seen, block: str | None, maps: Tensor | None) -> Site:

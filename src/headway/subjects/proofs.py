@@ -24,8 +24,10 @@ from headway.subjects.attached import Attached, Passage, Projection
 from headway.subjects.multihead import slow_path
 from headway.subjects.projections import weight_of
 
-TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 5e-2}
-"""of the largest number compared, or of one, whichever is larger"""
+TOLERANCES = {torch.float16: 1e-2, torch.bfloat16: 5e-2}
+ROUNDING = 1e-5
+"""of the largest number compared, or of one, whichever is larger; in float64 too, where many compute their softmax in
+float32"""
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,7 @@ def _zeroed(projection: Projection, head: int) -> Iterator[None]:
     own = projection.module._parameters.get(name)
     if own is None or not own.is_floating_point():
         raise HeadwayError(
-            f"{projection.path} has no plain {name} to prove its heads with; attach the model unquantised"
+            f"{projection.path} has no plain {name} to zero a head in; attach the model unquantised, adapters merged"
         )
     copied = Parameter(own.detach().clone(), requires_grad=own.requires_grad)
     projection.of_head(copied.data, head).zero_()
@@ -214,7 +216,7 @@ def largest(values: Tensor) -> float:
 
 
 def _tolerance(values: Tensor) -> float:
-    return TOLERANCES.get(values.dtype, 1e-5)
+    return TOLERANCES.get(values.dtype, ROUNDING)
 
 
 def limit_of(logits: Tensor) -> float:

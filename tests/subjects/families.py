@@ -46,7 +46,7 @@ def _made(config: str, model: str, **options: Any) -> Callable[[], nn.Module]:
 
 
 Family = tuple[Callable[[], nn.Module], str]
-GPT2 = {"vocab_size": WORDS, "n_embd": 16, "n_layer": 2, "n_head": 4, "n_positions": 32, **TOKENS}
+GPT2: dict[str, Any] = {"vocab_size": WORDS, "n_embd": 16, "n_layer": 2, "n_head": 4, "n_positions": 32, **TOKENS}
 WHISPER = {**TRANSLATOR, "num_mel_bins": 4, "max_source_positions": 6, "max_target_positions": 16}
 WHISPER = {name: value for name, value in WHISPER.items() if name != "max_position_embeddings"}
 T5 = {"vocab_size": WORDS, "d_model": 16, "d_kv": 6, "d_ff": 24, "num_layers": 2, "num_heads": 4, **TOKENS}

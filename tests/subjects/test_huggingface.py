@@ -11,7 +11,7 @@ from torch import nn
 
 pytest.importorskip("transformers")
 
-from families import FAMILIES, GROUPED, READER, TWO_STACKS, expected_sites, inputs_of
+from families import FAMILIES, GPT2, GROUPED, READER, TWO_STACKS, expected_sites, inputs_of
 from references import Unchanged, check_every_head, check_maps, check_rows, randomised
 
 from headway.errors import HeadwayError
@@ -89,6 +89,18 @@ def test_a_layer_that_is_used_twice_is_gated_in_all_its_uses_and_not_traced():
         attached.run(lambda: run(model), trace=Trace())
 
 
+def test_attention_that_did_not_run_is_told():
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    model = randomised(GPT2LMHeadModel(GPT2Config(**GPT2, add_cross_attention=True)))
+    assert attach_huggingface(model).idle == tuple(f"transformer.h.{layer}.crossattention" for layer in (0, 1))
+    inputs = {**inputs_of("GPT-2"), "encoder_hidden_states": torch.randn(2, 4, 16)}
+    attached = attach_huggingface(model, inputs)
+    assert [str(site) for site in attached.sites[:2]] == ["decoder.0.self", "decoder.0.cross"]
+    assert not attached.idle
+    check_every_head(attached, lambda model: model(**inputs))
+
+
 def test_a_norm_between_heads_and_projection_moves_the_gate_behind_it():
     from transformers import BitNetConfig, BitNetForCausalLM
 
@@ -115,6 +127,16 @@ def test_asking_for_maps_leaves_nothing_in_a_model_that_gives_itself_hooks():
         assert run(model).attentions
     assert run(model).attentions is None
     assert model(**inputs_of("Llama"), output_attentions=True).attentions
+
+
+def test_padding_on_the_left_is_compared_where_a_position_sees_a_key():
+    model = FAMILIES["Llama"][0]()
+    attached, inputs = attach_huggingface(model), inputs_of("Llama")
+    inputs["attention_mask"] = inputs["attention_mask"].flip(1)
+    with pytest.raises(HeadwayError, match=r"at 3 of 18 positions; where a padded position sees no key"):
+        prove(attached, lambda: model(**inputs))
+    seen = inputs["attention_mask"].bool()
+    assert prove(attached, lambda: model(**inputs), lambda output: output.logits[seen]).unchanged < 1e-5
 
 
 def test_generation_runs_under_gates_and_leaves_no_trace():

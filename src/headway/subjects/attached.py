@@ -117,6 +117,8 @@ class Attached:
     doors: Sequence[Door]
     ways: Mapping[Site, str]
     """how each site is gated: 'dispatch', 'projection' or 'MultiheadAttention'"""
+    idle: tuple[str, ...] = ()
+    """attention modules that did not run on the example, and so are no sites"""
 
     @property
     def width(self) -> dict[Site, int]:

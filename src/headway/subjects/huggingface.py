@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -32,7 +32,7 @@ from headway.subjects.projections import (
     watching,
     weight_of,
 )
-from headway.subjects.proofs import difference_of, limit_of, logits_in, prove
+from headway.subjects.proofs import difference_of, limit_of, logits_in, prove, where
 from headway.subjects.tiny import tiny_examples
 
 CROSS = re.compile(r"cross|enc_?dec|encoder_att", re.IGNORECASE)
@@ -55,12 +55,17 @@ class Seen:
 
 
 def attach_huggingface(
-    model: Any, example: Mapping[str, Any] | Callable[[], Any] | None = None, proved: bool = True
+    model: Any,
+    example: Mapping[str, Any] | Callable[[], Any] | None = None,
+    *,
+    logits_of: Callable[[Any], Tensor] | None = None,
+    proved: bool = True,
 ) -> Attached:
     """A transformers model with all its attention sites.
 
-    `example` is what the model is called with, or a function that calls it; made up where none is given. `proved=False`
-    leaves out the proofs, which take two passes a site, for a model that was proved before.
+    `example` is what the model is called with, or a function that calls it; made up where none is given.
+    `logits_of` reads the logits to compare out of what is returned. `proved=False` leaves out the proofs, which take
+    two passes a site, for a model that was proved before.
     """
     check_ready(model)
     if not hasattr(model, "set_attn_implementation"):
@@ -69,9 +74,9 @@ def attach_huggingface(
     with torch.no_grad():
         call = _call_of(model, example)
         attached = _named(model, _found(model, call), call)
-        _check_eager(attached, call)
+        _check_eager(attached, call, logits_of or logits_in)
     if proved:
-        prove(attached, call)
+        prove(attached, call, logits_of)
     return attached
 
 
@@ -241,7 +246,15 @@ def _named(model: nn.Module, seen: Sequence[Seen], call: Callable[[], Any]) -> A
     names = {each.path: _name(model, each, blocks.get(site), maps.get(site)) for each, site in sites}
     if any(name.layer is None for name in names.values()) or len(set(names.values())) < len(names):
         names = {path: Site(path, kind=name.kind, heads=name.heads) for path, name in names.items()}
-    return _assembled(model, seen, names, asking)
+    return replace(_assembled(model, seen, names, asking), idle=_idle(model, {each.module for each in seen}))
+
+
+def _idle(model: nn.Module, ran: set[nn.Module]) -> tuple[str, ...]:
+    """The innermost attention modules that did not run."""
+    attentions = {module: path for path, module in model.named_modules() if "Attention" in type(module).__name__}
+    inner = [each for each in attentions if not any(part in attentions for part in each.modules() if part is not each)]
+    idle = [each for each in inner if each not in ran and next(each.parameters(), None) is not None]
+    return tuple(attentions[each] for each in idle)
 
 
 def _traced(attached: Attached, call: Callable[[], Any]) -> tuple[Mapping[Site, str], list[Site], dict[Site, Tensor]]:
@@ -272,19 +285,19 @@ def _name(model: Any, seen: Seen, block: str | None, maps: Tensor | None) -> Sit
     return Site("decoder" if cross else stack, layer, "cross" if cross else "self", heads=seen.heads)
 
 
-def _check_eager(attached: Attached, call: Callable[[], Any]) -> None:
+def _check_eager(attached: Attached, call: Callable[[], Any], read: Callable[[Any], Tensor]) -> None:
     """The gated attention is the family's eager attention, and the model by itself computes the same."""
     if "dispatch" not in attached.ways.values():
         return
     model: Any = attached.model
     name = type(model).__name__
-    own, opened = logits_in(call()), logits_in(attached.run(call))
+    own, opened = read(call()), read(attached.run(call))
     with under(model, "eager"):
-        eager = logits_in(call())
-    if (difference := difference_of(eager, opened)) > limit_of(eager):
-        raise HeadwayError(f"{name} with open gates gives other logits than eager attention, by {difference:.2g}")
-    if (difference := difference_of(eager, own)) > limit_of(eager):
+        eager = read(call())
+    if difference_of(eager, opened) > limit_of(eager):
+        raise HeadwayError(f"{name} with open gates gives other logits than eager attention, by {where(eager, opened)}")
+    if difference_of(eager, own) > limit_of(eager):
         raise HeadwayError(
             f"{name} gives other logits under its {model.config._attn_implementation} attention than under eager, by "
-            f"{difference:.2g}; load it with attn_implementation='eager'"
+            f"{where(eager, own)}; or load it with attn_implementation='eager'"
         )

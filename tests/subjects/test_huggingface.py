@@ -36,13 +36,20 @@ def test_a_family_is_attached_and_every_closed_head_is_the_copy_with_zeros(name:
     with Unchanged(model, run):
         attached = attach_huggingface(model)
         assert [str(site) for site in attached.sites] == expected_sites(name)
-        assert set(attached.ways.values()) == {way}
+        assert set(attached.ways.values()) == ({way} if name != "T5" else {_way_of_t5()})
         assert len(attached.blocks) == len(attached.sites)
         prove(attached, lambda: run(model))
         check_every_head(attached, run)
         check_rows(attached, run)
         _check_maps_are_eagers(name, attached, run)
     assert [config._attn_implementation for config in configs_of(model)] == before
+
+
+def _way_of_t5() -> str:
+    """It dispatches since one of the later releases."""
+    from transformers.models.t5 import modeling_t5
+
+    return "dispatch" if hasattr(modeling_t5, "eager_attention_forward") else "projection"
 
 
 @torch.no_grad()

@@ -163,7 +163,7 @@ def attentions_on(model: nn.Module) -> Iterator[None]:
             config.output_attentions = before
         for module, names, hooks in inside:
             for name in set(module.__dict__) - names:
-                if "hooks" in name:
+                if name == "forward" or "hooks" in name:
                     delattr(module, name)
             for hook in set(module._forward_hooks) - hooks:
                 del module._forward_hooks[hook]

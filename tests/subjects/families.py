@@ -9,10 +9,17 @@ import torch
 from references import randomised
 from torch import Tensor, nn
 
-WORDS, SHAPE = 40, {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24}
+WORDS = 40
+SHAPE: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24}
 TOKENS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
-GROUPED = {**SHAPE, **TOKENS, "vocab_size": WORDS, "num_key_value_heads": 2, "max_position_embeddings": 32}
-READER = {**SHAPE, **TOKENS, "vocab_size": WORDS, "max_position_embeddings": 32}
+GROUPED: dict[str, Any] = {
+    **SHAPE,
+    **TOKENS,
+    "vocab_size": WORDS,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 32,
+}
+READER: dict[str, Any] = {**SHAPE, **TOKENS, "vocab_size": WORDS, "max_position_embeddings": 32}
 TRANSLATOR = {
     **TOKENS,
     "vocab_size": WORDS,
@@ -39,7 +46,7 @@ def _made(config: str, model: str, **options: Any) -> Callable[[], nn.Module]:
 
 
 Family = tuple[Callable[[], nn.Module], str]
-GPT2 = {"vocab_size": WORDS, "n_embd": 16, "n_layer": 2, "n_head": 4, "n_positions": 32, **TOKENS}
+GPT2: dict[str, Any] = {"vocab_size": WORDS, "n_embd": 16, "n_layer": 2, "n_head": 4, "n_positions": 32, **TOKENS}
 WHISPER = {**TRANSLATOR, "num_mel_bins": 4, "max_source_positions": 6, "max_target_positions": 16}
 WHISPER = {name: value for name, value in WHISPER.items() if name != "max_position_embeddings"}
 T5 = {"vocab_size": WORDS, "d_model": 16, "d_kv": 6, "d_ff": 24, "num_layers": 2, "num_heads": 4, **TOKENS}

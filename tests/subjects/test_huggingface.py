@@ -11,12 +11,12 @@ from torch import nn
 
 pytest.importorskip("transformers")
 
-from families import FAMILIES, TWO_STACKS, expected_sites, inputs_of
-from references import Unchanged, check_every_head, check_maps, check_rows
+from families import FAMILIES, GPT2, GROUPED, READER, TWO_STACKS, expected_sites, inputs_of
+from references import Unchanged, check_every_head, check_maps, check_rows, randomised
 
 from headway.errors import HeadwayError
 from headway.models import Trace, heads_named
-from headway.subjects.dispatch import configs_of, under
+from headway.subjects.dispatch import attentions_on, configs_of, under
 from headway.subjects.huggingface import attach_huggingface
 from headway.subjects.proofs import prove
 
@@ -36,13 +36,20 @@ def test_a_family_is_attached_and_every_closed_head_is_the_copy_with_zeros(name:
     with Unchanged(model, run):
         attached = attach_huggingface(model)
         assert [str(site) for site in attached.sites] == expected_sites(name)
-        assert set(attached.ways.values()) == {way}
+        assert set(attached.ways.values()) == ({way} if name != "T5" else {_way_of_t5()})
         assert len(attached.blocks) == len(attached.sites)
         prove(attached, lambda: run(model))
         check_every_head(attached, run)
         check_rows(attached, run)
         _check_maps_are_eagers(name, attached, run)
     assert [config._attn_implementation for config in configs_of(model)] == before
+
+
+def _way_of_t5() -> str:
+    """It dispatches since one of the later releases."""
+    from transformers.models.t5 import modeling_t5
+
+    return "dispatch" if hasattr(modeling_t5, "eager_attention_forward") else "projection"
 
 
 @torch.no_grad()
@@ -64,8 +71,84 @@ def _check_maps_are_eagers(name: str, attached: Any, run: Any) -> None:
         torch.testing.assert_close(found, eager[field][site.layer], atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("name", [name for name, (_, way) in FAMILIES.items() if way == "dispatch"])
+def test_a_family_that_did_not_dispatch_would_be_gated_at_its_projections(name: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("headway.subjects.huggingface._switches", lambda model: False)
+    model: Any = FAMILIES[name][0]()
+    run = run_of(name)
+    model.set_attn_implementation("eager")
+    with Unchanged(model, run):
+        attached = attach_huggingface(model)
+        assert [str(site) for site in attached.sites] == expected_sites(name)
+        assert set(attached.ways.values()) == {"projection"}
+        assert prove(attached, lambda: run(model)).unchanged == 0
+        check_every_head(attached, run)
+
+
+def test_a_layer_that_is_used_twice_is_gated_in_all_its_uses_and_not_traced():
+    from transformers import AlbertConfig, AlbertForMaskedLM
+
+    model, run = randomised(AlbertForMaskedLM(AlbertConfig(**READER, embedding_size=16))), run_of("BERT")
+    attached = attach_huggingface(model)
+    assert [str(site) for site in attached.sites] == ["encoder.0.self"]
+    check_every_head(attached, run)
+    with pytest.raises(HeadwayError, match=r"encoder\.0\.self ran 2 times in one call"):
+        attached.run(lambda: run(model), trace=Trace())
+
+
+def test_attention_that_did_not_run_is_told():
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    model = randomised(GPT2LMHeadModel(GPT2Config(**GPT2, add_cross_attention=True)))
+    assert attach_huggingface(model).idle == tuple(f"transformer.h.{layer}.crossattention" for layer in (0, 1))
+    inputs = {**inputs_of("GPT-2"), "encoder_hidden_states": torch.randn(2, 4, 16)}
+    attached = attach_huggingface(model, inputs)
+    assert [str(site) for site in attached.sites[:2]] == ["decoder.0.self", "decoder.0.cross"]
+    assert not attached.idle
+    check_every_head(attached, lambda model: model(**inputs))
+
+
+def test_a_norm_between_heads_and_projection_moves_the_gate_behind_it():
+    from transformers import BitNetConfig, BitNetForCausalLM
+
+    model, run = randomised(BitNetForCausalLM(BitNetConfig(**GROUPED))), run_of("Llama")
+    attached = attach_huggingface(model)
+    assert set(attached.ways.values()) == {"projection"}
+    check_every_head(attached, run)
+    check_maps(attached, run)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_other_precisions_are_attached_within_their_rounding(dtype: torch.dtype):
+    for name in ("GPT-2", "Llama", "T5"):
+        model = FAMILIES[name][0]().to(dtype)
+        attached = attach_huggingface(model)
+        assert prove(attached, lambda model=model, name=name: model(**inputs_of(name))).sites == attached.sites
+
+
+def test_asking_for_maps_leaves_nothing_in_a_model_that_gives_itself_hooks():
+    model: Any = FAMILIES["Llama"][0]()
+    run = run_of("Llama")
+    model.set_attn_implementation("eager")
+    with Unchanged(model, run), attentions_on(model):
+        assert run(model).attentions
+    assert run(model).attentions is None
+    assert model(**inputs_of("Llama"), output_attentions=True).attentions
+
+
+def test_padding_on_the_left_is_compared_where_a_position_sees_a_key():
+    model = FAMILIES["Llama"][0]()
+    attached, inputs = attach_huggingface(model), inputs_of("Llama")
+    inputs["attention_mask"] = inputs["attention_mask"].flip(1)
+    with pytest.raises(HeadwayError, match=r"at 3 of 18 positions; where a padded position sees no key"):
+        prove(attached, lambda: model(**inputs))
+    seen = inputs["attention_mask"].bool()
+    assert prove(attached, lambda: model(**inputs), lambda output: output.logits[seen]).unchanged < 1e-5
+
+
 def test_generation_runs_under_gates_and_leaves_no_trace():
-    model, run = FAMILIES["T5"][0](), run_of("T5")
+    model: Any = FAMILIES["T5"][0]()
+    run = run_of("T5")
     inputs = {name: value for name, value in inputs_of("T5").items() if name != "decoder_input_ids"}
     with Unchanged(model, run):
         attached = attach_huggingface(model)
@@ -75,7 +158,8 @@ def test_generation_runs_under_gates_and_leaves_no_trace():
 
 
 def test_an_exception_in_a_run_restores_everything():
-    model, run = FAMILIES["BERT"][0](), run_of("BERT")
+    model: Any = FAMILIES["BERT"][0]()
+    run = run_of("BERT")
     with Unchanged(model, run):
         attached = attach_huggingface(model)
         with pytest.raises(RuntimeError, match="stopped"):

@@ -86,12 +86,15 @@ class Passage:
 def _fitting(gate: Gate, site: Site, z: Tensor) -> Gate:
     """The gate where z is, if it fits; a wrong number of rows would else be spread over the wrong problems."""
     passed, fill = gate.passed.to(z.device), gate.replacement
-    queries = z.shape[1] if passed.ndim == 3 else 1
-    if len(passed) not in (1, len(z)) or (passed.ndim == 3 and passed.shape[1] != queries):
-        raise HeadwayError(
-            f"the gate of {site} has shape {tuple(passed.shape)}, and the model ran {len(z)} rows of {z.shape[1]} "
-            "queries through it; give one row, or one for each"
-        )
+    for what, rows, queries in (
+        ("gate", passed.shape[0], passed.shape[1] if passed.ndim == 3 else 1),
+        ("replacement", *(fill.shape[:2] if fill is not None else (1, 1))),
+    ):
+        if rows not in (1, z.shape[0]) or queries not in (1, z.shape[1]):
+            raise HeadwayError(
+                f"the {what} of {site} is for {rows} rows of {queries} queries, and the model ran {z.shape[0]} rows of "
+                f"{z.shape[1]} through it; give one row, or one for each"
+            )
     return Gate(passed, None if fill is None else fill.to(z.device, z.dtype))
 
 
@@ -116,6 +119,8 @@ class Attached:
     doors: Sequence[Door]
     ways: Mapping[Site, str]
     """how each site is gated: 'dispatch', 'projection' or 'MultiheadAttention'"""
+    idle: tuple[str, ...] = ()
+    """attention modules that did not run on the example, and so are no sites"""
 
     @property
     def width(self) -> dict[Site, int]:
@@ -175,8 +180,8 @@ def blocks_of(model: nn.Module, paths: Mapping[Site, str]) -> dict[Site, str]:
     return found
 
 
-def refuse_compiled(model: nn.Module) -> None:
-    """A compiled model runs past anything that is put into it later."""
+def check_ready(model: nn.Module) -> None:
+    """A compiled model runs past anything that is put into it later, and dropout makes every run another."""
     if hasattr(model, "_orig_mod"):
         raise HeadwayError(f"{type(model._orig_mod).__name__} is compiled; attach it before torch.compile")
     if model.training:

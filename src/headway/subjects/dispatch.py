@@ -103,6 +103,19 @@ def under(model: Any, implementation: str) -> Iterator[None]:
 
 
 @contextmanager
+def quiet() -> Iterator[None]:
+    """Keeps transformers from telling what is only being tried."""
+    from transformers.utils import logging
+
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
+
+
+@contextmanager
 def listening(listen: Listener) -> Iterator[None]:
     _LISTENING.append(listen)
     try:
@@ -134,8 +147,8 @@ def at_dispatch(model: nn.Module, sites: Mapping[nn.Module, Site], gated: set[Si
 
 @contextmanager
 def attentions_on(model: nn.Module) -> Iterator[None]:
-    """The model asked to return its maps, where its config allows that."""
-    asked = []
+    """The model asked to return its maps, where its config allows that; hooks that it gives itself for it go."""
+    asked, inside = [], [(module, set(module.__dict__), set(module._forward_hooks)) for module in model.modules()]
     try:
         for config in configs_of(model):
             before = config.output_attentions
@@ -148,3 +161,9 @@ def attentions_on(model: nn.Module) -> Iterator[None]:
     finally:
         for config, before in asked:
             config.output_attentions = before
+        for module, names, hooks in inside:
+            for name in set(module.__dict__) - names:
+                if name == "forward" or "hooks" in name:
+                    delattr(module, name)
+            for hook in set(module._forward_hooks) - hooks:
+                del module._forward_hooks[hook]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from headway.errors import HeadwayError
 from headway.models.sites import Site, Trace
-from headway.subjects.attached import Attached, Door, Passage, Projection, blocks_of, refuse_compiled
-from headway.subjects.dispatch import NAME, at_dispatch, attentions_on, listening, register, under
+from headway.subjects.attached import Attached, Door, Passage, Projection, blocks_of, check_ready
+from headway.subjects.dispatch import NAME, at_dispatch, attentions_on, configs_of, listening, quiet, register, under
 from headway.subjects.multihead import at_multihead
 from headway.subjects.projections import (
     at_projection,
@@ -32,7 +32,7 @@ from headway.subjects.projections import (
     watching,
     weight_of,
 )
-from headway.subjects.proofs import difference_of, limit_of, logits_in, prove
+from headway.subjects.proofs import difference_of, limit_of, logits_in, prove, where
 from headway.subjects.tiny import tiny_examples
 
 CROSS = re.compile(r"cross|enc_?dec|encoder_att", re.IGNORECASE)
@@ -55,23 +55,28 @@ class Seen:
 
 
 def attach_huggingface(
-    model: Any, example: Mapping[str, Any] | Callable[[], Any] | None = None, proved: bool = True
+    model: Any,
+    example: Mapping[str, Any] | Callable[[], Any] | None = None,
+    *,
+    logits_of: Callable[[Any], Tensor] | None = None,
+    proved: bool = True,
 ) -> Attached:
     """A transformers model with all its attention sites.
 
-    `example` is what the model is called with, or a function that calls it; made up where none is given. `proved=False`
-    leaves out the proofs, which take two passes a site, for a model that was proved before.
+    `example` is what the model is called with, or a function that calls it; made up where none is given.
+    `logits_of` reads the logits to compare out of what is returned. `proved=False` leaves out the proofs, which take
+    two passes a site, for a model that was proved before.
     """
-    refuse_compiled(model)
+    check_ready(model)
     if not hasattr(model, "set_attn_implementation"):
         raise HeadwayError(f"{type(model).__name__} is no model of transformers; attach it with attach_module")
     register()
     with torch.no_grad():
         call = _call_of(model, example)
         attached = _named(model, _found(model, call), call)
-        _check_eager(attached, call)
+        _check_eager(attached, call, logits_of or logits_in)
     if proved:
-        prove(attached, call)
+        prove(attached, call, logits_of)
     return attached
 
 
@@ -92,8 +97,8 @@ def _call_of(model: Any, example: Mapping[str, Any] | Callable[[], Any] | None) 
     ) from failed
 
 
-def _assembled(model: nn.Module, seen: Sequence[Seen], names: Mapping[str, Site]) -> Attached:
-    """The model with what was seen as sites of these names."""
+def _assembled(model: nn.Module, seen: Sequence[Seen], names: Mapping[str, Site], asking: bool) -> Attached:
+    """The model with what was seen as sites of these names; `asking` for maps that it does not return unasked."""
     doors: list[Door] = []
     projections: dict[Site, Projection] = {}
     for each in seen:
@@ -109,7 +114,7 @@ def _assembled(model: nn.Module, seen: Sequence[Seen], names: Mapping[str, Site]
     dispatching = {each.module: names[each.path] for each in seen if each.dispatches}
     if dispatching:
         doors.append(at_dispatch(model, dispatching, {names[each.path] for each in seen if each.way == "dispatch"}))
-    if len(dispatching) < len(seen):
+    if asking:
         doors.insert(0, _with_maps(model))
     owners, ways = ({names[each.path]: getattr(each, what) for each in seen} for what in ("path", "way"))
     return Attached(model, tuple(projections), projections, blocks_of(model, owners), owners, doors, ways)
@@ -169,19 +174,18 @@ def _looked_at(model: Any, call: Callable[[], Any]) -> tuple[dict[nn.Module, See
 
 def _switches(model: Any) -> bool:
     """Whether the family takes another attention at all."""
-    with under(model, NAME):
-        return any(
-            getattr(getattr(module, "config", None), "_attn_implementation", None) == NAME for module in model.modules()
-        )
+    with quiet(), under(model, NAME):
+        return any(config._attn_implementation == NAME for config in configs_of(model))
 
 
 def _silent(model: nn.Module, called: set[nn.Module], seen: Mapping[nn.Module, Seen]) -> dict[str, nn.Module]:
     """The innermost attention modules that ran and did not dispatch."""
     found = {}
     for path, module in model.named_modules():
+        if module not in called or next(module.parameters(), None) is None:
+            continue
         inside = set(module.modules())
-        known = module not in called or inside & seen.keys() or (inside - {module}) & called
-        if not known and any(True for _ in module.parameters()):
+        if not inside & seen.keys() and not (inside - {module}) & called:
             found[path] = module
     return found
 
@@ -229,19 +233,34 @@ def _with_maps(model: nn.Module) -> Door:
 
 def _named(model: nn.Module, seen: Sequence[Seen], call: Callable[[], Any]) -> Attached:
     """The sites in the order in which they fire, as encoder.0.self and so on where that names each of them once."""
-    by_path = _assembled(model, seen, {each.path: Site(each.path, heads=each.heads) for each in seen})
-    passage = Passage({}, Trace(), strict=False)
-    by_path.passed(call, passage)
-    assert passage.trace is not None
-    place = {site.stack: number for number, site in enumerate(passage.fired)}
-    seen = sorted((each for each in seen if each.path in place), key=lambda each: place[each.path])
-    names = {
-        each.path: _name(model, each, by_path.blocks.get(Site(each.path)), passage.trace.maps.get(Site(each.path)))
-        for each in seen
-    }
+    paths = {each.path: Site(each.path) for each in seen}
+    asking = False
+    blocks, order, maps = _traced(_assembled(model, seen, paths, asking), call)
+    if len(maps) < len(seen):
+        asking = True
+        blocks, order, maps = _traced(_assembled(model, seen, paths, asking), call)
+    seen = sorted(seen, key=lambda each: order.index(paths[each.path]))
+    sites = [(each, paths[each.path]) for each in seen]
+    names = {each.path: _name(model, each, blocks.get(site), maps.get(site)) for each, site in sites}
     if any(name.layer is None for name in names.values()) or len(set(names.values())) < len(names):
         names = {path: Site(path, kind=name.kind, heads=name.heads) for path, name in names.items()}
-    return _assembled(model, seen, names)
+    return replace(_assembled(model, seen, names, asking), idle=_idle(model, {each.module for each in seen}))
+
+
+def _idle(model: nn.Module, ran: set[nn.Module]) -> tuple[str, ...]:
+    """The innermost attention modules that did not run."""
+    attentions = {module: path for path, module in model.named_modules() if "Attention" in type(module).__name__}
+    inner = [each for each in attentions if not any(part in attentions for part in each.modules() if part is not each)]
+    idle = [each for each in inner if each not in ran and next(each.parameters(), None) is not None]
+    return tuple(attentions[each] for each in idle)
+
+
+def _traced(attached: Attached, call: Callable[[], Any]) -> tuple[Mapping[Site, str], list[Site], dict[Site, Tensor]]:
+    """The layers of the sites, the order in which they fire, and their maps."""
+    trace = Trace()
+    passage = Passage({}, trace, strict=False)
+    attached.passed(call, passage)
+    return attached.blocks, list(passage.fired), trace.maps
 
 
 def _name(model: Any, seen: Seen, block: str | None, maps: Tensor | None) -> Site:
@@ -264,19 +283,19 @@ def _name(model: Any, seen: Seen, block: str | None, maps: Tensor | None) -> Sit
     return Site("decoder" if cross else stack, layer, "cross" if cross else "self", heads=seen.heads)
 
 
-def _check_eager(attached: Attached, call: Callable[[], Any]) -> None:
+def _check_eager(attached: Attached, call: Callable[[], Any], read: Callable[[Any], Tensor]) -> None:
     """The gated attention is the family's eager attention, and the model by itself computes the same."""
     if "dispatch" not in attached.ways.values():
         return
     model: Any = attached.model
     name = type(model).__name__
-    own, opened = logits_in(call()), logits_in(attached.run(call))
+    own, opened = read(call()), read(attached.run(call))
     with under(model, "eager"):
-        eager = logits_in(call())
-    if (difference := difference_of(eager, opened)) > limit_of(eager):
-        raise HeadwayError(f"{name} with open gates gives other logits than eager attention, by {difference:.2g}")
-    if (difference := difference_of(eager, own)) > limit_of(eager):
+        eager = read(call())
+    if difference_of(eager, opened) > limit_of(eager):
+        raise HeadwayError(f"{name} with open gates gives other logits than eager attention, by {where(eager, opened)}")
+    if difference_of(eager, own) > limit_of(eager):
         raise HeadwayError(
             f"{name} gives other logits under its {model.config._attn_implementation} attention than under eager, by "
-            f"{difference:.2g}; load it with attn_implementation='eager'"
+            f"{where(eager, own)}; or load it with attn_implementation='eager'"
         )

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from headway.errors import HeadwayError, unknown
 from headway.models.sites import Site
-from headway.subjects.attached import Attached, Door, Passage, Projection, blocks_of, refuse_compiled
+from headway.subjects.attached import Attached, Door, Passage, Projection, blocks_of, check_ready
 from headway.subjects.multihead import at_multihead
 from headway.subjects.projections import (
     OUTPUTS,
@@ -57,7 +57,7 @@ def attach_module(
     is proved (proofs.py). `maps` reads the map of an attention that a user wrote; `batch_first` says how its
     projections are fed.
     """
-    refuse_compiled(model)
+    check_ready(model)
     asked = _every_multihead(model) if sites is None else _listed(model, sites)
     doors: list[Door] = []
     projections: dict[Site, Projection] = {}

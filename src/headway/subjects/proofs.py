@@ -24,8 +24,10 @@ from headway.subjects.attached import Attached, Passage, Projection
 from headway.subjects.multihead import slow_path
 from headway.subjects.projections import weight_of
 
-TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 5e-2}
-"""of the largest number compared, or of one, whichever is larger"""
+TOLERANCES = {torch.float16: 1e-2, torch.bfloat16: 5e-2}
+ROUNDING = 1e-5
+"""of the largest number compared, or of one, whichever is larger; in float64 too, where many compute their softmax in
+float32"""
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ def prove(attached: Attached, call: Callable[[], Any], logits_of: Callable[[Any]
                 f"{site} never fires: its output projection {attached.projections[site].path} was not called; leave "
                 "the site out, or name the module that is"
             )
-    notes = _check_same(attached, call, read, original, opened)
+    unchanged, notes = _check_same(attached, call, read, original, opened)
     _check_identity(attached, call, read, opened)
     for site, difference in sums.items():
         if not difference <= _tolerance(opened):
@@ -65,28 +67,24 @@ def prove(attached: Attached, call: Callable[[], Any], logits_of: Callable[[Any]
     closed = 0.0
     for number, site in enumerate(attached.sites):
         closed = max(closed, _check_closed(attached, call, read, site, number % attached.width[site]))
-    return Proof(
-        attached.sites,
-        difference_of(original, opened) if not notes else 0.0,
-        max(sums.values(), default=0.0),
-        closed,
-        notes,
-    )
+    return Proof(attached.sites, unchanged, max(sums.values(), default=0.0), closed, notes)
 
 
 def _check_same(
     attached: Attached, call: Callable[[], Any], read: Callable[[Any], Tensor], original: Tensor, opened: Tensor
-) -> tuple[str, ...]:
-    """The logits with open gates are the model's own."""
-    if difference_of(original, opened) <= limit_of(original):
-        return ()
+) -> tuple[float, tuple[str, ...]]:
+    """The logits with open gates are the model's own: by how much they differ, and what is to be known of it."""
+    difference = difference_of(original, opened)
+    if difference <= limit_of(original):
+        return difference, ()
     with slow_path():
         slow = read(call())
     if difference_of(slow, opened) <= limit_of(slow):
-        return ("PyTorch's fast path writes zeros at padded positions; the model was compared without it",)
+        note = "PyTorch's fast path writes zeros at padded positions; the model was compared without it"
+        return difference_of(slow, opened), (note,)
     raise HeadwayError(
         f"{type(attached.model).__name__} gives other logits when its {len(attached.sites)} sites from "
-        f"{attached.sites[0]} on are attached: they differ by {difference_of(original, opened):.2g}"
+        f"{attached.sites[0]} on are attached, by {where(original, opened)}"
     )
 
 
@@ -134,7 +132,7 @@ def _zeroed(projection: Projection, head: int) -> Iterator[None]:
     own = projection.module._parameters.get(name)
     if own is None or not own.is_floating_point():
         raise HeadwayError(
-            f"{projection.path} has no plain {name} to prove its heads with; attach the model unquantised"
+            f"{projection.path} has no plain {name} to zero a head in; attach the model unquantised, adapters merged"
         )
     copied = Parameter(own.detach().clone(), requires_grad=own.requires_grad)
     projection.of_head(copied.data, head).zero_()
@@ -208,13 +206,25 @@ def difference_of(one: Tensor, other: Tensor) -> float:
     return float(gap.nan_to_num(nan=float("inf"), posinf=float("inf")).max()) if gap.numel() else 0.0
 
 
+def where(one: Tensor, other: Tensor) -> str:
+    """The size of a difference, and at how many positions it is."""
+    size = f"{difference_of(one, other):.2g}"
+    if one.shape != other.shape or one.ndim < 3:
+        return size
+    apart = ~torch.isclose(one.double(), other.double(), rtol=0, atol=limit_of(one), equal_nan=True).all(-1)
+    return (
+        f"{size} at {int(apart.sum())} of {apart.numel()} positions; where a padded position sees no key, attention is "
+        "arbitrary: let logits_of leave such positions out"
+    )
+
+
 def largest(values: Tensor) -> float:
     finite = values.detach().double().abs()
     return float(finite[finite.isfinite()].max()) if bool(finite.isfinite().any()) else 0.0
 
 
 def _tolerance(values: Tensor) -> float:
-    return TOLERANCES.get(values.dtype, 1e-5)
+    return TOLERANCES.get(values.dtype, ROUNDING)
 
 
 def limit_of(logits: Tensor) -> float:

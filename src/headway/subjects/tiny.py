@@ -30,6 +30,9 @@ def tiny_examples(model: Any) -> list[dict[str, Tensor]]:
         examples = [{"input_ids": tokens, "attention_mask": seen, **answer}]
         examples.append({"input_ids": tokens, **answer})
         examples.append({name: value[:1] for name, value in examples[1].items()})
+        ended = tokens.clone()
+        ended[:, -1] = getattr(config, "eos_token_id", None) or 0
+        examples.append({"input_ids": ended})  # some read the answer out of the source
     elif main == "pixel_values":
         vision = getattr(config, "vision_config", config)
         size = vision.image_size if isinstance(vision.image_size, list | tuple) else [vision.image_size] * 2
@@ -47,8 +50,8 @@ def tiny_examples(model: Any) -> list[dict[str, Tensor]]:
 
 
 def _vocabulary(config: Any, decoder: bool) -> int:
-    own = config.get_text_config(decoder=decoder) if hasattr(config, "get_text_config") else config
-    return getattr(own, "vocab_size", None) or config.vocab_size
+    inner: Any = getattr(config, "decoder" if decoder else "encoder", None)
+    return inner.vocab_size if hasattr(inner, "vocab_size") else config.get_text_config(decoder=decoder).vocab_size
 
 
 def _tokens(vocabulary: int, count: int, generator: torch.Generator) -> Tensor:

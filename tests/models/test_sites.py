@@ -1,0 +1,50 @@
+"""Names of sites and heads: of Headway's own models, of a user's modules, and as people write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from headway.errors import HeadwayError
+from headway.models import Head, Site, heads_named
+
+ONE_STACK = [Head(Site("decoder", layer, "self"), number) for layer in range(12) for number in range(12)]
+SITES = [Site("encoder", 1, "self"), Site("decoder", 1, "self"), Site("decoder", 1, "cross")]
+TWO_STACKS = [Head(site, number) for site in SITES for number in range(4)]
+BY_PATH = [Head(Site(f"layers.{layer}.attention", heads=4), number) for layer in range(2) for number in range(4)]
+
+
+def test_a_site_is_its_name_whatever_else_is_said_of_it():
+    site = Site("encoder_layers.0.self_attn", output="linear_out", heads=4)
+    assert site == Site("encoder_layers.0.self_attn", kind="cross")
+    assert hash(site) == hash(Site("encoder_layers.0.self_attn"))
+    assert (str(site), site.title) == ("encoder_layers.0.self_attn", "encoder_layers.0.self_attn")
+    assert Site("decoder", 1, "self") != Site("decoder", 1, "cross")
+    assert Site("decoder", 1, "cross").title == "Decoder cross L1"
+
+
+def test_sites_of_all_kinds_can_be_sorted_with_numbers_as_numbers():
+    sites = [Site("layers.10"), Site("decoder", 0, "self"), Site("layers.9"), Site("encoder", 1, "cross"), Site("a")]
+    names = [str(site) for site in sorted(sites)]
+    assert names == ["a", "decoder.0.self", "encoder.1.cross", "layers.9", "layers.10"]
+
+
+def test_heads_are_found_by_every_name_that_people_write():
+    head = Head(Site("decoder", 9, "self"), 6)
+    for name in ("L9H6", "decoder.9.self.6", "Decoder self L9 H6", (9, 6), head):
+        assert heads_named(name, ONE_STACK) == [head]
+        assert heads_named([name], ONE_STACK) == [head]
+    assert heads_named({9: [6, 7], 10: [0]}, ONE_STACK) == heads_named(["L9H6", "L9H7", (10, 0)], ONE_STACK)
+    assert heads_named("L1H2", BY_PATH) == heads_named("layers.1.attention.2", BY_PATH)
+    assert Head.parse("L9H6", ONE_STACK).label == "L9H6"
+    assert Head.parse("decoder.9.self.6") == head
+
+
+def test_a_name_of_several_heads_or_of_none_is_refused_in_one_sentence():
+    with pytest.raises(
+        HeadwayError, match=r"L1H2 is the name of 3 heads; write the one you mean: encoder\.1\.self\.2, "
+    ):
+        heads_named("L1H2", TWO_STACKS)
+    with pytest.raises(HeadwayError, match=r"'L12H0' names no head of this model; its heads are decoder\.0\.self\.0, "):
+        heads_named({12: [0]}, ONE_STACK)
+    with pytest.raises(HeadwayError, match="heads are written like"):
+        Head.parse("L9H6")

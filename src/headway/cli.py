@@ -11,14 +11,26 @@ import sys
 import webbrowser
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
 from headway.errors import HeadwayError
-from headway.flags import listed_words, parse_numbers, parse_options, parse_range, parse_rates, parse_seeds
+from headway.flags import (
+    listed_words,
+    parse_examples,
+    parse_memory,
+    parse_numbers,
+    parse_options,
+    parse_range,
+    parse_rates,
+    parse_seeds,
+)
 from headway.output import Output, told_apart
 from headway.runs.config import Wishes
+
+if TYPE_CHECKING:
+    from headway.subjects.opening import Opening
 
 Subject = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SUBJECT")]
 
@@ -154,22 +166,38 @@ class Evaluate(Common):
         return Output(results[0], "Exact match", rows, [("By stratum", results[0]["strata"])], words)
 
 
+def opened(examples: str | None, metric: str | None, memory: str, hub: bool) -> tuple[int | None, Opening | None]:
+    """How many problems, and how a Hugging Face model is opened."""
+    from headway.subjects.opening import Opening
+
+    count, file = parse_examples(examples)
+    return count, Opening(file, metric, parse_memory(memory), hub)
+
+
 @dataclass(frozen=True)
 class Heads(Common):
     """Which heads a model needs, and which can go together."""
 
     subject: Subject = tyro.MISSING
-    """a run folder, a folder of runs, pretrained:adder, or module:factory"""
+    """a run folder, a folder of runs, pretrained:adder, a Hugging Face folder, or module:factory"""
     ablation: str = "zero"
     """what takes the place of a head's output: zero, mean or resample"""
     all: bool = False
     """every problem there is"""
-    examples: int | None = None
-    """that many fresh problems (default 10,000)"""
+    examples: str | None = None
+    """that many fresh problems (default 10,000); of a Hugging Face model the file that holds them, JSONL or text"""
+    metric: str | None = None
+    """of a Hugging Face model: exact, loss, accuracy, kl or logit-difference (default: by what the examples are)"""
     max_drop: float = 0.01
     """how much accuracy a removal may cost"""
     max_loss_increase: float | None = None
-    """judge heads by the loss instead: how much it may rise"""
+    """judge heads by the loss, or the metric, instead: how much it may rise"""
+    memory: str = "1GB"
+    """of a Hugging Face model: what a pass may take"""
+    hub: bool = False
+    """fetch a model of that name from the hub"""
+    screen: int | None = None
+    """only a quick look: all heads by the slope of the loss, and so many at both ends by closing them"""
     beam: int = 1
     """sets kept at a time in the search for heads that can go together"""
     budget: float | None = None
@@ -183,14 +211,20 @@ class Heads(Common):
 
     def run(self) -> Output:
         from headway.api import study_heads, study_members
+        from headway.api.heads import screen_heads
         from headway.heads.result import summary
         from headway.subjects.own import is_folder_of_runs
 
+        count, opening = opened(self.examples, self.metric, self.memory, self.hub)
         asked = {
-            "ablation": self.ablation, "all": self.all, "examples": self.examples, "max_drop": self.max_drop,
+            "ablation": self.ablation, "all": self.all, "examples": count, "max_drop": self.max_drop,
             "max_loss_increase": self.max_loss_increase, "beam": self.beam, "budget": self.budget, "seed": self.seed,
         }  # fmt: skip
         common = {"device": self.device, "quiet": self.quiet, "out": self.out}
+        if self.screen is not None:
+            screening = screen_heads(self.subject, self.screen, count, self.device, opening, self.ablation, self.seed)
+            rows = screening.to_json()["heads"]
+            return Output(screening.to_json(), "Heads by the slope", rows, words=screening.findings())
         if is_folder_of_runs(self.subject):
             found = study_members(self.subject, kinds=self.kinds, **asked, **common)
             shown = ("subject", "baseline", "alone", "alone_removed_together", "together", "refused")
@@ -198,9 +232,10 @@ class Heads(Common):
             return Output(found.to_json(), "Heads", rows, words=found.findings())
         if self.kinds:
             raise HeadwayError("--kinds compares the runs of a folder; leave it out for one run")
-        study = study_heads(self.subject, **asked, **common)
+        study = study_heads(self.subject, opening=opening, **asked, **common)
         content = study.to_json()
-        shown = ("head", "accuracy", "drop", "interval", "verdict", "depends_on_ablation")
+        measured = ("accuracy", "drop") if study.metric == "exact" else ("loss_increase",)
+        shown = ("head", *measured, "interval", "verdict", "depends_on_ablation")
         rows = [{key: row[key] for key in shown} for row in content["heads"]]
         return Output(content, "Heads", rows, words=study.findings())
 
@@ -210,15 +245,23 @@ class Prune(Common):
     """Write a model without the heads that can go together."""
 
     subject: Subject = tyro.MISSING
-    """a run folder or pretrained:adder"""
+    """a run folder, pretrained:adder, a Hugging Face folder, or module:factory"""
     out: str = tyro.MISSING
-    """run folder of the pruned model"""
+    """folder of the pruned model"""
     max_drop: float = 0.01
     """how much accuracy the removal may cost"""
-    examples: int | None = None
-    """fresh problems that the study reports on (default 10,000)"""
+    max_loss_increase: float | None = None
+    """judge heads by the loss, or the metric, instead: how much it may rise"""
+    examples: str | None = None
+    """fresh problems that the study reports on (default 10,000); of a Hugging Face model the file that holds them"""
+    metric: str | None = None
+    """of a Hugging Face model: exact, loss, accuracy, kl or logit-difference"""
+    memory: str = "1GB"
+    """of a Hugging Face model: what a pass may take"""
+    hub: bool = False
+    """fetch a model of that name from the hub"""
     heads: tuple[str, ...] = ()
-    """these heads instead, such as decoder.1.cross.2"""
+    """these heads instead, such as decoder.1.cross.2 or L1H2"""
     beam: int = 1
     """sets kept at a time in the search"""
     budget: float = 0
@@ -230,16 +273,16 @@ class Prune(Common):
 
     def run(self) -> Output:
         from headway.api import prune
-        from headway.models import Head
 
-        named = [Head.parse(name) for name in self.heads] or None
+        count, opening = opened(self.examples, self.metric, self.memory, self.hub)
         asked = {
-            "max_drop": self.max_drop, "examples": self.examples, "beam": self.beam, "budget": self.budget,
-            "seed": self.seed,
+            "max_drop": self.max_drop, "max_loss_increase": self.max_loss_increase, "examples": count,
+            "beam": self.beam, "budget": self.budget, "seed": self.seed,
         }  # fmt: skip
         result = prune(
-            self.subject, self.out, heads=named, recover=self.recover, device=self.device, quiet=self.quiet, **asked
-        )
+            self.subject, self.out, heads=list(self.heads) or None, recover=self.recover, device=self.device,
+            quiet=self.quiet, opening=opening, **asked,
+        )  # fmt: skip
         return Output(result, "Pruned", [{key: value for key, value in result.items() if key != "removed"}])
 
 
@@ -343,6 +386,10 @@ class Doctor(Common):
     """run folders, folders of runs, pretrained:adder, or module:factory or file.py:factory of your own"""
     strict: bool = False
     """warnings count as failures"""
+    examples: str | None = None
+    """of a Hugging Face model: the file that holds its examples, JSONL or text"""
+    metric: str | None = None
+    """of a Hugging Face model: exact, loss, accuracy, kl or logit-difference"""
 
     def run(self) -> Output:
         from headway.api.examining import Refused, examine, examine_all, names_many
@@ -350,7 +397,8 @@ class Doctor(Common):
         if not self.subjects:
             raise HeadwayError("name a run folder, pretrained:adder, or a module:factory of your own")
         if not names_many(self.subjects):
-            found = examine(self.subjects[0], strict=self.strict, device=self.device)
+            opening = opened(self.examples, self.metric, "1GB", False)[1]
+            found = examine(self.subjects[0], strict=self.strict, device=self.device, opening=opening)
             words = [line for name in found.checks for line in found.message(name)]
             words += [] if found.alarms else ["", "Nothing found that forbids a conclusion."]
             return Output(found.to_json(), "", [], words=words, status=found.status)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -79,3 +80,20 @@ def parse_range(flag: str, text: str) -> tuple[int, int]:
     if not low.isdecimal() or (dash and not high.isdecimal()):
         raise HeadwayError(f"--{flag} {text!r}; write it like 8-16")
     return int(low), int(high) if dash else int(low)
+
+
+def parse_memory(text: str) -> int:
+    """Bytes: 4GB, 512MB, or a plain number."""
+    units = {"": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?B?)", text.strip(), re.IGNORECASE)
+    unit = "" if found is None else found[2].upper()
+    if found is None or unit not in units or float(found[1]) * units[unit] < 2**20:
+        raise HeadwayError(f"--memory {text!r}; write it like 4GB or 512MB, at least 1MB")
+    return int(float(found[1]) * units[unit])
+
+
+def parse_examples(text: str | None) -> tuple[int | None, str | None]:
+    """How many problems, or the file that holds them."""
+    if text is None or text.isdecimal():
+        return None if text is None else int(text), None
+    return None, text

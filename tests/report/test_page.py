@@ -27,7 +27,8 @@ from headway.models import Head
 from headway.report.page import Inline, page_of
 from headway.report.page.content import content_of, find
 from headway.report.page.markdown import markdown_of
-from headway.subjects.own import open_one, open_subject
+from headway.subjects.opening import open_subject
+from headway.subjects.own import open_one
 from headway.tasks import Problems
 
 ROOT = Path(__file__).parents[2]

@@ -18,7 +18,9 @@ from headway.evaluation.exact import evaluate_chunks
 from headway.machine import choose_device
 from headway.plugins import at_home, is_plugin
 from headway.progress import Progress
-from headway.subjects.own import Run, find_runs, is_folder_of_runs, one_shape, open_one, open_run, open_subject
+from headway.subjects.from_transformers import is_transformers_folder
+from headway.subjects.opening import Opening, open_subject
+from headway.subjects.own import Run, find_runs, is_folder_of_runs, one_shape, open_one, open_run
 from headway.subjects.own import subject_of as bare_subject_of
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
@@ -40,13 +42,17 @@ class Refused:
         return {"subject": self.subject, "healthy": False, "refused": self.why, "checks": []}
 
 
-def examine(subject: Subject | Run | str | Path, *, strict: bool = False, device: str = "auto") -> Examination:
+def examine(
+    subject: Subject | Run | str | Path, *, strict: bool = False, device: str = "auto", opening: Opening | None = None
+) -> Examination:
     """Whether conclusions may be drawn from a subject: what is wrong, how it shows, how to mend it."""
     if isinstance(subject, Subject):
         return examine_subject(subject, strict)
     if isinstance(subject, Run):
         return examine_subject(subject_of(subject), strict)
     name, chosen = str(subject), choose_device(device)
+    if is_transformers_folder(name):
+        return examine_subject(open_subject(name, chosen, opening), strict)
     if not is_plugin(name):
         return examine_subject(subject_of(open_one(name, chosen)), strict)
     with at_home(name), redirect_stdout(sys.stderr):  # what a factory prints is no result of ours

@@ -13,19 +13,24 @@ from safetensors.torch import save
 from headway.doctor.examination import forbidden
 from headway.errors import HeadwayError
 from headway.evaluation.exact import Evaluation, device_of, evaluate_chunks
-from headway.heads.ablation import Margin, TooWeak
+from headway.heads.ablation import Margin, TooWeak, measure
 from headway.heads.kinds import Profile, kinds_of, profile_contrasts, profile_of
+from headway.heads.ledger import Ledger
 from headway.heads.lots import Lot, drawn
 from headway.heads.maps import average_maps, maps_of, worked_examples
 from headway.heads.members import study_stack
 from headway.heads.optimum import check_searchable
 from headway.heads.pruning import compare, without
 from headway.heads.result import HeadStudy, PopulationStudy, Refused
+from headway.heads.screening import Screening, screen
 from headway.heads.study import Asked, searched, study_subject
 from headway.heads.variants import Variants
+from headway.heads.zeroing import check_same, read_back, without_columns
+from headway.heads.zeroing import save as save_zeroed
 from headway.machine import choose_device, environment, exact_products
 from headway.models import Head, Model, heads_of
-from headway.plugins import at_home
+from headway.models.sites import Named, heads_named
+from headway.plugins import at_home, is_plugin
 from headway.progress import Progress
 from headway.report.heads import heads_figures, population_figures
 from headway.report.maps import problem_figure
@@ -33,7 +38,10 @@ from headway.report.page import Inline
 from headway.runs import disk
 from headway.runs.config import RunConfig
 from headway.runs.folder import RunFolder
-from headway.subjects.own import Run, find_runs, one_shape, open_one, open_run, open_stack, open_subject, subject_of
+from headway.subjects.foreign import Foreign, few_of_one_length
+from headway.subjects.from_transformers import is_transformers_folder
+from headway.subjects.opening import Opening, open_subject
+from headway.subjects.own import Run, find_runs, one_shape, open_one, open_run, open_stack, subject_of
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 from headway.training.recovery import recover as recovered
@@ -47,23 +55,32 @@ def study_heads(
     out: str | Path | None = None,
     device: str = "auto",
     quiet: bool = True,
+    opening: Opening | None = None,
     **asked: Any,
 ) -> HeadStudy:
     """Which heads a model needs, and which can go together.
 
     Takes `ablation`, `examples` or `all`, `max_drop` or `max_loss_increase`, `beam`, `budget` and `seed`. Numbers, maps
-    and pictures are kept in `out`, or else in the run's own folder.
+    and pictures are kept in `out`, or else in the run's own folder. `opening` says how a Hugging Face model is opened:
+    its examples, metric and memory.
     """
     wanted = _asked(**asked)
     if isinstance(subject, str | Path):
         with at_home(str(subject)):
-            return study_heads(open_subject(subject, choose_device(device)), out=out, quiet=quiet, **asked)
+            opened = open_subject(subject, choose_device(device), opening)
+            return study_heads(opened, out=out, quiet=quiet, **asked)
     if isinstance(subject, Run):
         subject = subject_of(subject)
-    study = replace(study_subject(subject, wanted, quiet), withheld=forbidden(subject, "heads"))
+    metric = subject.measured_by
+    if metric is not None and wanted.margin.loss is None:
+        wanted = replace(wanted, margin=Margin(wanted.margin.drop, metric.margin))
     home = Path(out) if out is not None else None if subject.folder is None else subject.folder.path
+    ledger = None if home is None or not isinstance(subject.model, Foreign) else Ledger(home / "heads.partial.json")
+    study = replace(study_subject(subject, wanted, quiet, ledger), withheld=forbidden(subject, "heads"))
     if home is not None:
         _keep(study, subject, home, wanted.seed)
+    if ledger is not None:
+        ledger.path.unlink(missing_ok=True)
     return replace(study, view=lambda problem: view(study, subject, problem))
 
 
@@ -74,6 +91,8 @@ def _keep(study: HeadStudy, subject: Subject, home: Path, seed: int) -> None:
     if not study.withheld:
         heads_figures(home / "heads.json", home)
     problems = drawn(subject, Lot.REPORT, MAPPED, seed)
+    if isinstance(subject.model, Foreign):
+        problems = few_of_one_length(problems, MAPPED)
     maps = {
         "average": average_maps(subject, problems),
         "problem": maps_of(subject, problems[:1]),
@@ -179,35 +198,63 @@ def _studied_together(
     return studies
 
 
+def screen_heads(
+    subject: str | Path | Run | Subject,
+    ends: int,
+    examples: int | None = None,
+    device: str = "auto",
+    opening: Opening | None = None,
+    ablation: str = "zero",
+    seed: int = 0,
+) -> Screening:
+    """A quick look at all heads: what the slopes of one pass say, and how far that is so at both ends."""
+    if isinstance(subject, str | Path):
+        with at_home(str(subject)):
+            return screen_heads(
+                open_subject(subject, choose_device(device), opening), ends, examples, "auto", None, ablation, seed
+            )
+    if isinstance(subject, Run):
+        subject = subject_of(subject)
+    problems = drawn(subject, Lot.REPORT, examples or MAPPED, seed)
+    return screen(Variants(subject, ablation, seed), problems, ends)
+
+
 def prune(
-    subject: str | Path | Run,
+    subject: str | Path | Run | Subject,
     out: str | Path,
     *,
-    heads: Sequence[Head] | None = None,
+    heads: Named | None = None,
     recover: int = 0,
     device: str = "auto",
     quiet: bool = True,
+    opening: Opening | None = None,
     **asked: Any,
 ) -> dict[str, Any]:
-    """Writes a run without the heads that can go together, or without those named; `asked` is for the study.
+    """Writes a model without the heads that can go together, or without those named; `asked` is for the study.
 
-    With `recover` it is trained for so many steps more.
+    A run becomes really smaller, and with `recover` it is trained for so many steps more. Of a user's own model the
+    columns are zeroed, and it is saved as it was: by save_pretrained, or its weights.
     """
     if recover < 0:
         raise HeadwayError(f"recover is {recover}; it must be a number of steps, or 0 for none")
     chosen = choose_device(device)
+    if isinstance(subject, str | Path) and (is_plugin(str(subject)) or is_transformers_folder(subject)):
+        with at_home(str(subject)):
+            subject = open_subject(subject, chosen, opening)
+    if isinstance(subject, Subject):
+        return _zeroed(subject, Path(out), heads, recover, quiet, asked)
     run = subject if isinstance(subject, Run) else open_one(subject, chosen)
     folder = RunFolder(Path(out))
     if heads is None:
         study = study_subject(subject_of(run), replace(_asked(**{"budget": 0, **asked}), causes=False), quiet)
         heads = study.together.heads
-    heads = list(dict.fromkeys(heads))
-    model, config = without(run.model, run.config.model, heads)
+    gone = list(dict.fromkeys(heads_named(heads, heads_of(run.model))))
+    model, config = without(run.model, run.config.model, gone)
     smaller = replace(run.config, model=config, training=replace(run.config.training, recovered=recover))
     folder.check(smaller, resume=True)
     problems = drawn(subject_of(run), Lot.COMPARE, COMPARED, asked.get("seed", 0))
     with exact_products():
-        comparison = compare(run.model, model, heads, problems)
+        comparison = compare(run.model, model, gone, problems)
     if comparison.largest_difference > ROUNDING or not comparison.same_answers:
         raise HeadwayError(
             f"the pruned model's logits differ by {comparison.largest_difference:.2g} from the gated one's, more than "
@@ -226,8 +273,8 @@ def prune(
     return {
         "run": str(folder.path),
         "heads_before": count,
-        "heads_after": count - len(heads),
-        "removed": [str(head) for head in heads],
+        "heads_after": count - len(gone),
+        "removed": [str(head) for head in gone],
         "parameters_before": sum(parameter.numel() for parameter in run.model.parameters()),
         "parameters_after": sum(parameter.numel() for parameter in model.parameters()),
         "exact_match_before": before.exact_match,
@@ -238,6 +285,50 @@ def prune(
         "largest_logit_difference": comparison.largest_difference,
         "same_answers_as_gated": comparison.same_answers,
         "speedup": comparison.speedup,
+    }
+
+
+def _zeroed(
+    subject: Subject, out: Path, heads: Named | None, recover: int, quiet: bool, asked: dict[str, Any]
+) -> dict[str, Any]:
+    """A user's model with the columns of these heads at zero, saved, read back and compared."""
+    foreign = subject.model
+    if not isinstance(foreign, Foreign):
+        raise HeadwayError(f"{subject.name} says nothing of its sites; give Subject(sites=…) to prune it")
+    if recover:
+        raise HeadwayError("--recover trains runs of Headway's own; train the pruned model as you trained it")
+    if out.exists() and any(out.iterdir()):
+        raise HeadwayError(f"{out} is not empty; name a new folder")
+    if heads is None:
+        wanted = replace(_asked(**{"budget": 0, **asked}), causes=False, kinds=False)
+        metric = subject.measured_by
+        if metric is not None and wanted.margin.loss is None:
+            wanted = replace(wanted, margin=Margin(wanted.margin.drop, metric.margin))
+        heads = study_subject(subject, wanted, quiet).together.heads
+    gone = list(dict.fromkeys(heads_named(heads, subject.heads)))
+    problems = drawn(subject, Lot.REPORT, COMPARED, asked.get("seed", 0))
+    zeroed = without_columns(foreign.attached, gone)
+    with exact_products():
+        difference = check_same(foreign, zeroed, gone, problems)
+    save_zeroed(zeroed, subject.tokenizer, out)
+    again = read_back(zeroed, out)
+    with exact_products():
+        check_same(foreign, again, gone, problems)
+    before, after = measure(Variants(subject), [problems], [frozenset(gone)])
+    count = sum(parameter.numel() for parameter in foreign.parameters())
+    return {
+        "run": str(out),
+        "heads_before": len(subject.heads),
+        "heads_after": len(subject.heads) - len(gone),
+        "removed": [str(head) for head in gone],
+        "parameters_before": count,
+        "parameters_after": count,
+        "exact_match_before": before.accuracy,
+        "exact_match_after": after.accuracy,
+        "loss_increase": after.loss_increase,
+        "examples": len(problems),
+        "largest_logit_difference": difference,
+        "speedup": 1.0,
     }
 
 

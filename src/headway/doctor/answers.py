@@ -5,6 +5,7 @@ from __future__ import annotations
 from headway.doctor.check import Checked, failed, passed, skipped, warned
 from headway.doctor.patient import Patient
 from headway.evaluation.intervals import wilson
+from headway.subjects.foreign import Foreign
 from headway.tasks import Problems
 
 LEARNED = 0.95
@@ -15,7 +16,9 @@ UNEVEN = 0.6
 
 
 def converged(patient: Patient) -> Checked:
-    """In-range accuracy above chance and above 0.95, with its interval."""
+    """In-range accuracy above chance and above 0.95, with its interval; of a user's own model, above chance."""
+    if isinstance(patient.subject.model, Foreign):
+        return _above_chance(patient)
     right, n = int(patient.right.sum()), len(patient.problems)
     interval, chance = wilson(right, n), commonest(patient.problems)
     numbers = {"accuracy": right / n, "interval": interval.to_json(), "examples": n, "chance": chance}
@@ -39,6 +42,24 @@ def converged(patient: Patient) -> Checked:
         "train longer, with warm-up or another rate, and report the interval",
         **numbers,
     )
+
+
+def _above_chance(patient: Patient) -> Checked:
+    """A model that Headway did not train need not be nearly perfect, but must know something of the answers: more
+    tokens right than the commonest one is."""
+    scored = patient.scored(patient.problems)
+    right = (patient.logits.argmax(-1) == patient.problems.answer)[scored]
+    chance = float(patient.problems.answer[scored].bincount().max()) / len(right)
+    interval = wilson(int(right.sum()), len(right))
+    numbers = {"accuracy": float(right.float().mean()), "interval": interval.to_json(), "chance": chance}
+    shown = f"right on {numbers['accuracy']:.4f} of {len(right):,} answer tokens, the commonest one is {chance:.4f}"
+    if interval.low > chance:
+        return passed(shown, examples=len(right), **numbers)
+    return failed(
+        f"{shown}: no better than always answering the same",
+        "study it on problems that it knows something of",
+        examples=len(right), **numbers,
+    )  # fmt: skip
 
 
 def constant(patient: Patient) -> Checked:

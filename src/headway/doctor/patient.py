@@ -19,6 +19,7 @@ from headway.errors import HeadwayError
 from headway.evaluation.examples import batches
 from headway.heads.pruning import closed_gates
 from headway.models import Attention, Head
+from headway.subjects.foreign import Foreign
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
@@ -39,7 +40,9 @@ class Patient:
 
     @cached_property
     def problems(self) -> Problems:
-        return self._problems("examples", self.asked("examples", self.subject.draw, ROWS, SEED, False))
+        drawn = self._problems("examples", self.asked("examples", self.subject.draw, ROWS, SEED, False))
+        model = self.subject.model
+        return drawn[: model.rows(drawn.source, drawn.answer)] if isinstance(model, Foreign) else drawn
 
     @cached_property
     def few(self) -> Problems:
@@ -92,7 +95,9 @@ class Patient:
 
     def told(self, problems: Problems) -> Float[Tensor, "row answer token"]:
         """The logits of every answer token, each given the right ones before it."""
-        return torch.cat([self._pass(some) for some in batches(problems)])
+        model = self.subject.model
+        pieces = model.pieces(problems) if isinstance(model, Foreign) else batches(problems)
+        return torch.cat([self._pass(some) for some in pieces])
 
     def after(self, source: Tensor, written: Tensor) -> Float[Tensor, "row written token"]:
         """The logits after each token that the decoder was given."""

@@ -8,7 +8,7 @@ critical where the whole interval lies above it, redundant where it lies below, 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -77,9 +77,9 @@ class Effect:
         return tango(self.lost, self.gained, self.examples, confidence)
 
     def loss_interval(self, confidence: float) -> Interval:
-        from scipy.stats import norm
+        from scipy.stats import t
 
-        reach = float(norm.ppf((1 + confidence) / 2)) * self.loss_spread
+        reach = float(t.ppf((1 + confidence) / 2, self.examples - 1)) * self.loss_spread
         return Interval(self.loss_increase - reach, self.loss_increase + reach)
 
 
@@ -151,11 +151,14 @@ def measure(
     base: Closed = frozenset(),
     watch: Watch | None = None,
     total: int = 0,
+    measured: Callable[[Problems, Sequence[Closed]], Outcome] | None = None,
 ) -> list[Effect]:
-    """The effect of closing each of `closed`, beside `base` alone, which comes first."""
+    """The effect of closing each of `closed`, beside `base` alone, which comes first. `measured` may know outcomes."""
     tally = Tally()
     for chunk in chunks:
-        tally.add(variants(chunk, [frozenset(), *closed], base), variants.subject.strata(chunk))
+        sets = [frozenset(), *closed]
+        outcome = variants(chunk, sets, base) if measured is None else measured(chunk, sets)
+        tally.add(outcome, variants.subject.strata(chunk))
         if watch is not None:
             watch(tally.examples, total)
     return tally.effects(closed)
@@ -191,7 +194,7 @@ class Judge:
                 "that is too little to rank heads by what they cost: train it first"
             )
 
-    def check_count(self, examples: int) -> None:
+    def check_count(self, examples: int, least_for_loss: int = LEAST_FOR_LOSS) -> None:
         """Refuses where there are too few examples for a verdict."""
         needed = needed_examples(self.margin.drop, self.confidence)
         if not self.exact and self.margin.loss is None and examples < needed:
@@ -199,8 +202,8 @@ class Judge:
                 f"{examples:,} examples cannot tell a drop of {self.margin.drop:g} from none at this level; take at "
                 f"least {needed:,}, or a wider --max-drop"
             )
-        if not self.exact and self.margin.loss is not None and examples < LEAST_FOR_LOSS:
-            raise HeadwayError(f"{examples:,} examples are too few for an interval of the loss; take {LEAST_FOR_LOSS}")
+        if not self.exact and self.margin.loss is not None and examples < least_for_loss:
+            raise HeadwayError(f"{examples:,} examples are too few for an interval of the loss; take {least_for_loss}")
 
     def interval(self, effect: Effect) -> Interval | None:
         if self.exact:

@@ -14,7 +14,8 @@ from torch import Tensor
 from headway.errors import HeadwayError
 from headway.evaluation.examples import batches
 from headway.models import Gate, Head, Site, Trace
-from headway.subjects.foreign import Foreign
+from headway.subjects.foreign import Foreign, lengths_of
+from headway.subjects.readers import NOTHING
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
@@ -26,9 +27,17 @@ def maps_of(subject: Subject, problem: Problems) -> dict[str, Any]:
     """The maps of one problem, with its tokens as labels."""
     if len(problem) != 1:
         raise HeadwayError(f"maps of one problem are asked for, {len(problem)} are given; take one row")
-    source, read = problem.source[0].tolist(), _read(subject, problem)
-    labels = subject.spelled(source), subject.spelled(read)
+    source = [token for token in problem.source[0].tolist() if token != NOTHING]
+    if isinstance(subject.model, Foreign):
+        return _content(_averaged(subject, problem), *_sequences(subject, source, problem.answer[0].tolist()))
+    labels = subject.spelled(source), subject.spelled(_read(subject, problem))
     return _content(_averaged(subject, problem), *labels)
+
+
+def _sequences(subject: Subject, source: list[int], answer: list[int]) -> tuple[list[str], ...]:
+    """All that a user's model may look at, told apart by length: the source, what a decoder has written, and both."""
+    told = subject.spelled(source), subject.spelled(answer[:-1])
+    return told[0], ["›", *told[1]], told[0] + told[1]
 
 
 def worked_examples(subject: Subject, problems: Problems, sets: Mapping[str, Sequence[Head]]) -> list[dict[str, Any]]:
@@ -37,7 +46,7 @@ def worked_examples(subject: Subject, problems: Problems, sets: Mapping[str, Seq
     answers = {name: _answers(subject, problems, heads) for name, heads in {"": (), **sets}.items()}
     return [
         {
-            "read": subject.spelled(problems.source[row].tolist()),
+            "read": subject.spelled([token for token in problems.source[row].tolist() if token != NOTHING]),
             "wanted": subject.spelled(problems.answer[row].tolist()),
             "answers": {name: answer[row] for name, answer in answers.items()},
             **maps_of(subject, problems[row : row + 1]),
@@ -63,7 +72,8 @@ def _answers(subject: Subject, problems: Problems, closed: Sequence[Head]) -> li
 
 def average_maps(subject: Subject, problems: Problems) -> dict[str, Any]:
     """The mean map of every head, with positions as labels; and the same for each kind of problem."""
-    source = [str(place) for place in range(problems.source.shape[1])]
+    tokens = int(lengths_of(problems)[0]) if isinstance(subject.model, Foreign) else problems.source.shape[1]
+    source = [str(place) for place in range(tokens)]
     read = [str(place) for place in range(len(_read(subject, problems[:1])))]
     content = {"examples": len(problems), "all": _content(_averaged(subject, problems), source, read), "strata": {}}
     for name, values in subject.strata(problems).items():
@@ -92,15 +102,22 @@ def _averaged(subject: Subject, problems: Problems) -> dict[Site, Tensor]:
     return {site: total / len(problems) for site, total in totals.items()}
 
 
-def _content(maps: dict[Site, Tensor], source: list[str], read: list[str]) -> dict[str, Any]:
+def _content(
+    maps: dict[Site, Tensor], source: list[str], read: list[str], both: list[str] | None = None
+) -> dict[str, Any]:
+    """`both` where the lengths say which tokens a site looks at."""
     content, encoded = [], any(site.stack == "encoder" for site in maps)
     for site, attention in maps.items():
         own = source if site.stack == "encoder" else read if encoded else source + read
+        queries, keys = own, own if site.kind == "self" else source
+        if both is not None or len(queries) != attention.shape[1] or len(keys) != attention.shape[2]:
+            known = {len(each): each for each in (both or [], read, source)}
+            queries, keys = (known.get(size) or [str(n) for n in range(size)] for size in attention.shape[1:])
         content.append(
             {
                 "site": str(site),
-                "queries": own,
-                "keys": own if site.kind == "self" else source,
+                "queries": queries,
+                "keys": keys,
                 "heads": [[[round(weight, 5) for weight in row] for row in head] for head in attention.tolist()],
             }
         )

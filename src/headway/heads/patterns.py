@@ -23,7 +23,7 @@ from torch import Tensor
 
 from headway.evaluation.examples import batches
 from headway.models import EncoderDecoder, Head, Site, Trace
-from headway.subjects.foreign import Foreign
+from headway.subjects.foreign import Foreign, few_of_one_length
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
@@ -62,6 +62,8 @@ class Pattern:
 def find_patterns(subject: Subject, problems: Problems) -> list[Pattern]:
     """The pattern of every head, over these problems."""
     maps: dict[Site, list[Tensor]] = {}
+    if isinstance(subject.model, Foreign):
+        problems = few_of_one_length(problems, len(problems))
     for batch in subject.model.pieces(problems) if isinstance(subject.model, Foreign) else batches(problems):
         trace = Trace()
         subject.model(batch.source, batch.answer, None, trace)

@@ -6,10 +6,12 @@ import math
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from headway.errors import HeadwayError
 from headway.evaluation.examples import MOST_LISTED
 from headway.heads.ablation import Judge, Margin, Verdict, measure
+from headway.heads.ledger import Ledger
 from headway.heads.lots import Lot, drawn
 from headway.heads.optimum import check_searchable, find_optimum
 from headway.heads.passes import passes_of
@@ -26,6 +28,10 @@ from headway.tasks import Problems
 EXAMPLES, SELECTED, CONFIRMED, PAIRED, LOOKED_AT, RANDOM_ORDERS = 10_000, 2_000, 10_000, 500, 1_000, 3
 MANY, ROUNDS = 48, 12
 """heads, above which they go in rounds, a twelfth of what is left at a time, and pairs are not tried"""
+PIECE = 64
+"""problems, after which a long sweep writes down what it has"""
+LEAST = 30
+"""examples of a user's own that results are reported on, where heads are judged by a metric"""
 BUDGET = 20.0
 """seconds for the search of all sets"""
 
@@ -59,8 +65,8 @@ class Asked:
             raise HeadwayError(f"budget is {self.budget}; it must be a number of seconds, or 0 for no search")
 
 
-def study_subject(subject: Subject, asked: Asked, quiet: bool = True) -> HeadStudy:
-    """Every head alone, then which can go together."""
+def study_subject(subject: Subject, asked: Asked, quiet: bool = True, ledger: Ledger | None = None) -> HeadStudy:
+    """Every head alone, then which can go together. What a ledger knows of the first is not measured again."""
     if not subject.heads:
         raise HeadwayError(f"{subject.name} has no heads to study; name them as Subject(heads=…)")
     began = time.monotonic()
@@ -78,11 +84,13 @@ def study_subject(subject: Subject, asked: Asked, quiet: bool = True) -> HeadStu
     if subject.measured_by is None:
         judge.check(total, variants(first, [frozenset()]).accuracy[0], best_constant(first))
     else:
-        judge.check_count(total)
+        judge.check_count(total, LEAST)
     singles: list[Closed] = [frozenset({head}) for head in subject.heads]
     wholes = parts_of(subject)
     with Progress(f"ablating {len(singles)} heads", quiet) as watch:
-        whole, *effects = measure(variants, report(), singles + wholes, watch=watch, total=total)
+        pieces = report() if ledger is None else _in_pieces(report(), PIECE)
+        known = None if ledger is None else partial(ledger.outcome, variants)
+        whole, *effects = measure(variants, pieces, singles + wholes, watch=watch, total=total, measured=known)
     verdicts: dict[str, list[Verdict]] = {asked.ablation: [judge.verdict(effect) for effect in effects[: len(singles)]]}
     sample = drawn(subject, Lot.REPORT, min(total, EXAMPLES), asked.seed)
     for kind in ABLATIONS if asked.kinds else ():
@@ -136,6 +144,12 @@ def study_subject(subject: Subject, asked: Asked, quiet: bool = True) -> HeadStu
         time.monotonic() - began,
         metric="exact" if subject.measured_by is None else subject.measured_by.name,
     )
+
+
+def _in_pieces(chunks: Iterable[Problems], rows: int) -> Iterable[Problems]:
+    for chunk in chunks:
+        for start in range(0, len(chunk), rows):
+            yield chunk[start : start + rows]
 
 
 def searched(study: HeadStudy, subject: Subject, asked: Asked, quiet: bool = True) -> HeadStudy:

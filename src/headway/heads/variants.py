@@ -121,7 +121,7 @@ class Variants:
                 for place, number in enumerate(some):
                     own = logits if first is None else logits[place * len(batch) : (place + 1) * len(batch)]
                     right[number] = self.subject.correct(own, batch)
-                    losses[number] = self._costs(own, batch, whole)
+                    losses[number] = self.costs(own, batch, whole)
         return Outcome(right, losses)
 
     def _whole(self, batch: Problems, kept: Kept, base: Closed) -> Tensor | None:
@@ -131,7 +131,7 @@ class Variants:
             return None
         return kept.logits if not base else self._kept(batch, {}).logits
 
-    def _costs(self, logits: Tensor, batch: Problems, whole: Tensor | None) -> Tensor:
+    def costs(self, logits: Tensor, batch: Problems, whole: Tensor | None) -> Tensor:
         """What counts as the loss of each problem: cross-entropy, or the subject's own metric."""
         metric = self.subject.measured_by
         return losses_of(logits, batch) if metric is None else metric.cost(logits, batch, whole)

@@ -104,7 +104,11 @@ Asked = Head | str | tuple[int, int]
 """A head as people write it: itself, 'decoder.1.cross.2', 'L1H2' or (1, 2)."""
 
 
-def heads_named(asked: Asked | Iterable[Asked] | Mapping[int, Iterable[int]], heads: Sequence[Head]) -> list[Head]:
+Named = Asked | Iterable[Asked] | Mapping[int, Iterable[int]]
+"""One head or several, or as {layer: [heads]}."""
+
+
+def heads_named(asked: Named, heads: Sequence[Head]) -> list[Head]:
     """Those of a model's heads that are asked for, by any of their names, or as {layer: [heads]}."""
     if isinstance(asked, Mapping):
         return [_named((layer, number), heads) for layer, numbers in asked.items() for number in numbers]

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from headway.errors import BrokenRun, HeadwayError, unknown
 from headway.models import Classifier, Model, build_model, heads_of
-from headway.plugins import is_plugin, load_function
 from headway.runs.config import RunConfig
 from headway.runs.folder import RunFolder, runs_in
 from headway.subjects.subject import Subject
@@ -123,24 +122,6 @@ def _contrasts_of(task: Task, device: torch.device) -> Callable[[int, int], list
     if not isinstance(task, Addition) or task.natural or "+" not in task.operators:
         return None
     return lambda pairs, seed: contrasts(task, pairs, seed, device)
-
-
-def open_subject(name: str | Path, device: torch.device | str = "cpu") -> Subject:
-    """The subject that a SUBJECT names: a run folder, pretrained:NAME, or module:factory."""
-    if is_plugin(str(name)):
-        factory = load_function(str(name))
-        try:
-            made = factory()
-        except HeadwayError:
-            raise
-        except (Exception, SystemExit) as error:  # whatever a user's function may raise
-            raise HeadwayError(
-                f"{name!r} failed ({type(error).__name__}: {error}); call it by itself to see where"
-            ) from error
-        if not isinstance(made, Subject):
-            raise HeadwayError(f"{name!r} returned {type(made).__name__}; a factory returns a headway.Subject")
-        return made
-    return subject_of(open_one(name, device))
 
 
 def one_shape(folders: Sequence[RunFolder]) -> bool:

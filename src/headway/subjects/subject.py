@@ -1,9 +1,9 @@
 """What a study studies: a model, its heads, its examples, and what counts as correct.
 
 The door is narrow on purpose. A model is called as `model(source, answer, gates, trace)`; everything else a study
-needs to know is given here as a function. `subjects/own.py` makes a Subject of a run, `subjects/pretrained.py` one of a
-Hugging Face model; a user's `module:factory` returns one of theirs, whose model is attached where `sites` are named,
-and gives of the rest only what the checks that they want need.
+needs to know is given here as a function. `subjects/own.py` makes a Subject of a run, `subjects/from_transformers.py`
+one of a Hugging Face model; a user's `module:factory` returns one of theirs, whose model is attached where `sites` are
+named, and gives of the rest only what the checks that they want need.
 """
 
 from __future__ import annotations
@@ -71,6 +71,8 @@ class Subject:
     """how such a model reads a problem: called with the model, sources and answers, it returns the logits"""
     maps: Maps | None = None
     """reads the attention map of a hand-written module, called with it, its inputs and its output"""
+    tokenizer: Any = None
+    """saved beside a model of transformers that is pruned"""
     memory: int = MEMORY
     """bytes that a pass of such a model may take"""
     metric: Metric | str | Callable[[Tensor, Problems], Tensor] | None = None

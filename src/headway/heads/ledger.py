@@ -1,0 +1,61 @@
+"""What a long sweep has measured so far, on disk: killed anywhere, it goes on behind the last piece of problems."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headway.errors import HeadwayError
+from headway.heads.variants import Closed, Outcome, Variants
+from headway.runs import disk
+from headway.tasks import Problems
+
+
+class Ledger:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.weights = ""
+        """their hash, once it was made"""
+
+    def outcome(self, variants: Variants, problems: Problems, closed: Sequence[Closed]) -> Outcome:
+        """What became of a piece of the problems: read where it was measured before, else measured and written."""
+        key = self._key(variants, problems, closed)
+        known = self._read()
+        if key in known:
+            right, loss = known[key]
+            device = problems.source.device
+            return Outcome(torch.tensor(right, device=device), torch.tensor(loss, device=device))
+        found = variants(problems, closed)
+        disk.write_json(self.path, {**known, key: [found.right.tolist(), found.loss.tolist()]})
+        return found
+
+    def _read(self) -> dict[str, Any]:
+        if not self.path.exists():
+            return {}
+        try:
+            return disk.read_json(self.path)
+        except HeadwayError:
+            return {}  # half a file of another program's: measured again
+
+    def _key(self, variants: Variants, problems: Problems, closed: Sequence[Closed]) -> str:
+        """Everything that the numbers depend on, the weights among it."""
+        digest = hashlib.sha256(json.dumps([variants.ablation, variants.seed, variants.subject.name]).encode())
+        metric = variants.subject.measured_by
+        digest.update(("exact" if metric is None else metric.name).encode())
+        digest.update("|".join(",".join(sorted(map(str, parts))) for parts in closed).encode())
+        self.weights = self.weights or _hashed(variants.subject.model.parameters())
+        digest.update((self.weights + _hashed([problems.source, problems.answer])).encode())
+        return digest.hexdigest()
+
+
+def _hashed(tensors: Iterable[Tensor]) -> str:
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

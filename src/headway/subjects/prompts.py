@@ -1,0 +1,176 @@
+"""Examples for a user's model, out of JSONL, text, a `datasets` object or a DataLoader.
+
+A line of JSONL is one of
+{"prompt": "2 + 2 =", "answer": " 4"}   what the model should say next; with "wrong": " 5" a wrong answer beside it
+{"text": "All of this is read."}        every next token counts
+{"text": "A fine film.", "label": 1}    for a classifier; a number, or a name that the model's config has
+{"tokens": [5, 9, 3], "answer": [7]}    as numbers, where there is no tokenizer; without "answer" every next one counts
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headway.errors import HeadwayError
+from headway.subjects.readers import NOTHING
+from headway.tasks import Problems
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One example, as numbers."""
+
+    read: list[int]
+    answer: list[int]
+    wrong: int | None = None
+    """the first token of a wrong answer"""
+    continues: bool = False
+    """whether the answer is the rest of a text: every next token"""
+
+
+def read_prompts(examples: str | Path | Iterable[Any], model: Any, tokenizer: Any) -> list[Prompt]:
+    """The examples, each checked: what cannot be read is told with its place."""
+    found = []
+    for place, item in enumerate(_items(examples), start=1):
+        try:
+            prompt = _prompt(item, model, tokenizer)
+            _check(prompt, model)
+        except HeadwayError as error:
+            raise HeadwayError(f"example {place}: {error}") from error
+        found.append(prompt)
+    if not found:
+        raise HeadwayError(f"{examples} holds no examples")
+    return found
+
+
+def problems_of(prompts: list[Prompt]) -> Problems:
+    """As one table, padded with what no model sees. A wrong answer stands behind the right one, and is not scored."""
+    answers = [[*prompt.answer[:1], prompt.wrong] if prompt.wrong is not None else prompt.answer for prompt in prompts]
+    answer = _table(answers)
+    scored = answer != NOTHING
+    if any(prompt.wrong is not None for prompt in prompts):
+        scored[:, 1:] = False
+    plain = bool(scored.all())
+    return Problems(_table([prompt.read for prompt in prompts]), answer.clamp(min=0), None if plain else scored)
+
+
+def _table(rows: list[list[int]]) -> Tensor:
+    longest = max(map(len, rows))
+    return torch.tensor([row + [NOTHING] * (longest - len(row)) for row in rows])
+
+
+def _items(examples: str | Path | Iterable[Any]) -> Iterator[Any]:
+    if not isinstance(examples, str | Path):
+        for item in examples:
+            yield from _rows(item)
+        return
+    path = Path(examples)
+    if not path.is_file():
+        raise HeadwayError(f"there is no file {path}; give --examples a JSONL or a text file")
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise HeadwayError(f"{path} is no text: {error}") from error
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        if path.suffix != ".jsonl":
+            yield {"text": line}
+            continue
+        try:
+            yield json.loads(line)
+        except ValueError as error:
+            raise HeadwayError(f"line {number} of {path} is no JSON: {error}") from error
+
+
+def _rows(item: Any) -> Iterator[Any]:
+    """A batch of a DataLoader as rows, anything else as it is."""
+    if not isinstance(item, Mapping) or not isinstance(item.get("input_ids"), Tensor) or item["input_ids"].ndim != 2:
+        yield item
+        return
+    there = item.get("attention_mask", torch.ones_like(item["input_ids"])).bool()
+    labels = item.get("labels")
+    for row, (tokens, seen) in enumerate(zip(item["input_ids"], there, strict=True)):
+        read = {"tokens": tokens[seen].tolist()}
+        yield read if labels is None or labels.ndim > 1 else read | {"label": int(labels[row])}
+
+
+def _prompt(item: Any, model: Any, tokenizer: Any) -> Prompt:
+    if isinstance(item, str):
+        item = {"text": item}
+    if not isinstance(item, Mapping):
+        raise HeadwayError(f"{item!r} is no example; write {{'prompt': …, 'answer': …}} or {{'text': …}}")
+    if "tokens" in item or "input_ids" in item:
+        read = _numbers(item.get("tokens", item.get("input_ids")))
+    elif "prompt" in item or "text" in item:
+        read = _encoded(tokenizer, item.get("prompt", item.get("text")))
+    else:
+        raise HeadwayError(f"it has {', '.join(map(str, item)) or 'nothing'}; give prompt, text or tokens")
+    if "label" in item:
+        return Prompt(read, [_label(item["label"], model)])
+    if "answer" not in item:
+        if len(read) < 2:
+            raise HeadwayError("a text without an answer needs two tokens, so that there is a next one")
+        return Prompt(read[:1], read[1:], continues=True)
+    target = getattr(model.config, "is_encoder_decoder", False)
+    answer = _tokens(tokenizer, item["answer"], target)
+    wrong = _tokens(tokenizer, item["wrong"], target)[0] if "wrong" in item else None
+    if not answer:
+        raise HeadwayError("its answer is empty")
+    return Prompt(read, answer, wrong)
+
+
+def _tokens(tokenizer: Any, written: Any, target: bool) -> list[int]:
+    if not isinstance(written, str):
+        return _numbers(written)
+    needed = _needed(tokenizer)
+    return needed(text_target=written).input_ids if target else needed(written, add_special_tokens=False).input_ids
+
+
+def _encoded(tokenizer: Any, text: Any) -> list[int]:
+    if not isinstance(text, str):
+        raise HeadwayError(f"{text!r} is no text")
+    return list(_needed(tokenizer)(text).input_ids)
+
+
+def _needed(tokenizer: Any) -> Any:
+    if tokenizer is None:
+        raise HeadwayError(
+            "there is no tokenizer beside the model; give examples as tokens, or save the tokenizer with it"
+        )
+    return tokenizer
+
+
+def _numbers(tokens: Any) -> list[int]:
+    found = tokens.tolist() if isinstance(tokens, Tensor) else [tokens] if isinstance(tokens, int) else tokens
+    if not isinstance(found, list) or not found or not all(isinstance(each, int) and each >= 0 for each in found):
+        raise HeadwayError(f"{tokens!r} are no tokens; give a list of whole numbers, at least one")
+    return found
+
+
+def _label(label: Any, model: Any) -> int:
+    names = getattr(model.config, "label2id", None) or {}
+    found = names.get(label, label) if isinstance(label, str) else label
+    count = getattr(model.config, "num_labels", None)
+    if not isinstance(found, int) or isinstance(found, bool) or found < 0 or (count is not None and found >= count):
+        raise HeadwayError(f"{label!r} is no label of this model; it has {', '.join(map(str, names)) or count}")
+    return found
+
+
+def _check(prompt: Prompt, model: Any) -> None:
+    config = model.config.get_text_config()
+    most = getattr(config, "max_position_embeddings", None)
+    needed = len(prompt.read) + (0 if getattr(model.config, "is_encoder_decoder", False) else len(prompt.answer) - 1)
+    if most is not None and needed > most:
+        raise HeadwayError(f"it has {needed} tokens, and the model takes {most}; shorten it")
+    words = getattr(config, "vocab_size", None)
+    largest = max(prompt.read)
+    if words is not None and largest >= words:
+        raise HeadwayError(f"token {largest} is not in the model's vocabulary of {words}")

@@ -163,8 +163,7 @@ def _looked_at(model: Any, call: Callable[[], Any]) -> tuple[dict[nn.Module, See
         for module in paths:
             if "Attention" in type(module).__name__:
                 stack.callback(module.register_forward_pre_hook(lambda own, _: called.add(own)).remove)
-            weight = weight_of(module)
-            if weight is not None and weight.ndim == 2 and not isinstance(module, nn.Embedding):
+            if weight_of(module) is not None:
                 stack.callback(module.register_forward_pre_hook(read).remove)
         stack.enter_context(under(model, NAME) if _switches(model) else nullcontext())
         stack.enter_context(listening(listen))
@@ -195,13 +194,14 @@ def _called(seen: Seen) -> str:
 
 
 def _output_of(model: nn.Module, path: str, width: int | None = None) -> str | None:
-    """The output projection of an attention module by its name: among its children, or beside it."""
-    parent = path.rpartition(".")[0]
-    for owner in (path, parent):
+    """The output projection of an attention module by its name: among its children, or beside it in one that is
+    attention too (in a whole layer it could be that of the feed-forward block)."""
+    for owner in (path, path.rpartition(".")[0]):
         module = child(model, owner)
-        name = None if module is None else named_output(module, width)
-        if name is not None:
-            return f"{owner}.{name}" if owner else name
+        if module is not None and (owner == path or "Attention" in type(module).__name__):
+            name = named_output(module, width)
+            if name is not None:
+                return f"{owner}.{name}"
     return None
 
 
@@ -239,6 +239,9 @@ def _named(model: nn.Module, seen: Sequence[Seen], call: Callable[[], Any]) -> A
     if len(maps) < len(seen):
         asking = True
         blocks, order, maps = _traced(_assembled(model, seen, paths, asking), call)
+    for each in seen:
+        if paths[each.path] not in order:
+            raise HeadwayError(f"{_called(each)} ran, but its output projection {each.output} was never called")
     seen = sorted(seen, key=lambda each: order.index(paths[each.path]))
     sites = [(each, paths[each.path]) for each in seen]
     names = {each.path: _name(model, each, blocks.get(site), maps.get(site)) for each, site in sites}

@@ -49,7 +49,9 @@ Maps = Callable[[nn.Module, tuple[Any, ...], Any], Tensor | None]
 
 def weight_of(module: nn.Module | None) -> Tensor | None:
     """The weight of a module that could be an output projection."""
-    weight = None if module is None else getattr(module, "weight", getattr(module, "kernel", None))
+    if module is None or isinstance(module, nn.Embedding | nn.Conv1d | nn.Conv2d | nn.Conv3d):
+        return None
+    weight = getattr(module, "weight", getattr(module, "kernel", None))
     return weight if isinstance(weight, Tensor) and weight.ndim in (2, 3) else None
 
 

@@ -7,6 +7,8 @@ vertical      one and the same key, the one it looks at most (found in half of t
 operator      the operator
 aligned       an answer digit looks at the two digits of its column; in the encoder a digit at its partner's
 carry source  the digits of the column below
+same token    an earlier token like the query's own
+induction     the token behind such a one: what followed it before
 Its baseline is what the score would be on average if each query's weights were shuffled among the keys it may see. The
 label is the score that gains most over its baseline, among those that gain at least 0.3 of what there was to gain;
 where none does, "none clear". It is stable in the share of problems in which, taken one by one, it wins as well.
@@ -22,8 +24,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from headway.evaluation.examples import batches
-from headway.models import EncoderDecoder, Head, Site, Trace
-from headway.subjects.foreign import Foreign, few_of_one_length
+from headway.models import EncoderDecoder, Gates, Head, Site, Trace
+from headway.subjects.foreign import Foreign, few_of_one_length, lengths_of
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
@@ -59,23 +61,26 @@ class Pattern:
 
 
 @torch.no_grad()
-def find_patterns(subject: Subject, problems: Problems) -> list[Pattern]:
-    """The pattern of every head, over these problems."""
+def find_patterns(subject: Subject, problems: Problems, gates: Gates | None = None) -> list[Pattern]:
+    """The pattern of every head, over these problems; in a model of a user's own over those of the commonest length."""
     maps: dict[Site, list[Tensor]] = {}
     if isinstance(subject.model, Foreign):
         problems = few_of_one_length(problems, len(problems))
     for batch in subject.model.pieces(problems) if isinstance(subject.model, Foreign) else batches(problems):
         trace = Trace()
-        subject.model(batch.source, batch.answer, None, trace)
+        subject.model(batch.source, batch.answer, gates, trace)
         for site, attention in trace.maps.items():
             maps.setdefault(site, []).append(attention)
     found = []
     for site in subject.sites:
-        found += _of_site(subject, site, torch.cat(maps[site]))
+        if site in maps:  # some attention does not tell where it looks
+            found += _of_site(subject, site, torch.cat(maps[site]), problems)
     return [pattern for pattern in found if pattern.head in set(subject.heads)]
 
 
-def _of_site(subject: Subject, site: Site, maps: Float[Tensor, "row head query key"]) -> list[Pattern]:
+def _of_site(
+    subject: Subject, site: Site, maps: Float[Tensor, "row head query key"], problems: Problems
+) -> list[Pattern]:
     queries, keys = maps.shape[-2:]
     causal = site.kind == "self" and bool((maps.sum((0, 1)).triu(1 + keys - queries) == 0).all()) and queries > 1
     seen = torch.ones(queries, keys, dtype=torch.bool, device=maps.device)
@@ -86,6 +91,10 @@ def _of_site(subject: Subject, site: Site, maps: Float[Tensor, "row head query k
     table: dict[str, tuple[Tensor, Tensor]] = {
         name: _score(maps, mask & seen, seen) for name, mask in targets.items() if bool((mask & seen).any())
     }
+    for name, mask in repeats(subject, site, problems, queries, keys).items():
+        if bool(mask.any()):
+            score, base = _score(maps, mask[:, None] & seen, seen)
+            table[name] = score, base.mean(0)
     vertical = torch.nn.functional.one_hot(top, keys).bool()[:, None].expand(-1, queries, -1)  # head query key
     table["vertical"] = _score(maps, vertical & seen, seen)
     names = list(table)
@@ -129,6 +138,23 @@ def _score(maps: Tensor, mask: Bool[Tensor, "*head query key"], seen: Tensor) ->
     score = (weight * asked).sum(-1) / count
     base = (mask.sum(-1) / seen.sum(-1)).mul(asked).sum(-1) / count
     return score, base
+
+
+def repeats(
+    subject: Subject, site: Site, problems: Problems, queries: int, keys: int
+) -> dict[str, Bool[Tensor, "row query key"]]:
+    """The keys that a score is about where tokens repeat, which differ from problem to problem."""
+    if not isinstance(subject.model, Foreign) or site.kind != "self" or problems.source.is_floating_point():
+        return {}
+    source = problems.source[:, : int(lengths_of(problems)[0])]
+    read = source if keys == source.shape[1] else torch.cat((source, problems.answer[:, :-1]), dim=1)
+    if queries != keys or read.shape[1] != keys:
+        return {}
+    place = torch.arange(keys, device=read.device)
+    same = (read[:, :, None] == read[:, None]) & (place[None, :, None] > place)  # row query key: an earlier one
+    behind = torch.zeros_like(same)
+    behind[:, :, 1:] = same[:, :, :-1]
+    return {"same token": same, "induction": behind}
 
 
 def targets_of(

@@ -13,6 +13,7 @@ from typing import Any
 from headway.errors import HeadwayError
 from headway.evaluation.intervals import Interval, wilson
 from headway.heads.ablation import Effect, Judge, Margin, Verdict
+from headway.heads.feeding import Feed
 from headway.heads.kinds import kinds_finding
 from headway.heads.optimum import Optimum
 from headway.heads.patterns import Pattern
@@ -94,6 +95,8 @@ class HeadStudy:
     """the checks that forbid to tell what was found, each with its reason"""
     metric: str = "exact"
     """what heads are judged by"""
+    feeds: tuple[Feed, ...] = ()
+    """which heads make others look where they look, tested; of users' models"""
     view: Callable[[Any], Any] | None = field(default=None, repr=False, compare=False)
     """draws the maps of a problem, where the subject is at hand"""
 
@@ -185,6 +188,7 @@ class HeadStudy:
                 for pair in self.pairs
             ],
             "roles": None if self.roles is None else self.roles.to_json(),
+            "feeds": [feed.to_json() for feed in self.feeds],
             "seconds": self.seconds,
             "findings": self.findings(),
             "withheld": list(self.withheld),
@@ -207,6 +211,7 @@ class HeadStudy:
             f"Together, {self.together.count} of {heads} heads can go within {limit}: {self._left_all()}. "
             f"{self._how_sure()}",
             *(self.roles.findings() if self.roles is not None else []),
+            *(feed.finding() for feed in self.feeds),
         ]
 
     @property

@@ -11,6 +11,7 @@ from functools import partial
 from headway.errors import HeadwayError
 from headway.evaluation.examples import MOST_LISTED
 from headway.heads.ablation import Judge, Margin, Verdict, measure
+from headway.heads.feeding import find_feeds
 from headway.heads.ledger import Ledger
 from headway.heads.lots import Lot, drawn
 from headway.heads.optimum import check_searchable, find_optimum
@@ -19,9 +20,10 @@ from headway.heads.patterns import find_patterns
 from headway.heads.result import HeadRow, HeadStudy, Removal, as_list
 from headway.heads.roles import find_roles
 from headway.heads.together import Curve, at_random, by_cost, by_slope, greedy, in_order, in_rounds, pairs
-from headway.heads.variants import ABLATIONS, Closed, Part, Variants
+from headway.heads.variants import ABLATIONS, Closed, Part, Variants, with_neighbours
 from headway.models import Site
 from headway.progress import Progress
+from headway.subjects.foreign import Foreign
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
@@ -95,7 +97,10 @@ def study_subject(subject: Subject, asked: Asked, quiet: bool = True, ledger: Le
     sample = drawn(subject, Lot.REPORT, min(total, EXAMPLES), asked.seed)
     for kind in ABLATIONS if asked.kinds else ():
         if kind not in verdicts:
-            other = measure(Variants(subject, kind, asked.seed), [sample], singles)[1:]
+            own = with_neighbours(sample) if kind == "resample" and isinstance(subject.model, Foreign) else sample
+            if not len(own):
+                continue  # no two problems of one length
+            other = measure(Variants(subject, kind, asked.seed), [own], singles)[1:]
             sampled = Judge(asked.margin, len(subject.heads), exact=False)
             verdicts[kind] = [sampled.verdict(effect) for effect in other]
     rows = []
@@ -121,9 +126,13 @@ def study_subject(subject: Subject, asked: Asked, quiet: bool = True, ledger: Le
     _, together_effect, alone_effect = measure(variants, report(), [gone, frozenset(alone)])
     with Progress("pairs of heads", quiet) as watch:
         found = [] if many else pairs(variants, drawn(subject, Lot.PAIRS, PAIRED, asked.seed), watch)
-    patterns, roles = [], None
+    patterns, roles, feeds = [], None, []
     if asked.causes:
-        patterns = find_patterns(subject, drawn(subject, Lot.REPORT, LOOKED_AT, asked.seed))
+        looked_at = drawn(subject, Lot.REPORT, LOOKED_AT, asked.seed)
+        patterns = find_patterns(subject, looked_at)
+    if asked.causes and patterns and isinstance(subject.model, Foreign) and not many:
+        with Progress("testing which heads feed others", quiet) as watch:
+            feeds = find_feeds(subject, looked_at, patterns, watch)
     if asked.causes and subject.contrasts is not None:
         with Progress("testing what heads bring to the answer", quiet) as watch:
             roles = find_roles(subject, asked.seed, watch)
@@ -143,6 +152,7 @@ def study_subject(subject: Subject, asked: Asked, quiet: bool = True, ledger: Le
         roles,
         time.monotonic() - began,
         metric="exact" if subject.measured_by is None else subject.measured_by.name,
+        feeds=tuple(feeds),
     )
 
 

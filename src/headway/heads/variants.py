@@ -182,6 +182,12 @@ class Variants:
         return {site: (total / counts[site]).float() for site, total in totals.items()}
 
 
+def with_neighbours(problems: Problems) -> Problems:
+    """Those problems that are not the only ones of their length."""
+    lengths = lengths_of(problems)
+    return problems[(lengths[:, None] == lengths).sum(1).gt(1).nonzero()[:, 0]]
+
+
 def neighbours(problems: Problems, seed: int) -> Int[Tensor, " row"]:
     """For each problem another one of its length, in an order drawn by the seed."""
     lengths, order = lengths_of(problems), torch.randperm(len(problems), generator=torch.Generator().manual_seed(seed))

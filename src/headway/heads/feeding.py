@@ -1,5 +1,5 @@
-"""Which heads make others look where they look: a test of cause. A head is closed, and the patterns of the later ones are
-measured again; what falls was fed by it."""
+"""Which heads make others look where they look: a test of cause. A head is closed, and the patterns of the later ones
+are measured again; what falls was fed by it."""
 
 from __future__ import annotations
 

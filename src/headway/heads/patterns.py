@@ -79,7 +79,7 @@ def find_patterns(subject: Subject, problems: Problems, gates: Gates | None = No
 
 
 def _of_site(
-    subject: Subject, site: Site, maps: Float[Tensor, "row head query key"], problems: Problems
+    subject: Subject, site: Site, maps: Float[Tensor, "row head query key"], problems: Problems | None = None
 ) -> list[Pattern]:
     queries, keys = maps.shape[-2:]
     causal = site.kind == "self" and bool((maps.sum((0, 1)).triu(1 + keys - queries) == 0).all()) and queries > 1
@@ -91,7 +91,8 @@ def _of_site(
     table: dict[str, tuple[Tensor, Tensor]] = {
         name: _score(maps, mask & seen, seen) for name, mask in targets.items() if bool((mask & seen).any())
     }
-    for name, mask in repeats(subject, site, problems, queries, keys).items():
+    repeated = {} if problems is None else repeats(subject, site, problems, queries, keys)
+    for name, mask in repeated.items():
         if bool(mask.any()):
             score, base = _score(maps, mask[:, None] & seen, seen)
             table[name] = score, base.mean(0)

@@ -130,9 +130,9 @@ def study_subject(subject: Subject, asked: Asked, quiet: bool = True, ledger: Le
     if asked.causes:
         looked_at = drawn(subject, Lot.REPORT, LOOKED_AT, asked.seed)
         patterns = find_patterns(subject, looked_at)
-    if asked.causes and patterns and isinstance(subject.model, Foreign) and not many:
-        with Progress("testing which heads feed others", quiet) as watch:
-            feeds = find_feeds(subject, looked_at, patterns, watch)
+        if isinstance(subject.model, Foreign) and not many:
+            with Progress("testing which heads feed others", quiet) as watch:
+                feeds = find_feeds(subject, looked_at, patterns, watch)
     if asked.causes and subject.contrasts is not None:
         with Progress("testing what heads bring to the answer", quiet) as watch:
             roles = find_roles(subject, asked.seed, watch)

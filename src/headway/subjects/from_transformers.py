@@ -36,6 +36,7 @@ def subject_from_transformers(
     tokenizer: Any = None,
     metric: Metric | str | None = None,
     reader: Reader | None = None,
+    mask: int | None = None,
     name: str = "",
     device: torch.device | str = "cpu",
     memory: int = MEMORY,
@@ -51,7 +52,8 @@ def subject_from_transformers(
         model, found = load(model, hub)
         tokenizer = tokenizer or found
     model = model.to(device).eval()
-    read = reader or reader_of(model)
+    mask = getattr(tokenizer, "mask_token_id", None) if mask is None else mask
+    read = reader or reader_of(model, mask)
     if isinstance(examples, Problems):
         problems, usual = examples.to(torch.device(device)), "exact"
     else:

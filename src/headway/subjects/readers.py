@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,15 +23,20 @@ Reader = Callable[[nn.Module, Tensor, Tensor], Tensor]
 """Called with the model, the sources and the answers: the logits, [row, answer, token]."""
 
 
-def reader_of(model: Any) -> Reader:
-    """How a transformers model is read: by what it is for."""
+def reader_of(model: Any, mask: int | None = None) -> Reader:
+    """How a transformers model is read: by what it is for. `mask` is the token of what a masked model is to fill in."""
     name, config = type(model).__name__, model.config
     if "SequenceClassification" in name or "ImageClassification" in name or "AudioClassification" in name:
         return read_classifier
     if getattr(config, "is_encoder_decoder", False):
         return read_encoder_decoder
     if "MaskedLM" in name or name.endswith("ForPreTraining"):
-        return read_masked
+        known = getattr(model.config, "mask_token_id", None) if mask is None else mask
+        if known is None:
+            raise HeadwayError(
+                f"{name} fills in masks; say which token is one: save its tokenizer with it, or give mask="
+            )
+        return partial(read_masked, mask=known)
     if "CausalLM" in name or "LMHead" in name:
         return read_causal
     raise HeadwayError(
@@ -56,24 +62,33 @@ def read_causal(
 
 
 def read_encoder_decoder(model: Any, source: Tensor, answer: Tensor) -> Tensor:
-    config = model.config.get_text_config(decoder=True)
-    start = next(
-        (s for s in (config.decoder_start_token_id, config.bos_token_id, config.pad_token_id) if s is not None), 0
-    )
-    written = torch.cat((torch.full_like(answer[:, :1], start), answer[:, :-1].clamp(min=0)), dim=1)
+    written = torch.cat((torch.full_like(answer[:, :1], start_of(model)), answer[:, :-1].clamp(min=0)), dim=1)
     return model(**_inputs(model, source), decoder_input_ids=written, use_cache=False).logits
 
 
-def read_masked(model: Any, source: Tensor, answer: Tensor) -> Tensor:
+def start_of(model: Any) -> int:
+    """The token that an answer begins with, from the first place that names one in the vocabulary."""
+    inner, words = model.config.get_text_config(decoder=True), model.get_output_embeddings().weight.shape[0]
+    for name in ("decoder_start_token_id", "bos_token_id", "pad_token_id"):
+        for place in (getattr(model, "generation_config", None), model.config, inner):
+            token = getattr(place, name, None)
+            if isinstance(token, int) and 0 <= token < words:
+                return token
+    raise HeadwayError(
+        f"{type(model).__name__} does not say which token an answer begins with (decoder_start_token_id)"
+    )
+
+
+def read_masked(model: Any, source: Tensor, answer: Tensor, mask: int) -> Tensor:
     """The answers are the tokens that are masked, in order."""
-    mask = getattr(model.config, "mask_token_id", None)
-    masked = source == mask if mask is not None else source == model.headway_mask
+    masked = source == mask
     if int(masked.sum(1).max()) > answer.shape[1] or int(masked.sum(1).min()) < 1:
         raise HeadwayError("a masked source must have as many masks as answer tokens, and at least one")
     order = torch.where(masked, torch.arange(source.shape[1], device=source.device), source.shape[1]).sort(1).values
     at = order[:, : answer.shape[1]].clamp(max=source.shape[1] - 1)
-    with only_at(model, at, source.shape[1]):
-        return model(**_inputs(model, source)).logits
+    inputs = _inputs(model, source)
+    with only_at(model, at, inputs["input_ids"].shape[1]):
+        return model(**inputs).logits
 
 
 def read_classifier(model: Any, source: Tensor, answer: Tensor) -> Tensor:

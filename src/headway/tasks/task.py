@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from headway.errors import HeadwayError, unknown
@@ -26,7 +26,8 @@ from headway.tasks.random import Dice
 class Problems:
     """A batch of problems of one length with their right answers."""
 
-    source: Int[Tensor, "row token"]
+    source: Int[Tensor, "row token"] | Float[Tensor, row * shape]
+    """tokens; of a user's own model also sounds or pictures"""
     answer: Int[Tensor, "row answer"]
     scored: Bool[Tensor, "row answer"] | None = None
     """which answer tokens count; None where all do"""

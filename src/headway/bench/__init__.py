@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from headway.bench import heads, lengths, population, train
+from headway.bench import heads, lengths, own_models, population, train
 from headway.bench.row import Row
 from headway.errors import unknown
 from headway.machine import choose_device, environment
@@ -22,12 +22,15 @@ ROWS: dict[str, Callable[[int, torch.device, bool], Row]] = {
     "head-study": heads.head_study,
     "length-study": lengths.length_study,
     "window-attention": lengths.window_attention,
+    "own-models-full-loss": own_models.full_loss,
+    "own-models-answer": own_models.answer,
 }
 GROUPS = {
     "train": ("time-to-perfect", "sums-per-second"),
     "population": ("population-per-model",),
     "heads": ("head-study",),
     "lengths": ("length-study", "window-attention"),
+    "own-models": ("own-models-full-loss", "own-models-answer"),
 }
 
 

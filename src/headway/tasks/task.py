@@ -26,7 +26,7 @@ from headway.tasks.random import Dice
 class Problems:
     """A batch of problems of one length with their right answers."""
 
-    source: Int[Tensor, "row token"] | Float[Tensor, row * shape]
+    source: Int[Tensor, "row token"] | Float[Tensor, "row ..."]
     """tokens; of a user's own model also sounds or pictures"""
     answer: Int[Tensor, "row answer"]
     scored: Bool[Tensor, "row answer"] | None = None

@@ -1,0 +1,116 @@
+"""How long it takes to know what each of 144 heads of a user's model costs, beside the ways of others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headway.bench.own_references import OWN_REFERENCES, Measure, random_gpt2, random_tokens
+from headway.bench.row import Row
+from headway.bench.train import timed
+from headway.errors import HeadwayError
+from headway.heads.variants import Closed, Variants
+from headway.progress import Progress
+from headway.subjects.foreign import Foreign
+from headway.subjects.huggingface import attach_huggingface
+from headway.subjects.readers import read_causal
+from headway.subjects.subject import Subject
+from headway.tasks import Problems
+
+SAME = 1e-5
+CPU_SHAPE, GPU_SHAPE = (8, 32), (64, 128)
+GPU_MEMORY = 32 * 2**30
+
+
+def full_loss(seed: int, device: torch.device, quiet: bool) -> Row:
+    """Judged by the loss of every next token."""
+    return _row("own-models-full-loss", "full", seed, device, quiet)
+
+
+def answer(seed: int, device: torch.device, quiet: bool) -> Row:
+    """Judged by the loss of the last token alone."""
+    return _row("own-models-answer", "answer", seed, device, quiet)
+
+
+def _row(name: str, measure: Measure, seed: int, device: torch.device, quiet: bool) -> Row:
+    model = random_gpt2(seed).to(device)
+    tokens = random_tokens(seed, *(CPU_SHAPE if device.type == "cpu" else GPU_SHAPE)).to(device)
+    subject = _subject(model, tokens, measure)
+    ours, seconds = timed(lambda: _swept(subject), device)
+    spent, differences = {}, {}
+    threads, before = _fastest_threads(model, tokens, measure), torch.get_num_threads()
+    torch.set_num_threads(threads)
+    for reference, way in OWN_REFERENCES.items():
+        if device.type != "cpu" and reference != "transformers":
+            continue
+        try:
+            wrapped = way.wrap(model)
+        except HeadwayError:
+            continue  # not installed
+        if device.type != "cpu":
+            way.sweep(wrapped, tokens[:1], measure)  # warm
+        with Progress(f"{measure}: {reference}", quiet):
+            theirs, spent[reference] = timed(lambda: way.sweep(wrapped, tokens, measure), device)  # noqa: B023
+        differences[reference] = float((theirs.cpu() - ours.cpu()).abs().max())
+    torch.set_num_threads(before)
+    best = min(spent, key=spent.__getitem__)
+    foreign = subject.model
+    assert isinstance(foreign, Foreign)
+    return Row(
+        name,
+        seconds,
+        OWN_REFERENCES[best].says,
+        spent[best],
+        same_result=max(differences.values()) < SAME,
+        details={
+            "heads": len(subject.heads),
+            "tokens": list(tokens.shape),
+            "seconds_of_each": spent,
+            "not_installed": [each for each in OWN_REFERENCES if each not in spent],
+            "largest_difference": max(differences.values()),
+            "variants_in_a_pass": foreign.stack,
+            "reference_threads": threads,
+            "threads": before,
+        },
+    )
+
+
+def _subject(model: Any, tokens: Tensor, measure: Measure) -> Subject:
+    first = 1 if measure == "full" else tokens.shape[1] - 1
+    problems = Problems(tokens[:, :first], tokens[:, first:])
+    few = problems[:1]
+    attached = attach_huggingface(model, lambda: read_causal(model, few.source, few.answer), proved=False)
+    foreign = (
+        Foreign(attached, read_causal) if tokens.device.type == "cpu" else Foreign(attached, read_causal, GPU_MEMORY)
+    )
+    return Subject(foreign, examples=problems, metric="loss")
+
+
+def _swept(subject: Subject) -> Tensor:
+    """How much the loss grows without each head; what is measured at the start is measured here."""
+    foreign = subject.model
+    assert isinstance(foreign, Foreign)
+    foreign.stack = None
+    closed: list[Closed] = [frozenset(), *(frozenset({head}) for head in subject.heads)]
+    assert isinstance(subject.examples, Problems)
+    loss = Variants(subject)(subject.examples, closed).loss.double().mean(1)
+    return loss[1:] - loss[0]
+
+
+def _fastest_threads(model: Any, tokens: Tensor, measure: Measure) -> int:
+    """The number of threads that is fastest for the plain way, on one pass."""
+    before = torch.get_num_threads()
+    if tokens.device.type != "cpu":
+        return before
+    run: Callable[[], Any] = lambda: model(tokens[:, :-1], use_cache=False)  # noqa: E731
+    spent = {}
+    with torch.inference_mode():
+        for threads in [n for n in (1, 2, 4, 8) if n <= before]:
+            torch.set_num_threads(threads)
+            run()
+            spent[threads] = min(timed(run, tokens.device)[1] for _ in range(3))
+    torch.set_num_threads(before)
+    return min(spent, key=spent.__getitem__)

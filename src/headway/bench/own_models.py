@@ -17,6 +17,7 @@ from headway.progress import Progress
 from headway.subjects.foreign import Foreign
 from headway.subjects.huggingface import attach_huggingface
 from headway.subjects.readers import read_causal
+from headway.subjects.stacking import Stacking
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
@@ -71,7 +72,7 @@ def _row(name: str, measure: Measure, seed: int, device: torch.device, quiet: bo
             "seconds_of_each": spent,
             "not_installed": [each for each in OWN_REFERENCES if each not in spent],
             "largest_difference": max(differences.values()),
-            "variants_in_a_pass": foreign.stack,
+            "seconds_a_variant_by_size": foreign.stacking.spent,
             "reference_threads": threads,
             "threads": before,
         },
@@ -93,7 +94,7 @@ def _swept(subject: Subject) -> Tensor:
     """How much the loss grows without each head; what is measured at the start is measured here."""
     foreign = subject.model
     assert isinstance(foreign, Foreign)
-    foreign.stack = None
+    foreign.stacking = Stacking()
     closed: list[Closed] = [frozenset(), *(frozenset({head}) for head in subject.heads)]
     assert isinstance(subject.examples, Problems)
     loss = Variants(subject)(subject.examples, closed).loss.double().mean(1)

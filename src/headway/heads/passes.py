@@ -6,6 +6,7 @@ A pass is kept with all that a later one can use; `again` goes through it from t
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -50,8 +51,8 @@ class Passes(Protocol):
 
     def again(self, kept: Any, gates: Gates, first: Site, variants: int) -> Tensor: ...
 
-    def at_once(self, kept: Any, gates_for: Callable[[int], Gates], first: Site) -> int:
-        """How many variants go into one pass."""
+    def at_once(self, kept: Any, left: int) -> int:
+        """How many of the variants that are left go into the next pass."""
         ...
 
     def each(self, work: Callable[[slice], Result], problems: Problems) -> list[Result]:
@@ -81,7 +82,7 @@ class OwnPasses:
     def again(self, kept: Any, gates: Gates, first: Site, variants: int) -> Tensor:
         return again(self.model, kept, gates, first, variants)
 
-    def at_once(self, kept: Kept, gates_for: Callable[[int], Gates], first: Site) -> int:
+    def at_once(self, kept: Kept, left: int) -> int:
         return 1 if kept.logits.device.type == "cpu" else max(1, GPU_ROWS // len(kept))
 
     def each(self, work: Callable[[slice], Result], problems: Problems) -> list[Result]:
@@ -100,12 +101,25 @@ class ForeignPasses:
         return self.model.keep(problems.source, problems.answer, gates or None)
 
     def again(self, kept: Any, gates: Gates, first: Site, variants: int) -> Tensor:
-        return self.model.again(kept, gates, first, variants)
+        stacking = self.model.stacking
+        if not stacking.trying:
+            return self.model.again(kept, gates, first, variants)
+        began = time.perf_counter()
+        logits = self.model.again(kept, gates, first, variants)
+        if logits.is_cuda:
+            torch.cuda.synchronize()
+        stacking.took(variants, time.perf_counter() - began)
+        return logits
 
-    def at_once(self, kept: Any, gates_for: Callable[[int], Gates], first: Site) -> int:
-        return self.model.best_stack(kept, gates_for, first)
+    def at_once(self, kept: Any, left: int) -> int:
+        fitting = self.model.rows(kept.source, kept.answer) // len(kept)
+        return self.model.stacking.size(max(1, min(left, fitting)))
 
     def each(self, work: Callable[[slice], Result], problems: Problems) -> list[Result]:
+        with self.model.many_passes():
+            return self._each(work, problems)
+
+    def _each(self, work: Callable[[slice], Result], problems: Problems) -> list[Result]:
         done, waiting = [], self.model.slices(problems, self.most)
         while waiting:
             piece = waiting.pop(0)
@@ -115,7 +129,8 @@ class ForeignPasses:
                 rows = piece.stop - piece.start
                 if not _is_memory(error) or rows == 1:
                     raise
-                self.most, self.model.stack = rows // 2, 1
+                self.most = rows // 2
+                self.model.stacking.stay_small()
                 print(f"out of memory: going on with {self.most} problems at a time", file=sys.stderr)
                 rest = problems[piece.start :]
                 moved = [slice(s.start + piece.start, s.stop + piece.start) for s in self.model.slices(rest, self.most)]

@@ -106,14 +106,10 @@ class Variants:
             groups[self._first(closed - base)].append(number)
         whole = self._whole(batch, kept, base)
         for first, numbers in groups.items():
-            at_once = len(numbers)
-            if first is not None:
-                site, one = first, variants[numbers[0]] | base
-                at_once = self.passes.at_once(
-                    kept, lambda count, one=one: self._gates([one] * count, outputs, len(batch)), site
-                )
-            for start in range(0, len(numbers), at_once):
-                some = numbers[start : start + at_once]
+            waiting = list(numbers)
+            while waiting:
+                at_once = len(waiting) if first is None else self.passes.at_once(kept, len(waiting))
+                some, waiting = waiting[:at_once], waiting[at_once:]
                 logits = kept.logits
                 if first is not None:
                     gates = self._gates([variants[number] | base for number in some], outputs, len(batch))

@@ -137,11 +137,21 @@ class Attached:
 
     def passed(self, call: Callable[[], T], passage: Passage) -> T:
         """The same with a passage of the caller's, which afterwards says what fired."""
-        for site, gate in passage.gates.items():
+        self.check(passage.gates)
+        with self.opened(passage):
+            return call()
+
+    def check(self, gates: Gates) -> None:
+        """Refuses gates that do not fit."""
+        for site, gate in gates.items():
             if site not in self.projections:
                 raise HeadwayError(f"a gate is given for {site}, which is no site of this model; see its sites")
             if gate.passed.shape[-1] != self.width[site]:
                 raise HeadwayError(f"the gate of {site} has {gate.passed.shape[-1]} heads; it has {self.width[site]}")
+
+    @contextmanager
+    def opened(self, passage: Passage) -> Iterator[None]:
+        """The doors lead through this passage while it lasts, whatever runs: its gates may change from call to call."""
         own = {id(projection.module) for projection in self.projections.values()}
         if own & _RUNNING:
             raise HeadwayError("this model is already running under gates; run one call inside another on a copy of it")
@@ -150,7 +160,7 @@ class Attached:
             stack.callback(_RUNNING.difference_update, own)
             for door in self.doors:
                 stack.enter_context(door(passage))
-            return call()
+            yield
 
 
 @contextmanager

@@ -7,11 +7,9 @@ made again. Where a model has no list of layers, or goes through one twice, ever
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -21,16 +19,15 @@ from torch import Tensor, nn
 
 from headway.models.attention import gated
 from headway.models.sites import Gate, Gates, Head, Site, Trace
-from headway.subjects.attached import Attached, own_forward
+from headway.subjects.attached import Attached, Passage, own_forward
 from headway.subjects.readers import NOTHING, Reader
+from headway.subjects.stacking import Stacking
 from headway.tasks import Problems
 
 MEMORY = 2**30
 """bytes that a pass may take, where nothing else is said"""
 COPIES = 4
 """of the logits: themselves, their softmax, and what lies between"""
-STACKS = (1, 2, 4, 8)
-"""variants in one pass that are tried"""
 
 
 @dataclass(frozen=True)
@@ -66,14 +63,30 @@ class Foreign(nn.Module):
         """in the order of the forward pass"""
         self.still: dict[Site, str] = {}
         """of each site whose attention need not be made again: what its module returns, 'output' or 'heads'"""
-        self.stack: int | None = None
-        """how many variants go best in one pass; measured when first asked for"""
+        self.stacking = Stacking()
+        self.passage: Passage | None = None
+        """where what the heads say is led through, while many passes are made one after the other"""
         self.eval()
 
     def forward(
         self, source: Tensor, answer: Tensor, gates: Gates | None = None, trace: Trace | None = None
     ) -> Float[Tensor, "row answer token"]:
-        return self.attached.run(lambda: self.reader(self.inner, source, answer), gates, trace)
+        if self.passage is None:
+            return self.attached.run(lambda: self.reader(self.inner, source, answer), gates, trace)
+        self.attached.check(gates or {})
+        self.passage.gates, self.passage.trace = gates or {}, trace
+        self.passage.fired.clear()
+        return self.reader(self.inner, source, answer)
+
+    @contextmanager
+    def many_passes(self) -> Iterator[None]:
+        """Doors are opened once for all passes made while it lasts; maps are not seen then."""
+        self.passage = Passage({}, None)
+        try:
+            with self.attached.opened(self.passage):
+                yield
+        finally:
+            self.passage = None
 
     def without(self, problems: Problems, heads: Collection[Head]) -> Float[Tensor, "row answer token"]:
         """The logits with these heads closed, of problems of one length after the other."""
@@ -101,6 +114,8 @@ class Foreign(nn.Module):
         trace, owners = Trace(), [self.attached.owners[site] for site in self.attached.sites]
         with _recorded(self.inner, [*self.layers, *owners]) as calls:
             logits = self(source, answer, gates, trace)
+        if self.passage is not None:  # what follows is no part of the pass
+            self.passage.gates, self.passage.trace = {}, None
         if calls.twice & set(self.layers):
             self.layers = []
         for site in self.attached.sites:
@@ -162,18 +177,6 @@ class Foreign(nn.Module):
         inside = tokens * (16 * width + 2 * tokens * max(self.attached.width.values(), default=1))
         return int(size * (COPIES * answer.shape[1] * words + kept + inside))
 
-    def best_stack(self, kept: Kept, gates_for: Callable[[int], Gates], first: Site) -> int:
-        """How many variants go best in one pass: tried, not guessed."""
-        if self.stack is None:
-            costs: dict[int, float] = {}
-            for count in STACKS:
-                if count > 1 and self.rows(kept.source, kept.answer, count) < len(kept):
-                    break
-                again = partial(self.again, kept, gates_for(count), first, count)
-                costs[count] = min(_seconds(again, kept) for _ in range(2)) / count
-            self.stack = min(costs, key=costs.__getitem__)
-        return self.stack
-
 
 def lengths_of(problems: Problems) -> Int[Tensor, " row"]:
     """How many tokens of each source are there."""
@@ -191,14 +194,6 @@ def few_of_one_length(problems: Problems, most: int) -> Problems:
     """Some of those problems that are of the commonest length."""
     lengths = lengths_of(problems)
     return problems[(lengths == lengths.mode().values).nonzero()[:most, 0]]
-
-
-def _seconds(work: Callable[[], Any], kept: Kept) -> float:
-    began = time.perf_counter()
-    work()
-    if kept.source.is_cuda:
-        torch.cuda.synchronize()
-    return time.perf_counter() - began
 
 
 @contextmanager

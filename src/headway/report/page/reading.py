@@ -111,7 +111,7 @@ LAB = {
 KINDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false", dict: "an object"}
 
 
-def read(path: Path, shape: dict[str, Any] | type[dict[str, Any]] = dict) -> dict[str, Any]:
+def read(path: Path, shape: Any = dict) -> dict[str, Any]:
     """The object in this file, which must have this shape; numbers that are none become nothing."""
     content = finite(disk.read_json(path))
     check(path, content, shape)

@@ -63,7 +63,7 @@ def test_every_section_is_there_and_answers_come_first(visit: Any, folder: Path)
         "problems": "10,000",
         "right with all heads": "1.0000",
         "ablation": "zero",
-        "model": "addition-learned-seed0-7bdf541c",
+        "model": "addition-learned-seed0-199ad3fb",
         "seeds": "1 (others: see Over seeds)",
         "check": "the doctor's checks forbid nothing here",
     }
@@ -320,6 +320,7 @@ def test_what_is_missing_and_what_is_hostile_is_shown_as_text(browser: Any, fold
     content |= {
         "title": bad,
         "heads": None,
+        "seeds": [],
         "lengths": [],
         "missing": [{"what": "heads", "command": f"headway heads {bad}"}],
     }

@@ -2,7 +2,7 @@
 export function pressed(act: () => void) {
   return {
     role: "button" as const,
-    tabIndex: 0,
+    tabindex: 0, // in SVG names are told apart by case
     onClick: act,
     onKeyDown: (event: KeyboardEvent) => {
       if (event.key !== "Enter" && event.key !== " ") return;

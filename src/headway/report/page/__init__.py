@@ -68,12 +68,17 @@ def write_page(folders: list[Path], out: Path) -> dict[str, Any]:
     disk.write_bytes(out, page)
     disk.write_bytes(words, markdown_of(content, figures_beside(found, out)).encode(errors="replace"))
     return {
-        "report": str(out),
-        "markdown": str(words),
+        "report": _shown(out),
+        "markdown": _shown(words),
         "bytes": len(page),
         "findings": [finding["text"] for finding in content["findings"] if not finding["withheld"]],
-        "missing": content["missing"],
+        "missing": [{**each, "command": _shown(each["command"])} for each in content["missing"]],
     }
+
+
+def _shown(name: str | Path) -> str:
+    """A name as a screen can show it, where the disk's is no text."""
+    return str(name).encode(errors="replace").decode()
 
 
 def _checked(out: Path) -> Path:

@@ -327,6 +327,7 @@ def test_what_is_missing_and_what_is_hostile_is_shown_as_text(browser: Any, fold
     content["findings"] = [{"text": bad, "details": {bad: bad, "command": bad}, "withheld": bad, "more": False}]
     content["made"]["runs"] = [{"run": bad}]
     content["files"] = [{"name": bad, "data": base64.b64encode(gzip.compress(bad.encode())).decode()}]
+    content["left_out"] = [bad]
     content["headlines"] = [{"question": bad, "answer": bad, "rest": bad}]
     (tmp_path / "hostile.html").write_text(page_of(content))
     assert "<img" not in re.sub("`[^`]*`", "", markdown_of(content))  # as code it is text
@@ -335,6 +336,7 @@ def test_what_is_missing_and_what_is_hostile_is_shown_as_text(browser: Any, fold
     assert "</script><img" in visited.page.locator(".findings").inner_text()
     assert "{script}{content}{title}" in visited.page.locator(".findings summary").first.inner_text()
     assert visited.page.locator(".findings s").count() == 1
+    assert "left in the folder: </script><img" in visited.page.locator("#left-out").inner_text()
     assert "headway heads" in visited.page.locator("#heads .missing").inner_text()
     assert visited.page.evaluate("document.documentElement.scrollWidth") <= 800
     visited.close()

@@ -168,6 +168,8 @@ def test_adders_of_any_width_open_on_a_sum(browser: Any, tmp_path: Path, digits:
     needed, there = page.get_by_label("first number").evaluate(wide)
     assert needed <= there
     assert page.locator("#try .presets button").all_inner_texts() == ["all open"]
+    assert page.locator(".findings .missing").inner_text() == "Missing: heads, lengths."
+    assert page.locator("#heads .missing code").inner_text() == f"headway heads {tmp_path / 'run'}"
     visited.close()
 
 

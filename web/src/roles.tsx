@@ -26,6 +26,7 @@ function Drawing({ roles }: { roles: Roles }) {
   const told = roles.explained.filter((each) => each.sound);
   if (!told.length) return <p>No set of heads turns most pairs of problems.</p>;
   const heads = content.heads!.heads.map((row) => row.head).filter((head) => told.some((each) => each.heads.includes(head)));
+  const picked = heads.find((head) => head === chosen.value);
   const digits = [...new Set(told.map((each) => each.contrast.split(" ")[1]!))].sort().reverse();
   const flips = (part: string, contrast: string): number =>
     roles.table.find((cell) => cell.part === part && cell.contrast === contrast && !cell.at_answer)?.flips ?? 0;
@@ -41,7 +42,7 @@ function Drawing({ roles }: { roles: Roles }) {
           const path = [each.contrast, head, `answer ${column}`].map((name) => places.get(name)!);
           const share = flips(head, each.contrast);
           return (
-            <polyline key={each.contrast + head} class={chosen.value && chosen.value !== head ? "flow faint" : "flow"} points={path.join(" ")}
+            <polyline key={each.contrast + head} class={picked && picked !== head ? "flow faint" : "flow"} points={path.join(" ")}
               stroke={KINDS[kind!]?.[0] ?? "#808080"} stroke-width={1 + 6 * share}><title>{`${named(each.contrast)}, ${shortHead(head)} alone turns ${(100 * share).toFixed(0)}%`}</title></polyline>
           );
         }))}

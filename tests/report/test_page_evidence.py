@@ -56,6 +56,8 @@ def test_the_evidence_about_heads_is_drawn(visit: Any, folder: Path) -> None:
     members = json.loads((folder / "heads.json").read_text())["members"]
     counts = sorted(member["together"] for member in members)
     assert f"can go together: median {counts[9]}, from {counts[0]} to {counts[-1]}." in heads.inner_text()
+    left = sorted(member["alone_removed_together"] for member in members)
+    assert f"leave median {left[9]:.3f}, from {left[0]:.3f} to {left[-1]:.3f} right." in heads.inner_text()
     assert "Over 20 seeds" in heads.inner_text()
     assert "on a smaller lot of problems" in heads.inner_text()
     assert heads.get_by_role("img", name="how many heads, over the seeds").locator("rect").count() >= 4
@@ -249,12 +251,12 @@ def test_on_paper_it_is_light_and_unfolded(browser: Any, report: Path, tmp_path:
     place = ["average attention of encoder.0.self.0", 10 + 84 // 7 * 6 + 2, 11 + 2]
     dark = page.evaluate(PIXEL, place)
     page.emulate_media(media="print")
-    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    printed = f"(place) => {{ window.dispatchEvent(new Event('beforeprint')); return ({PIXEL})(place); }}"
+    light = page.evaluate(printed, place)  # in the same breath: paper does not wait
     assert page.locator("nav").is_hidden()
     assert page.locator(".takes").first.is_hidden()
     assert page.locator("details:not([open])").count() == 0
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    light = page.evaluate(PIXEL, place)  # drawn anew before paper is
     assert min(light) > 128 > max(dark)
     page.evaluate("window.dispatchEvent(new Event('afterprint'))")
     assert page.locator("details[open]").count() == 1

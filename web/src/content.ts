@@ -12,18 +12,18 @@ export interface HeadRow {
   head: string;
   accuracy: number;
   drop: number;
-  interval: [number, number] | null;
-  loss_increase: number;
+  interval: [number | null, number | null] | null;
+  loss_increase: number | null;
   verdict: string;
-  pattern: string | null;
-  pattern_scores: { label: string; stable: number } | null;
+  pattern?: string | null;
+  pattern_scores?: { label: string; stable: number } | null;
   by_stratum: { stratum: string; examples: number; errors: number }[];
 }
 
 export interface Roles {
   table: { part: string; contrast: string; at_answer: boolean; flips: number | null; pairs: number; named: boolean }[];
-  explained: { contrast: string; heads: string[]; flips: number; sound: boolean }[];
-  mean_explained: number;
+  explained: { contrast: string; heads: string[]; flips: number | null; sound: boolean }[];
+  mean_explained: number | null;
 }
 
 export interface SiteMaps {
@@ -47,12 +47,16 @@ export interface Heads {
   examples: number;
   ablation: string;
   max_drop: number;
+  max_loss_increase?: number | null;
+  metric?: string; // "exact" where whole answers are counted
+  counted: string | null; // what costs are counted in, where heads are judged by a loss
   heads: HeadRow[];
   alone: { count: number; heads: string[] } | null;
-  alone_removed_together: { accuracy: number } | null;
-  together: { count: number; heads: string[]; accuracy: number; optimal: boolean } | null;
-  curves: { order: string; accuracy: number[]; heads: string[][] }[];
+  alone_removed_together: { accuracy: number; loss_increase?: number | null } | null;
+  together: { count: number; heads: string[]; accuracy: number; loss_increase?: number | null; optimal?: boolean } | null;
+  curves: { order: string; accuracy: number[]; loss?: (number | null)[]; heads: string[][] }[];
   pairs: { heads: [string, string]; drop: number; sum_of_drops: number; backup: number }[];
+  pairs_examples?: number;
   roles: Roles | null;
   withheld: { check: string; reason: string }[];
 }
@@ -99,17 +103,19 @@ export interface Content {
   title: string;
   headlines: { question: string; answer: string; rest: string }[];
   findings: Finding[];
-  model: PackedModel | null;
+  model: (PackedModel & { run: string }) | null;
   only: "try" | null; // a part of the page, for a notebook
   heads: Heads | null;
+  studies: string[]; // the runs whose heads were studied; the first is shown
   maps: SiteMaps[] | null; // the average of many problems
   examples: Example[];
   seeds: { subject: string; alone: number; alone_removed_together: number; together: number; together_accuracy: number; critical: string[] }[];
   lengths: Lengths[];
-  certificates: { run: string; contexts: number; smallest_margin: number }[];
+  certificates: { run: string; contexts: number; smallest_margin: number | null; refused: string | null }[];
   made: { facts: Record<string, string>; commands: string[]; runs: Record<string, string | number | null>[] };
   missing: { what: string; command: string }[];
   files: { name: string; data: string }[]; // packed by gzip, in base64
+  left_out: string[]; // files that were too large
 }
 
 export const content: Content = JSON.parse(document.getElementById("content")!.textContent!);

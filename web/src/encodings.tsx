@@ -1,13 +1,15 @@
 // What each encoding signals, as heat maps: tables that are added, or what is added to the scores at each distance.
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import type { Signal } from "./content";
+import { theme } from "./theme";
 
 /** Numbers around nothing: blue above, orange below; what cannot be seen stays empty. */
 function Plane(props: { values: (number | null)[][]; most: number; label: string; mark: [number, number] }) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const rows = props.values.length, columns = props.values[0]!.length;
-  useEffect(() => {
-    const draw = canvas.current!.getContext("2d")!, dark = document.documentElement.dataset.theme === "dark";
+  const dark = theme.value === "dark";
+  useLayoutEffect(() => {
+    const draw = canvas.current!.getContext("2d")!;
     const paper = dark ? [24, 27, 33] : [255, 255, 255], picture = draw.createImageData(columns, rows);
     props.values.forEach((line, r) => line.forEach((value, c) => {
       const share = Math.min(1, Math.abs(value ?? 0) / (props.most || 1)), full = (value ?? 0) < 0 ? [213, 94, 0] : [0, 114, 178];

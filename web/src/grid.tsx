@@ -1,5 +1,6 @@
 // A table of numbers as colours: blue for more, and where numbers can be below nothing, orange for less.
-import { Figure } from "./save";
+import { pressed } from "./press";
+import { Figure, type Cells } from "./save";
 
 export interface Cell {
   value: number;
@@ -16,14 +17,15 @@ export function Grid(props: {
   const left = 8 + 6.3 * Math.max(...props.rows.map((each) => each.length));
   const top = 8 + 5.3 * Math.max(...props.columns.map((each) => each.length));
   const wide = left + props.columns.length * CELL + top * 0.6 + 8, high = top + props.rows.length * CELL + 4;
+  const values = (): Cells[] => [["", ...props.columns], ...props.rows.map((name, r) => [name, ...props.columns.map((_, c) => props.cells(r, c)?.value)])];
   return (
-    <Figure label={props.label} class="grid-figure">
-      <svg viewBox={`0 0 ${wide} ${high}`} style={{ maxWidth: `${wide * 1.35}px` }} role="img" aria-label={props.label}>
+    <Figure label={props.label} class="grid-figure" csv={values}>
+      <svg viewBox={`0 0 ${wide} ${high}`} style={{ maxWidth: `${wide * 1.35}px`, minWidth: `${wide * 0.9}px` }} role="group" aria-label={props.label}>
         {props.columns.map((name, c) => (
           <text key={c} class="tick" transform={`translate(${left + (c + 0.7) * CELL} ${top - 4}) rotate(-58)`}>{name}</text>
         ))}
         {props.rows.map((name, r) => (
-          <g key={name} class={props.chosen === r ? "row chosen" : "row"} onClick={() => props.choose?.(r)}>
+          <g key={r} class={props.chosen === r ? "row chosen" : "row"} {...(props.choose && { ...pressed(() => props.choose!(r)), "aria-label": `choose ${name}`, "aria-pressed": props.chosen === r })}>
             <text class="tick" x={left - 5} y={top + (r + 0.75) * CELL} text-anchor="end">{name}</text>
             {props.columns.map((_, c) => {
               const cell = props.cells(r, c);

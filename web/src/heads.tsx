@@ -2,73 +2,93 @@
 import { signal } from "@preact/signals";
 import { Chart, COLOURS } from "./chart";
 import { content, type HeadRow, type Heads } from "./content";
+import { boundsOf, costOf, exact, fixed, marginOf } from "./cost";
 import { Grid } from "./grid";
 import { Missing } from "./missing";
 import { headTitle, shortHead } from "./names";
 import { PatternsPart } from "./patterns";
 import { RolesPart } from "./roles";
-import { Table } from "./save";
+import { Table, type Cells } from "./save";
 import { SeedsPart } from "./seeds";
 import { chosen } from "./state";
 
-type Column = "head" | "accuracy" | "drop" | "verdict" | "pattern";
+type Column = "head" | "accuracy" | "cost" | "verdict" | "pattern";
 const MOST_DRAWN = 64; // heads, above which every pair of them is no picture
-const order = signal<{ by: Column; down: boolean }>({ by: "drop", down: true });
+const order = signal<{ by: Column; down: boolean }>({ by: "cost", down: true });
 
-function sorted(rows: HeadRow[]): HeadRow[] {
+function sorted(heads: Heads): HeadRow[] {
   const { by, down } = order.value;
-  const copy = rows.slice().sort((one, other) => {
-    const [x, y] = [one[by] ?? "", other[by] ?? ""];
+  const copy = heads.heads.slice().sort((one, other) => {
+    const [x, y] = [one, other].map((row) => (by === "cost" ? (costOf(heads, row) ?? 0) : (row[by] ?? "")));
     return typeof x === "number" && typeof y === "number" ? x - y : String(x).localeCompare(String(y), "en", { numeric: true });
   });
   return down ? copy.reverse() : copy;
 }
 
-function Ranking({ rows }: { rows: HeadRow[] }) {
+function Ranking({ heads }: { heads: Heads }) {
   const name = (by: Column, title: string) => (
     <th aria-sort={order.value.by === by ? (order.value.down ? "descending" : "ascending") : "none"}>
-      <button onClick={() => (order.value = { by, down: order.value.by === by ? !order.value.down : by === "drop" })}>
+      <button onClick={() => (order.value = { by, down: order.value.by === by ? !order.value.down : by === "cost" })}>
         {title}{order.value.by === by ? (order.value.down ? " ▼" : " ▲") : ""}
       </button>
     </th>
   );
-  const most = Math.max(...rows.map((row) => row.interval?.[1] ?? row.drop), 0.01);
+  const rows = sorted(heads), most = Math.max(...rows.map((row) => boundsOf(row)?.[1] ?? costOf(heads, row) ?? 0), 1e-6);
+  const told = heads.counted ? `more ${heads.counted}, with interval` : "cost, with interval";
+  const share = (value: number): string => `${(100 * Math.max(value, 0)) / most}%`;
+  const csv = (): Cells[] => [
+    ["head", "right without it", heads.counted ? `more ${heads.counted}` : "cost", "low", "high", "verdict", "looks"],
+    ...rows.map((row) => [row.head, row.accuracy, costOf(heads, row), ...(boundsOf(row) ?? ["", ""]), row.verdict, row.pattern]),
+  ];
   return (
-    <Table label="ranking of heads" id="ranking">
-      <thead><tr>{name("head", "head")}{name("accuracy", "right without it")}{name("drop", "cost, with interval")}{name("verdict", "verdict")}{name("pattern", "looks")}</tr></thead>
+    <Table label="ranking of heads" id="ranking" csv={csv}>
+      <thead><tr>{name("head", "head")}{exact(heads) && name("accuracy", "right without it")}{name("cost", told)}{name("verdict", "verdict")}{name("pattern", "looks")}</tr></thead>
       <tbody>
-        {sorted(rows).map((row) => (
-          <tr key={row.head} class={chosen.value === row.head ? "chosen" : ""} onClick={() => (chosen.value = row.head)}>
-            <td><button class="plain" onClick={() => (chosen.value = row.head)}>{headTitle(row.head)}</button></td>
-            <td class="number">{row.accuracy.toFixed(4)}</td>
-            <td>
-              <span class="bar">
-                <i style={{ width: `${(100 * Math.max(row.drop, 0)) / most}%` }} />
-                {row.interval && <u style={{ left: `${(100 * Math.max(row.interval[0], 0)) / most}%`, width: `${(100 * (row.interval[1] - Math.max(row.interval[0], 0))) / most}%` }} />}
-              </span>
-              <span class="number">{row.drop.toFixed(4)}{row.interval && <small> ({row.interval[0].toFixed(4)} to {row.interval[1].toFixed(4)})</small>}</span>
-            </td>
-            <td class={row.verdict}>{row.verdict}</td>
-            <td>{row.pattern ?? "–"}</td>
-          </tr>
-        ))}
+        {rows.map((row) => {
+          const cost = costOf(heads, row), bounds = boundsOf(row);
+          return (
+            <tr key={row.head} class={chosen.value === row.head ? "chosen" : ""} onClick={() => (chosen.value = row.head)}>
+              <td><button class="plain" onClick={() => (chosen.value = row.head)}>{headTitle(row.head)}</button></td>
+              {exact(heads) && <td class="number">{row.accuracy.toFixed(4)}</td>}
+              <td>
+                <span class="bar">
+                  <i style={{ width: share(cost ?? 0) }} />
+                  {bounds && <u style={{ left: share(bounds[0]), width: share(bounds[1] - Math.max(bounds[0], 0)) }} />}
+                </span>
+                <span class="number">{fixed(cost)}{bounds && <small> ({bounds[0].toFixed(4)} to {bounds[1].toFixed(4)})</small>}</span>
+              </td>
+              <td class={row.verdict}>{row.verdict}</td>
+              <td>{row.pattern ?? "\u2013"}</td>
+            </tr>
+          );
+        })}
       </tbody>
     </Table>
   );
 }
 
+/** Right answers against heads removed; of a study that judges by a loss, the loss. */
 function Curves({ heads }: { heads: Heads }) {
   const shown = heads.curves.filter((curve) => !curve.order.startsWith("random") || curve.order === "random 0");
+  const whole = heads.counted ? shown[0]?.loss?.[0] : undefined, byLoss = whole != null;
+  const left = (removed: { accuracy: number; loss_increase?: number | null }): number | null =>
+    !byLoss ? removed.accuracy : removed.loss_increase == null ? null : whole + removed.loss_increase;
   const marks = [];
-  if (heads.alone && heads.alone_removed_together)
-    marks.push({ x: heads.alone.count, y: heads.alone_removed_together.accuracy, colour: COLOURS[1]!, text: `all ${heads.alone.count} that are cheap alone: ${heads.alone_removed_together.accuracy.toFixed(3)}` });
-  if (heads.together)
-    marks.push({ x: heads.together.count, y: heads.together.accuracy, colour: COLOURS[0]!, text: `${heads.together.count} that can go together: ${heads.together.accuracy.toFixed(4)}` });
+  const [alone, together] = [heads.alone_removed_together, heads.together].map((each) => each && left(each));
+  if (heads.alone && alone != null)
+    marks.push({ x: heads.alone.count, y: alone, colour: COLOURS[1]!, text: `all ${heads.alone.count} that are cheap alone: ${alone.toFixed(byLoss ? 4 : 3)}` });
+  if (heads.together && together != null)
+    marks.push({ x: heads.together.count, y: together, colour: COLOURS[0]!, text: `${heads.together.count} that can go together: ${together.toFixed(4)}` });
+  const lines = shown.map((curve) => ({
+    name: curve.order,
+    points: (byLoss ? (curve.loss ?? []) : curve.accuracy).flatMap((y, place): [number, number][] => (y == null ? [] : [[curve.heads[place]!.length, y]])),
+  }));
+  const rule = byLoss ? whole + marginOf(heads) : heads.counted ? undefined : heads.baseline - heads.max_drop;
   return (
     <>
       <h3>Removing more and more</h3>
-      <Chart label="accuracy against the number of heads removed" x="heads removed" y="right" rule={heads.baseline - heads.max_drop} marks={marks}
-        lines={shown.map((curve) => ({ name: curve.order, points: curve.accuracy.map((y, x) => [x, y] as [number, number]) }))} />
+      {byLoss && <p>Lower is better. The dashed line is {heads.counted} {fixed(whole)} with all heads, and {marginOf(heads)} more.</p>}
+      <Chart label={`${byLoss ? heads.counted : "accuracy"} against the number of heads removed`} x="heads removed" y={byLoss ? heads.counted! : "right"} loose={byLoss} rule={rule} marks={marks} lines={lines} />
     </>
   );
 }
@@ -98,7 +118,7 @@ function Pairs({ heads }: { heads: Heads }) {
   return (
     <>
       <h3>Pairs that stand in for each other</h3>
-      <p>What two heads cost together beyond the sum of both alone: blue where each stands in for the other, orange where they do the same work.</p>
+      <p>What two heads cost together beyond the sum of both alone: blue where each stands in for the other, orange where they do the same work. Measured on {heads.pairs_examples ? `${heads.pairs_examples.toLocaleString("en")} problems` : "a smaller lot of problems"}: small differences say little.</p>
       {names.length <= MOST_DRAWN && (
         <Grid label="pairs of heads" rows={names.map(shortHead)} columns={names.map(shortHead)} most={most}
           chosen={names.indexOf(chosen.value ?? "")} choose={(row) => (chosen.value = names[row]!)}
@@ -117,14 +137,26 @@ function Pairs({ heads }: { heads: Heads }) {
   );
 }
 
-export function HeadsSection() {
-  const heads = content.heads;
-  if (!heads) return <Missing what="heads" />;
+function About({ heads }: { heads: Heads }) {
+  const [shown, ...others] = content.studies;
+  const right = exact(heads) ? `, ${heads.baseline.toFixed(4)} right with all of them` : "";
+  const rule = heads.counted ? `it raises the ${heads.counted} by less than ${marginOf(heads)}` : `it costs less than ${heads.max_drop}`;
   return (
     <>
-      {heads.withheld.map((each) => <p class="withheld" key={each.check}>Nothing is concluded: {each.check}: {each.reason}.</p>)}
-      <p>{heads.heads.length} heads, {heads.ablation} ablation, {heads.examples.toLocaleString("en")} problems, {heads.baseline.toFixed(4)} right with all of them. A head is called redundant when it costs less than {heads.max_drop} beyond doubt. A press on a head chooses it everywhere.</p>
-      <Ranking rows={heads.heads} />
+      <p class="studied">Studied: <b>{shown ?? heads.subject}</b> ({heads.subject}).{others.length > 0 && ` ${others.length} more ${others.length === 1 ? "study lies" : "studies lie"} in the folders and ${others.length === 1 ? "is" : "are"} not shown: ${others.slice(0, 5).join(", ")}${others.length > 5 ? "\u2026" : ""}.`}</p>
+      <p>{heads.heads.length} heads, {heads.ablation} ablation, {heads.examples.toLocaleString("en")} problems{right}. A head is called redundant when {rule} beyond doubt. A press on a head chooses it everywhere.</p>
+    </>
+  );
+}
+
+export function HeadsSection() {
+  const heads = content.heads;
+  if (!heads) return content.seeds.length ? <SeedsPart /> : <Missing what="heads" />;
+  return (
+    <>
+      {heads.withheld.map((each) => <p class="withheld" key={each.check}>Nothing is concluded: {each.check}: {each.reason.replace(/\.$/, "")}.</p>)}
+      <About heads={heads} />
+      <Ranking heads={heads} />
       <Curves heads={heads} />
       <Strata heads={heads} />
       <Pairs heads={heads} />

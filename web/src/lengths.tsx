@@ -1,9 +1,12 @@
 // How far past its training length it works, and what stops it.
 import { Chart, type Line } from "./chart";
 import { content, type Lengths } from "./content";
+import { fixed } from "./cost";
 import { Encodings } from "./encodings";
 import { Missing } from "./missing";
 import { Table } from "./save";
+
+const DRAWN = 2; // probes; the others are folded away
 
 function title(row: { positions: string; index: string }): string {
   return row.index === "sequential" ? row.positions : `${row.positions}, ${row.index}`;
@@ -47,6 +50,15 @@ function Stops({ study }: { study: Lengths }) {
   );
 }
 
+function Curve({ study, probe }: { study: Lengths; probe: string }) {
+  return (
+    <>
+      <h4>Probe {probe}: median of the seeds, from the worst to the best; trained lengths shaded</h4>
+      <Chart label={`accuracy by length, ${study.task}, ${probe}`} x="length" y="right" log shaded={study.train_lengths} lines={lines(study, probe)} />
+    </>
+  );
+}
+
 function Study({ study }: { study: Lengths }) {
   const probes = [...new Set(study.rows.map((row) => row.probe))];
   const board = study.reach.slice().sort((one, other) => one.probe.localeCompare(other.probe) || (other.worst ?? -1) - (one.worst ?? -1) || (other.median ?? -1) - (one.median ?? -1));
@@ -54,12 +66,13 @@ function Study({ study }: { study: Lengths }) {
     <section class="study">
       <h3>{study.task}, {study.track === "lab" ? "as the lab trains" : `${study.track} track`}</h3>
       {study.findings.map((each) => <p key={each}>{each}</p>)}
-      {probes.slice(0, 2).map((probe) => (
-        <div key={probe}>
-          <h4>Probe {probe}: median of the seeds, from the worst to the best; trained lengths shaded</h4>
-          <Chart label={`accuracy by length, ${study.task}, ${probe}`} x="length" y="right" log shaded={study.train_lengths} lines={lines(study, probe)} />
-        </div>
-      ))}
+      {probes.slice(0, DRAWN).map((probe) => <Curve key={probe} study={study} probe={probe} />)}
+      {probes.length > DRAWN && (
+        <details>
+          <summary>{probes.length - DRAWN} more probes: {probes.slice(DRAWN).join(", ")}</summary>
+          {probes.slice(DRAWN).map((probe) => <Curve key={probe} study={study} probe={probe} />)}
+        </details>
+      )}
       <h4>Leaderboard: how far each reaches (lower end of the 95% interval at 0.99 or above), by its worst seed</h4>
       <Table label={`reach, ${study.task}`}>
         <thead><tr><th>probe</th><th>encoding</th><th>worst seed reaches</th><th>median</th><th>by seed</th></tr></thead>
@@ -77,9 +90,10 @@ function Study({ study }: { study: Lengths }) {
 export function LengthsSection() {
   return (
     <>
-      {content.certificates.map((each) => (
-        <p key={each.run} class="certificate">Proved right at every length: {each.run}, {each.contexts.toLocaleString("en")} contexts, none wrong, smallest margin {each.smallest_margin.toFixed(1)}.</p>
-      ))}
+      {content.certificates.map((each) => {
+        const told = `Proved right at every length: ${each.run}, ${each.contexts.toLocaleString("en")} contexts, none wrong, smallest margin ${fixed(each.smallest_margin, 1)}.`;
+        return each.refused ? <p key={each.run} class="certificate withheld"><s>{told}</s> Struck out: {each.refused}.</p> : <p key={each.run} class="certificate">{told}</p>;
+      })}
       {content.lengths.length ? content.lengths.map((study) => <Study key={study.name} study={study} />) : <Missing what="lengths" />}
     </>
   );

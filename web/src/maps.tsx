@@ -1,6 +1,7 @@
 // Attention as heat maps on canvas: a row for each query, a column for each key, tokens on the axes.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { token } from "./state";
+import { theme } from "./theme";
 
 const MOST_TOKENS = 24; // above which the axes of a small map are left out
 
@@ -26,9 +27,9 @@ export function Heat(props: {
   const cell = Math.max(1, Math.floor(size / Math.max(keys.length, queries.length))), gap = cell > 4 ? 1 : 0;
   const width = left + cell * keys.length, height = top + cell * queries.length;
   const own = keys.join(" "), followed = token.value?.keys === own ? token.value.place : null;
-  useEffect(() => {
+  const dark = theme.value === "dark";
+  useLayoutEffect(() => {
     const area = canvas.current!, draw = area.getContext("2d")!;
-    const dark = document.documentElement.dataset.theme === "dark";
     const sharp = devicePixelRatio || 1;
     [area.width, area.height] = [width * sharp, height * sharp];
     draw.scale(sharp, sharp);
@@ -46,6 +47,10 @@ export function Heat(props: {
       draw.strokeStyle = dark ? "#5fd0a0" : "#007a5a";
       draw.strokeRect(left + followed * cell + 1, top + 1, cell - 3, cell * queries.length - 3);
     }
+    if (large && under) {
+      draw.strokeStyle = dark ? "#e8eaf0" : "#1c1f26";
+      draw.strokeRect(left + under[1] * cell, top + under[0] * cell, cell - 1, cell - 1);
+    }
     if (axes) {
       draw.fillStyle = dark ? "#e8eaf0" : "#1c1f26";
       draw.font = `${large ? 12 : 9}px system-ui, sans-serif`;
@@ -56,16 +61,28 @@ export function Heat(props: {
     }
   });
   const said = under ? `${queries[under[0]]} → ${keys[under[1]]}: ${(props.map[under[0] * keys.length + under[1]] ?? 0).toFixed(3)}` : "";
+  const look = (q: number, k: number): void => {
+    const inside = k >= 0 && q >= 0 && k < keys.length && q < queries.length;
+    setUnder(inside ? [q, k] : null);
+    if (k >= 0 && k < keys.length && token.value?.place !== k) token.value = { keys: own, place: k };
+  };
+  const leave = (): void => {
+    setUnder(null);
+    token.value = null;
+  };
+  const walk = (event: KeyboardEvent): void => {
+    const way = ({ ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] } as Record<string, [number, number]>)[event.key];
+    if (!way) return;
+    event.preventDefault();
+    const [q, k] = under ? [under[0] + way[0], under[1] + way[1]] : [0, 0];
+    if (q >= 0 && q < queries.length && k >= 0 && k < keys.length) look(q, k);
+  };
   return (
     <span class={props.dim ? "heat off" : "heat"}>
       <canvas ref={canvas} style={{ width, height }} role="img" aria-label={props.label} title={said}
-        onMouseMove={(event) => {
-          const k = Math.floor((event.offsetX - left) / cell), q = Math.floor((event.offsetY - top) / cell);
-          setUnder(k >= 0 && q >= 0 && k < keys.length && q < queries.length ? [q, k] : null);
-          if (k >= 0 && k < keys.length && token.value?.place !== k) token.value = { keys: own, place: k };
-        }}
-        onMouseLeave={() => { setUnder(null); token.value = null; }} />
-      {large && <output class="under">{said || " "}</output>}
+        {...(large && { tabIndex: 0, onKeyDown: walk, onBlur: leave })}
+        onMouseMove={(event) => look(Math.floor((event.offsetY - top) / cell), Math.floor((event.offsetX - left) / cell))} onMouseLeave={leave} />
+      {large && <output class="under">{said || "Arrow keys move from cell to cell."}</output>}
     </span>
   );
 }

@@ -1,6 +1,6 @@
 // The page: answers first, then the model to try, then the evidence.
 import { render } from "preact";
-import { signal } from "@preact/signals";
+import { useErrorBoundary } from "preact/hooks";
 import { content, type Finding } from "./content";
 import { HeadsSection } from "./heads";
 import { LengthsSection } from "./lengths";
@@ -8,10 +8,11 @@ import { freshSums } from "./counting";
 import { Missing } from "./missing";
 import { answer, source } from "./model";
 import { save, Table, unpacked } from "./save";
-import { model } from "./state";
+import { landed, model, SECTIONS } from "./state";
+import { theme } from "./theme";
 import { Try } from "./try";
 
-const theme = signal<"light" | "dark">(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+const LISTED = 40; // files, above which those of single runs are folded away
 
 function Told({ finding }: { finding: Finding }) {
   return (
@@ -47,6 +48,20 @@ function Answers() {
   );
 }
 
+function Files() {
+  const { files, left_out } = content, folded = files.length > LISTED;
+  const ofRuns = /(^|-)(config|training|environment|evaluation[^/]*)\.json$/;
+  const list = (shown: typeof files) => <ul class="files">{shown.map((file) => <li key={file.name}><button onClick={async () => save(file.name, await unpacked(file.data))}>{file.name}</button></li>)}</ul>;
+  const [few, many] = [files.filter((file) => !ofRuns.test(file.name)), files.filter((file) => ofRuns.test(file.name))];
+  return (
+    <>
+      {list(folded ? few : files)}
+      {folded && many.length > 0 && <details><summary>{many.length} more: what each run is, how it ended and how it was tested</summary>{list(many)}</details>}
+      {left_out.length > 0 && <p id="left-out">Too large for this page, and left in the folder: {left_out.slice(0, LISTED).join(", ")}{left_out.length > LISTED ? ` and ${left_out.length - LISTED} more` : ""}.</p>}
+    </>
+  );
+}
+
 function Made() {
   const { facts, commands, runs } = content.made;
   const columns = [...new Set(runs.flatMap((run) => Object.keys(run)))];
@@ -54,34 +69,37 @@ function Made() {
     <>
       <dl>{Object.entries(facts).map(([name, value]) => <><dt>{name}</dt><dd>{value}</dd></>)}</dl>
       {commands.length > 0 && <pre>{commands.join("\n")}</pre>}
-      <Table label="runs">
+      <Table label="runs" csv={() => [columns, ...runs.map((run) => columns.map((each) => run[each]))]}>
         <thead><tr>{columns.map((each) => <th key={each}>{each}</th>)}</tr></thead>
         <tbody>{runs.map((run, i) => <tr key={i}>{columns.map((each) => <td key={each} class="number">{typeof run[each] === "number" ? run[each].toLocaleString("en") : (run[each] ?? "–")}</td>)}</tr>)}</tbody>
       </Table>
       <h3>Everything in this page, as files</h3>
-      <ul class="files">{content.files.map((file) => <li key={file.name}><button onClick={async () => save(file.name, await unpacked(file.data))}>{file.name}</button></li>)}</ul>
+      <Files />
       {content.missing.map((each) => <Missing key={each.what} what={each.what} />)}
     </>
   );
 }
 
-const SECTIONS = [
-  ["answers", "Answers", Answers], ["try", "Try it", Try], ["heads", "Heads", HeadsSection], ["length", "Length", LengthsSection], ["made", "How it was made", Made],
-] as const;
+const PARTS = [["Answers", Answers], ["Try it", Try], ["Heads", HeadsSection], ["Length", LengthsSection], ["How it was made", Made]] as const;
+
+/** What cannot be drawn leaves the rest as it is. */
+function Part({ of: Drawn }: { of: () => preact.JSX.Element | null }) {
+  const [error] = useErrorBoundary();
+  return error ? <p class="wrong" role="alert">This part cannot be drawn: {String(error)}</p> : <Drawn />;
+}
 
 function Page() {
-  document.documentElement.dataset.theme = theme.value;
-  if (content.only) return <main><section id="try" aria-label="maps"><Try key={theme.value} /></section></main>;
+  if (content.only) return <main><section id="try" aria-label="maps"><Part of={Try} /></section></main>;
   return (
     <>
       <header>
         <h1>{content.title}</h1>
         <nav aria-label="sections">
-          {SECTIONS.map(([id, name]) => <button key={id} onClick={() => document.getElementById(id)!.scrollIntoView({ behavior: "smooth" })}>{name}</button>)}
+          {PARTS.map(([name], i) => <button key={name} onClick={() => document.getElementById(SECTIONS[i]!)!.scrollIntoView({ behavior: "smooth" })}>{name}</button>)}
           <button id="theme" onClick={() => (theme.value = theme.value === "dark" ? "light" : "dark")}>{theme.value === "dark" ? "light" : "dark"}</button>
         </nav>
       </header>
-      <main>{SECTIONS.map(([id, name, Section]) => <section id={id} key={id} aria-label={name}><h2>{name}</h2><Section key={theme.value} /></section>)}</main>
+      <main>{PARTS.map(([name, Section], i) => <section id={SECTIONS[i]} key={name} aria-label={name}><h2>{name}</h2><Part of={Section} /></section>)}</main>
     </>
   );
 }
@@ -98,4 +116,5 @@ Object.assign(window, {
 });
 
 render(<Page />, document.getElementById("page")!);
+if (SECTIONS.includes(landed)) document.getElementById(landed)!.scrollIntoView();
 document.documentElement.dataset.ready = "yes";

@@ -2,6 +2,8 @@
 import type { ComponentChildren } from "preact";
 import { useRef } from "preact/hooks";
 
+export type Cells = (string | number | null | undefined)[];
+
 export function save(name: string, content: BlobPart): void {
   const kind = name.endsWith(".svg") ? "image/svg+xml" : name.endsWith(".csv") ? "text/csv" : "application/json";
   const link = document.createElement("a");
@@ -21,40 +23,57 @@ function fileName(label: string, ending: string): string {
   return label.toLowerCase().replace(/[^a-z0-9]+/g, "-").slice(0, 60).replace(/^-|-$/g, "") + ending;
 }
 
-/** How the shapes of a figure look, written into its copy: outside the page there is no style sheet. */
-function styled(shown: SVGElement): SVGElement {
-  const copy = shown.cloneNode(true) as SVGElement;
+function saveCsv(label: string, rows: Cells[]): void {
+  const cell = (each: Cells[number]): string => `"${String(each ?? "").replaceAll('"', '""')}"`;
+  save(fileName(label, ".csv"), rows.map((row) => row.map(cell).join(",")).join("\n") + "\n");
+}
+
+const LOOKS = [
+  "fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "paint-order", "opacity", "font-size", "font-weight", "font-family", "text-anchor",
+];
+
+/** A figure for other papers: its look written into every shape, in light colours, on white. */
+function styled(shown: SVGSVGElement): SVGElement {
+  const copy = shown.cloneNode(true) as SVGSVGElement, { theme } = document.documentElement.dataset;
+  document.documentElement.dataset.theme = "light"; // nothing is painted until it is put back
   const [from, to] = [shown.querySelectorAll("*"), copy.querySelectorAll("*")];
   from.forEach((each, place) => {
-    const look = getComputedStyle(each), wanted = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font-size", "font-weight", "font-family", "text-anchor"];
-    to[place]!.setAttribute("style", wanted.map((name) => `${name}:${look.getPropertyValue(name)}`).join(";"));
+    const look = getComputedStyle(each);
+    to[place]!.setAttribute("style", LOOKS.map((name) => `${name}:${look.getPropertyValue(name)}`).join(";"));
   });
+  document.documentElement.dataset.theme = theme;
+  const { x, y, width, height } = shown.viewBox.baseVal, paper = document.createElementNS("http://www.w3.org/2000/svg", "rect");
+  for (const [name, value] of Object.entries({ x, y, width, height, fill: "#ffffff" })) paper.setAttribute(name, String(value));
+  copy.prepend(paper);
+  copy.removeAttribute("style");
+  copy.setAttribute("width", String(width));
+  copy.setAttribute("height", String(height));
   copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
   return copy;
 }
 
-export function Figure(props: { label: string; children: ComponentChildren; class?: string }) {
+export function Figure(props: { label: string; children: ComponentChildren; class?: string; csv?: () => Cells[] }) {
   const home = useRef<HTMLElement>(null);
   const take = () => save(fileName(props.label, ".svg"), new XMLSerializer().serializeToString(styled(home.current!.querySelector("svg")!)));
   return (
     <figure ref={home} class={`chart ${props.class ?? ""}`}>
-      {props.children}
-      <button class="take" onClick={take} aria-label={`save as SVG: ${props.label}`}>SVG</button>
+      <div class="takes">
+        <button onClick={take} aria-label={`save as SVG: ${props.label}`}>SVG</button>
+        {props.csv && <button onClick={() => saveCsv(props.label, props.csv!())} aria-label={`save as CSV: ${props.label}`}>CSV</button>}
+      </div>
+      <div class="scroll" tabIndex={0} role="region" aria-label={`figure: ${props.label}`}>{props.children}</div>
     </figure>
   );
 }
 
-export function Table(props: { label: string; children: ComponentChildren; id?: string }) {
+/** A table; its CSV is what it shows, or what `csv` gives where that is more than a person wants to read. */
+export function Table(props: { label: string; children: ComponentChildren; id?: string; csv?: () => Cells[] }) {
   const home = useRef<HTMLTableElement>(null);
-  const cell = (each: Element): string => `"${(each.textContent ?? "").replace(/ [\u25b2\u25bc]$/, "").replaceAll('"', '""')}"`;
-  const take = () => {
-    const rows = [...home.current!.querySelectorAll("tr")].map((row) => [...row.children].map(cell).join(","));
-    save(fileName(props.label, ".csv"), rows.join("\n") + "\n");
-  };
+  const shown = (): Cells[] => [...home.current!.querySelectorAll("tr")].map((row) => [...row.children].map((each) => each.textContent));
   return (
     <div class="table">
+      <div class="takes"><button onClick={() => saveCsv(props.label, (props.csv ?? shown)())} aria-label={`save as CSV: ${props.label}`}>CSV</button></div>
       <div class="scroll" tabIndex={0} role="region" aria-label={props.label}><table ref={home} id={props.id}>{props.children}</table></div>
-      <button class="take" onClick={take} aria-label={`save as CSV: ${props.label}`}>CSV</button>
     </div>
   );
 }

@@ -1,5 +1,5 @@
 // What differs from seed to seed: one seed is no error bar.
-import { COLOURS } from "./chart";
+import { COLOURS, Legend, legendHeight } from "./chart";
 import { content } from "./content";
 import { Figure, Table } from "./save";
 
@@ -22,9 +22,10 @@ function Counts() {
   const top = Math.max(...kinds.flatMap(([, counts]) => counts.map((value) => at(counts, value))));
   const wide = 640, high = 220, left = 44, bottom = 38, bar = (wide - left - 12) / (most - least + 1);
   const py = (count: number): number => 10 + (1 - count / top) * (high - 10 - bottom);
+  const samples = kinds.map(([name], kind) => ({ name, colour: COLOURS[kind]! }));
   return (
     <Figure label="how many heads, over the seeds">
-      <svg viewBox={`0 0 ${wide} ${high}`} role="img" aria-label="how many heads, over the seeds">
+      <svg class="curves" viewBox={`0 0 ${wide} ${high + 8 + legendHeight(samples.map((each) => each.name), wide - left)}`} role="img" aria-label="how many heads, over the seeds">
         {[0, top].map((count) => <g key={count}><line class="grid" x1={left} x2={wide - 12} y1={py(count)} y2={py(count)} /><text x={left - 6} y={py(count) + 4} text-anchor="end">{count}</text></g>)}
         {kinds.map(([name, counts], kind) => [...new Set(counts)].map((value) => (
           <rect key={name + value} x={left + (value - least) * bar + 2 + (kind * (bar - 4)) / 2} width={(bar - 4) / 2} y={py(at(counts, value))} height={py(0) - py(at(counts, value))} fill={COLOURS[kind]!}>
@@ -34,8 +35,8 @@ function Counts() {
         {Array.from({ length: most - least + 1 }, (_, place) => <text key={place} x={left + (place + 0.5) * bar} y={high - bottom + 16} text-anchor="middle">{least + place}</text>)}
         <text x={(left + wide) / 2} y={high - 4} text-anchor="middle">heads</text>
         <text transform={`translate(12 ${high / 2 - 12}) rotate(-90)`} text-anchor="middle">runs</text>
+        <Legend samples={samples} left={left} top={high + 16} wide={wide - left} />
       </svg>
-      <figcaption class="legend">{kinds.map(([name], kind) => <span key={name}><i style={{ background: COLOURS[kind] }} />{name}</span>)}</figcaption>
     </Figure>
   );
 }
@@ -44,7 +45,7 @@ export function SeedsPart() {
   const seeds = content.seeds;
   if (!seeds.length) return null;
   if (seeds.length === 1)
-    return <><h3>Over seeds</h3><p>One seed was studied. Another one can need other heads, and another number of them: <code>headway train addition --seeds 0-9</code> and <code>headway heads</code> on the folder say how far they differ.</p></>;
+    return <><h3>Over seeds</h3><p>One seed was studied. Another one can need other heads, and another number of them: <code>headway train addition --seeds 10 --out runs/ten</code>, then <code>headway heads runs/ten</code> say how far they differ.</p></>;
   return (
     <>
       <h3>Over {seeds.length.toLocaleString("en")} seeds</h3>

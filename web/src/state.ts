@@ -6,19 +6,39 @@ import { answer, headsOf, right, sitesOf, source, unpack } from "./model";
 export const model = content.model ? unpack(content.model) : null;
 export const allHeads = model ? headsOf(model) : (content.examples[0]?.maps ?? []).flatMap((site) => site.heads.map((_, number) => `${site.site}.${number}`));
 const most = model ? 10 ** model.digits - 1 : 999;
+const usual = ["457", "968"].map((text) => text.slice(-(model?.digits ?? text.length)));
+const fits = (text: string): boolean => /^\d+$/.test(text) && Number(text) <= most;
+
+export const landed = location.hash.slice(1); // what was asked for when the page was opened
+export const SECTIONS = ["answers", "try", "heads", "length", "made"];
+
+/** What was worked out beforehand with exactly these heads closed; null where nothing was. */
+function workedName(shut: ReadonlySet<string>): string | null {
+  const sets: Record<string, string[] | undefined> = { "": [], alone: content.heads?.alone?.heads, together: content.heads?.together?.heads };
+  const same = (name: string): boolean => {
+    const heads = name in sets ? sets[name] : [name];
+    return heads?.length === shut.size && heads.every((head) => shut.has(head));
+  };
+  return Object.keys(content.examples[0]?.answers ?? {}).find(same) ?? null;
+}
+
+/** Whether the page can show these heads closed: a model always can. */
+export function canClose(shut: ReadonlySet<string>): boolean {
+  return model != null || workedName(shut) != null;
+}
 
 function fromAddress(): { a: string; b: string; off: Set<string>; head: string | null; example: number } {
   const asked = new URLSearchParams(location.hash.slice(1));
   const number = (name: string, usual: string): string => {
     const text = asked.get(name) ?? usual;
-    return /^\d+$/.test(text) && Number(text) <= most ? text : usual;
+    return fits(text) ? text : usual;
   };
   const known = (name: string): boolean => allHeads.includes(name);
-  const head = asked.get("head");
+  const head = asked.get("head"), off = new Set((asked.get("off") ?? "").split(",").filter(known));
   return {
-    a: number("a", "457"),
-    b: number("b", "968"),
-    off: new Set((asked.get("off") ?? "").split(",").filter(known)),
+    a: number("a", usual[0]!),
+    b: number("b", usual[1]!),
+    off: canClose(off) ? off : new Set(),
     head: head && known(head) ? head : null,
     example: Math.min(Number(number("example", "0")), Math.max(0, content.examples.length - 1)),
   };
@@ -33,8 +53,9 @@ export const example = signal(first.example); // of those worked out beforehand,
 export const step = signal(0); // the answer's token that is looked at
 export const token = signal<{ keys: string; place: number } | null>(null); // the token that is followed, and the tokens it stands among
 
-export const valid = computed(() => !model || [a.value, b.value].every((text) => /^\d+$/.test(text) && Number(text) <= most));
+export const valid = computed(() => !model || [a.value, b.value].every(fits));
 export const largest = most;
+export { fits };
 
 /** A problem as it is shown: what is said, how surely, what is right, and where every head looks. */
 export interface Shown {
@@ -59,18 +80,11 @@ function computedHere(): Shown {
   };
 }
 
-/** Which of the sets that were worked out is closed now. */
-function closedSet(): string {
-  const names = [...closed.value], heads = content.heads;
-  if (names.length <= 1) return names[0] ?? "";
-  return names.length === heads?.together?.count ? "together" : "alone";
-}
-
 const flat = (site: SiteMaps) => ({ ...site, heads: site.heads.map((weights) => Float32Array.from(weights.flat())) });
 const unfolded = content.examples.map((each) => each.maps.map(flat));
 
 function workedOut(): Shown {
-  const found = content.examples[example.value]!, answered = found.answers[closedSet()] ?? found.answers[""]!;
+  const found = content.examples[example.value]!, answered = found.answers[workedName(closed.value) ?? ""] ?? found.answers[""]!;
   return {
     said: answered.said,
     wanted: found.wanted,
@@ -89,16 +103,24 @@ export function toggle(names: string[]): void {
   const shut = names.every((name) => closed.value.has(name));
   const now = new Set(model || shut ? closed.value : []);
   for (const name of names) shut ? now.delete(name) : now.add(name);
-  closed.value = model || now.size <= 1 ? now : new Set();
+  closed.value = canClose(now) ? now : new Set();
 }
 
+effect(() => {
+  example.value;
+  step.value = 0;
+});
+
+let opening = SECTIONS.includes(landed); // the address then is a section's, until something is chosen
 effect(() => {
   const asked = new URLSearchParams(model ? { a: a.value, b: b.value } : { example: String(example.value) });
   if (closed.value.size) asked.set("off", [...closed.value].join(","));
   if (chosen.value) asked.set("head", chosen.value);
-  if (location.protocol !== "about:") history.replaceState(null, "", "#" + asked.toString().replaceAll("%2C", ",")); // a notebook's frame has no address
+  if (opening) opening = false;
+  else if (location.protocol !== "about:") history.replaceState(null, "", "#" + asked.toString().replaceAll("%2C", ",")); // a notebook's frame has no address
 });
 addEventListener("hashchange", () => {
+  if (SECTIONS.includes(location.hash.slice(1))) return; // the browser goes there by itself
   const now = fromAddress();
   [a.value, b.value, closed.value, chosen.value, example.value] = [now.a, now.b, now.off, now.head, now.example];
 });

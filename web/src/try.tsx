@@ -1,10 +1,11 @@
 // Try it: a sum, answered by the trained model inside this file; heads can be closed. Where no model is inside, problems
 // that were worked out beforehand.
 import { content } from "./content";
+import { costOf } from "./cost";
 import { counted, SUMS } from "./counting";
 import { Heat } from "./maps";
 import { headTitle, numberOf, siteOf, siteTitle } from "./names";
-import { a, b, chosen, closed, example, largest, model, shown, step, toggle, valid, type Shown } from "./state";
+import { a, b, canClose, chosen, closed, example, fits, largest, model, shown, step, toggle, type Shown } from "./state";
 
 function random(): void {
   a.value = String(Math.floor(Math.random() * (largest + 1)));
@@ -13,7 +14,8 @@ function random(): void {
 
 /** A carry that runs through every digit: the digits of b are nine minus those of a, and one more. */
 function hardest(): void {
-  const first = Math.floor(Math.random() * (largest - 1)) + 1;
+  let first = 0;
+  while (first % 10 === 0) first = Math.floor(Math.random() * largest) + 1;
   a.value = String(first);
   b.value = String(largest - first + 1);
 }
@@ -22,8 +24,20 @@ function presets(): [string, string[]][] {
   const found: [string, string[]][] = [["all open", []]];
   const heads = content.heads;
   if (heads?.alone) found.push([`what the single-head rule would prune (${heads.alone.count})`, heads.alone.heads]);
-  if (heads?.together) found.push([`largest safe set (${heads.together.count})`, heads.together.heads]);
-  return found;
+  if (heads?.together) found.push([`largest safe set ${heads.together.optimal ? "" : "found "}(${heads.together.count})`, heads.together.heads]);
+  return found.filter(([, each]) => canClose(new Set(each)));
+}
+
+function Presets() {
+  const ablation = content.heads?.ablation, same = (heads: string[]): boolean => heads.length === closed.value.size && heads.every((head) => closed.value.has(head));
+  return (
+    <>
+      <div class="presets" role="group" aria-label="heads to close">
+        {presets().map(([name, heads]) => <button key={name} aria-pressed={same(heads)} onClick={() => (closed.value = new Set(heads))}>{name}</button>)}
+      </div>
+      {ablation && ablation !== "zero" && <p class="note">A head that is closed here says nothing (zero); the study put {ablation === "mean" ? "its mean" : "what it says about another problem"} in its place ({ablation}). What is counted here can differ from what was found there.</p>}
+    </>
+  );
 }
 
 function correctAnswer(now: Shown): string {
@@ -61,7 +75,7 @@ function Accuracy() {
   return (
     <div class="accuracy">
       <progress max={now.of} value={now.done} aria-label="sums counted" />
-      <output id="accuracy">
+      <output id="accuracy" aria-live={now.done < now.of ? "off" : "polite"}>
         {now.done < now.of ? `${now.done} of ${SUMS} fresh sums…` : `${now.of - now.wrong} of ${now.of} fresh sums right (${(1 - now.wrong / now.of).toFixed(3)})`}
         {closed.value.size ? ` without ${closed.value.size} heads` : " with all heads"}
       </output>
@@ -75,6 +89,19 @@ function marked(now: Shown, site: Shown["maps"][number]): number | null {
   return site.site.startsWith("decoder") && first >= 0 ? first + step.value : null;
 }
 
+/** Where the large map stands above the others, it is brought into view. */
+function enlarge(head: string): void {
+  chosen.value = head;
+  if (matchMedia("(max-width: 30rem)").matches) requestAnimationFrame(() => document.querySelector(".enlarged")?.scrollIntoView());
+}
+
+function Cost({ head }: { head: string }) {
+  const heads = content.heads, row = heads?.heads.find((each) => each.head === head), cost = heads && row && costOf(heads, row);
+  if (!heads || !row || cost == null) return null;
+  const told = heads.counted ? `Alone it raises the ${heads.counted} by ${cost.toFixed(4)}` : `Alone it costs ${(100 * cost).toFixed(2)}%`;
+  return <p>{told} ({row.verdict}){row.pattern ? `; it looks: ${row.pattern}` : ""}.</p>;
+}
+
 function Site({ now, site }: { now: Shown; site: Shown["maps"][number] }) {
   const own = site.heads.map((_, number) => `${site.site}.${number}`);
   return (
@@ -84,11 +111,11 @@ function Site({ now, site }: { now: Shown; site: Shown["maps"][number] }) {
         const off = closed.value.has(head);
         return (
           <figure key={head} class={chosen.value === head ? "head chosen" : "head"}>
-            <button class="map" onClick={() => (chosen.value = head)} aria-label={`enlarge ${head}`}>
+            <button class="map" onClick={() => enlarge(head)} aria-label={`enlarge ${head}`}>
               <Heat map={site.heads[number]!} queries={site.queries} keys={site.keys} size={84} dim={off} label={`attention of ${head}`} marked={marked(now, site)} />
             </button>
             <figcaption>
-              <label><input type="checkbox" id={`gate-${head}`} checked={!off} onChange={() => toggle([head])} /> H{number}</label>
+              <label><input type="checkbox" id={`gate-${head}`} aria-label={headTitle(head)} checked={!off} disabled={!canClose(new Set([head]))} onChange={() => toggle([head])} /> H{number}</label>
             </figcaption>
           </figure>
         );
@@ -100,14 +127,13 @@ function Site({ now, site }: { now: Shown; site: Shown["maps"][number] }) {
 function Enlarged({ now }: { now: Shown }) {
   const head = chosen.value, site = now.maps.find((each) => head && each.site === siteOf(head));
   if (!head || !site) return <p class="hint">Press a map to enlarge it; untick a head to close it. Hover a cell for its weight, a token to follow it.</p>;
-  const row = content.heads?.heads.find((each) => each.head === head);
   return (
     <aside class="enlarged" aria-label={`head ${head}`}>
       <h3>{headTitle(head)}</h3>
       <Heat map={site.heads[numberOf(head)]!} queries={site.queries} keys={site.keys} size={260} large
         label={`attention of ${head}, large`} marked={marked(now, site)} dim={closed.value.has(head)} />
-      {row && <p>Alone it costs {(100 * row.drop).toFixed(2)}% ({row.verdict}){row.pattern ? `; it looks: ${row.pattern}` : ""}.</p>}
-      <p><button onClick={() => toggle([head])}>{closed.value.has(head) ? "open it" : "close it"}</button> <button onClick={() => (chosen.value = null)}>back</button></p>
+      <Cost head={head} />
+      <p><button disabled={!canClose(new Set([head]))} onClick={() => toggle([head])}>{closed.value.has(head) ? "open it" : "close it"}</button> <button onClick={() => (chosen.value = null)}>back</button></p>
     </aside>
   );
 }
@@ -115,7 +141,7 @@ function Enlarged({ now }: { now: Shown }) {
 function Sum() {
   const field = (which: typeof a, label: string) => (
     <input aria-label={label} inputMode="numeric" value={which.value} maxLength={String(largest).length}
-      class={valid.value ? "" : "wrong"} onInput={(event) => (which.value = event.currentTarget.value.trim())} />
+      style={{ width: `calc(${String(largest).length}ch + 2rem)` }} class={fits(which.value) ? "" : "wrong"} aria-invalid={!fits(which.value)} onInput={(event) => (which.value = event.currentTarget.value.trim())} />
   );
   return (
     <div class="sum">
@@ -129,7 +155,7 @@ function Sum() {
 function Examples() {
   return (
     <>
-      {content.only ? null : <p>This page has no model inside; these problems were worked out beforehand, each token after the right ones before it. Heads can be closed one at a time, or as the two sets below.</p>}
+      {content.only ? null : <p>This page has no model inside; these problems were worked out beforehand{content.studies[0] ? <> with <b>{content.studies[0]}</b></> : ""}, each token after the right ones before it. Heads can be closed one at a time, or as the two sets below.</p>}
       {content.examples.length > 1 && (
         <div class="presets" role="group" aria-label="problems">
           {content.examples.map((_, place) => <button key={place} aria-pressed={example.value === place} onClick={() => (example.value = place)}>problem {place + 1}</button>)}
@@ -145,13 +171,10 @@ export function Try() {
   const now = shown.value;
   return (
     <>
+      {content.model && <p class="studied">The trained adder <b>{content.model.run}</b>, inside this page.</p>}
       {model ? <Sum /> : <Examples />}
       {now ? <Digits now={now} /> : <p class="wrong" role="alert">Two numbers from 0 to {largest}, please.</p>}
-      <div class="presets" role="group" aria-label="heads to close">
-        {presets().map(([name, heads]) => (
-          <button key={name} onClick={() => (closed.value = new Set(heads))}>{name}</button>
-        ))}
-      </div>
+      <Presets />
       <Accuracy />
       {now && (
         <div class="maps">

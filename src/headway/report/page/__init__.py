@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from pathlib import Path
 from typing import Any
 
-from headway.report.page.content import Found, content_of, find
-from headway.report.page.markdown import markdown_of
+from headway.errors import HeadwayError
+from headway.report.page.content import completed, content_of
+from headway.report.page.found import Found, find
+from headway.report.page.markdown import TITLE, markdown_of
+from headway.report.page.reading import bytes_of, finite
 from headway.runs import disk
 
 HERE = Path(__file__).parent
@@ -24,6 +28,7 @@ EMPTY: dict[str, Any] = {
     "findings": [],
     "model": None,
     "heads": None,
+    "studies": [],
     "maps": None,
     "examples": [],
     "seeds": [],
@@ -32,6 +37,7 @@ EMPTY: dict[str, Any] = {
     "made": {"facts": {}, "commands": [], "runs": []},
     "missing": [],
     "files": [],
+    "left_out": [],
 }
 SHELL = """<!doctype html>
 <html lang="en" data-theme="light">
@@ -55,17 +61,34 @@ SHELL = """<!doctype html>
 def write_page(folders: list[Path], out: Path) -> dict[str, Any]:
     """One page of everything that is in these folders, and its words as Markdown beside it; says where, how large, and
     what it found."""
+    words = _checked(out)
     found = find(folders)
     content = content_of(found)
-    page = page_of(content)
-    disk.write_bytes(out, page.encode())
-    disk.write_bytes(out.with_suffix(".md"), markdown_of(content, figures_beside(found, out)).encode())
+    page = page_of(content).encode(errors="replace")
+    disk.write_bytes(out, page)
+    disk.write_bytes(words, markdown_of(content, figures_beside(found, out)).encode(errors="replace"))
     return {
-        "report": str(out),
-        "bytes": len(page.encode()),
+        "report": _shown(out),
+        "markdown": _shown(words),
+        "bytes": len(page),
         "findings": [finding["text"] for finding in content["findings"] if not finding["withheld"]],
-        "missing": content["missing"],
+        "missing": [{**each, "command": _shown(each["command"])} for each in content["missing"]],
     }
+
+
+def _shown(name: str | Path) -> str:
+    """A name as a screen can show it, where the disk's is no text."""
+    return str(name).encode(errors="replace").decode()
+
+
+def _checked(out: Path) -> Path:
+    """Where the words go; refused where they would take the place of something that is not a report's."""
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise HeadwayError(f"the page is an HTML file, {out} is not named like one; end --out in .html")
+    words = out.with_suffix(".md")
+    if words.exists() and not bytes_of(words).startswith(TITLE.encode()):
+        raise HeadwayError(f"{words}, where the words of the page would go, is no report's; choose another --out")
+    return words
 
 
 def figures_beside(found: Found, out: Path) -> list[str]:
@@ -80,6 +103,8 @@ class Inline:
 
     def __init__(self, content: dict[str, Any]) -> None:
         self.content = {**EMPTY, "only": "try", **content}
+        if self.content["heads"] is not None:
+            self.content["heads"] = completed(self.content["heads"])
 
     def _repr_html_(self) -> str:
         page = html.escape(page_of(self.content), quote=True)
@@ -88,14 +113,17 @@ class Inline:
 
 def page_of(content: dict[str, Any]) -> str:
     # in JSON these letters occur inside strings alone; so written they end no script and begin no comment
-    inside = json.dumps(content).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    inside = json.dumps(finite(content), allow_nan=False)
+    for letter in "<>&":
+        inside = inside.replace(letter, f"\\u{ord(letter):04x}")
     script, style = ((HERE / name).read_text(encoding="ascii") for name in ("page.js", "page.css"))
-    return (
-        SHELL.replace("{title}", html.escape(content["title"][:200]))
-        .replace("{style}", style)
-        .replace("{content}", inside)
-        .replace("{script}", script.replace("</script", "<\\/script"))
-    )
+    parts = {
+        "title": html.escape(content["title"][:200]),
+        "style": style,
+        "content": inside,
+        "script": script.replace("</script", "<\\/script"),
+    }
+    return re.sub(r"\{(title|style|content|script)\}", lambda found: parts[found[1]], SHELL)
 
 
 __all__ = ["Found", "Inline", "content_of", "find", "page_of", "write_page"]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
+
+TITLE = "# Headway: "
 
 
 def markdown_of(content: dict[str, Any], figures: Sequence[str] = ()) -> str:
@@ -16,29 +19,67 @@ def markdown_of(content: dict[str, Any], figures: Sequence[str] = ()) -> str:
             f"~~{_plain(finding['text'])}~~ Withheld: {_plain(finding['withheld'])}." if finding["withheld"] else None
         )
         lines.append(f"- {told or _plain(finding['text'])}")
-    heads = content["heads"]
-    if heads is not None:
-        lines += ["", "## Heads", "", "| head | right without it | cost | verdict | looks |", "|---|---|---|---|---|"]
-        for row in sorted(heads["heads"], key=lambda row: -row["drop"]):
-            cells = (row["head"], f"{row['accuracy']:.4f}", f"{row['drop']:.4f}", row["verdict"], row["pattern"] or "–")
-            lines.append(f"| {' | '.join(_plain(cell) for cell in cells)} |")
+    for each in content["certificates"]:
+        told = f"{_plain(each['run'])} is proved right at every length ({each['contexts']:,} contexts)"
+        lines.append(f"- ~~{told}~~ Struck out: {_plain(each['refused'])}." if each["refused"] else f"- {told}.")
+    if content["heads"] is not None:
+        lines += ["", "## Heads", "", *_ranking(content["heads"])]
     for study in content["lengths"]:
         lines += ["", f"## Length: {_plain(study['task'])}, {_plain(study['track'])} track", ""]
-        lines += ["| encoding | index | probe | worst seed reaches | median |", "|---|---|---|---|---|"]
-        for row in study["reach"]:
-            cells = (row["positions"], row["index"], row["probe"], row["worst"], row["median"])
-            lines.append(f"| {' | '.join('–' if cell is None else _plain(str(cell)) for cell in cells)} |")
+        reach = [[row["positions"], row["index"], row["probe"], row["worst"], row["median"]] for row in study["reach"]]
+        lines += _table(["encoding", "index", "probe", "worst seed reaches", "median"], reach)
     if figures:
         lines += ["", "## Figures", ""]
-        lines += [f"![{_plain(path)}]({quote(path)})" for path in figures]
+        lines += [f"![{_plain(path)}]({quote(path, errors='replace')})" for path in figures]
     for each in content["missing"]:
-        lines += ["", f"Not in this report: {each['what']}; `{_plain(each['command'])}` makes it."]
+        lines += ["", f"Not in this report: {_plain(each['what'])}; {_code(each['command'])} makes it."]
     return "\n".join(lines) + "\n"
+
+
+def _ranking(heads: dict[str, Any]) -> list[str]:
+    counted = heads.get("counted")
+    if counted is None:
+        rows = sorted(heads["heads"], key=lambda row: -row["drop"])
+        cells = [
+            [row["head"], f"{row['accuracy']:.4f}", f"{row['drop']:.4f}", row["verdict"], row.get("pattern")]
+            for row in rows
+        ]
+        return _table(["head", "right without it", "cost", "verdict", "looks"], cells)
+    rows = sorted(heads["heads"], key=lambda row: -(row["loss_increase"] or 0.0))
+    cells = [
+        [row["head"], _number(row["loss_increase"]), _bounds(row["interval"]), row["verdict"], row.get("pattern")]
+        for row in rows
+    ]
+    margin = f"A head is redundant when the {_plain(counted)} rises by less than {heads['max_loss_increase']:g}."
+    return [margin, "", *_table(["head", f"more {counted}", "interval", "verdict", "looks"], cells)]
+
+
+def _table(names: list[str], rows: list[list[Any]]) -> list[str]:
+    lines = [f"| {' | '.join(map(_plain, names))} |", "|" + "---|" * len(names)]
+    for row in rows:
+        lines.append(f"| {' | '.join('–' if cell is None else _plain(str(cell)) for cell in row)} |")
+    return lines
+
+
+def _number(value: float | None) -> str | None:
+    return None if value is None else f"{value:.4f}"
+
+
+def _bounds(interval: list[float | None] | None) -> str | None:
+    return None if not interval or None in interval else "{:.4f} to {:.4f}".format(*interval)
 
 
 def _plain(text: str) -> str:
     """Text that Markdown leaves as it is, on one line."""
     shown = " ".join(text.split())
-    for letter in "\\`*_|[]":
+    for letter in "\\`*_|[]~":
         shown = shown.replace(letter, "\\" + letter)
     return shown.replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _code(text: str) -> str:
+    """As code nothing is escaped: the fence is longer than any within."""
+    shown = " ".join(text.split())
+    fence = "`" * (1 + max((len(found) for found in re.findall("`+", shown)), default=0))
+    space = " " if shown.startswith("`") or shown.endswith("`") else ""
+    return f"{fence}{space}{shown}{space}{fence}"

@@ -1,0 +1,55 @@
+"""A browser that opens pages from files, without a network."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CHROMIUM = shutil.which("chromium")
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="NO CHROMIUM: pages are not tested in a browser")
+
+
+class Visit:
+    """A page that must say nothing on the console and ask nothing of the network."""
+
+    def __init__(self, browser: Any, path: Path, fragment: str = "", **settings: Any) -> None:
+        self.context = browser.new_context(offline=True, accept_downloads=True, **settings)
+        self.page, self.errors, self.asked = self.context.new_page(), [], []
+        self.page.on("console", lambda said: self.errors.append(said.text) if said.type == "error" else None)
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        began = time.monotonic()
+        self.page.goto(path.as_uri() + fragment)
+        self.page.wait_for_selector("html[data-ready=yes]", state="attached")
+        self.seconds = time.monotonic() - began
+
+    def close(self) -> None:
+        self.context.close()
+        assert self.errors == []
+        assert all(url.startswith(("file://", "blob:", "data:")) for url in self.asked), self.asked
+
+
+def typed(page: Any, a: int, b: int) -> str:
+    page.get_by_label("first number").fill(str(a))
+    page.get_by_label("second number").fill(str(b))
+    return "".join(page.locator(".digit b").all_inner_texts())
+
+
+def taken(page: Any, button: Any) -> Path:
+    """The file that a press saves."""
+    with page.expect_download() as waiting:
+        button.click()
+    page.wait_for_timeout(250)  # chromium lets a page save ten files in a second or two, and drops the next
+    return Path(waiting.value.path())

@@ -1,0 +1,24 @@
+// What a study counts costs in: answers that are no longer right, or a loss that rises.
+import type { HeadRow, Heads } from "./content";
+
+export function costOf(heads: Heads, row: HeadRow): number | null {
+  return heads.counted ? row.loss_increase : row.drop;
+}
+
+export function marginOf(heads: Heads): number {
+  return (heads.counted ? heads.max_loss_increase : heads.max_drop) ?? heads.max_drop;
+}
+
+export function boundsOf(row: HeadRow): [number, number] | null {
+  const [low, high] = row.interval ?? [null, null];
+  return low == null || high == null ? null : [low, high];
+}
+
+/** Whether answers that are right as a whole say anything about this model. */
+export function exact(heads: Heads): boolean {
+  return (heads.metric ?? "exact") === "exact";
+}
+
+export function fixed(value: number | null | undefined, digits = 4): string {
+  return value == null ? "\u2013" : value.toFixed(digits);
+}

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from headway.errors import HeadwayError
     from headway.models import Head, Site
     from headway.positions import Positions, Relative, Shape
+    from headway.subjects.from_transformers import subject_from_transformers as huggingface
+    from headway.subjects.module import candidates
     from headway.subjects.subject import Subject
     from headway.tasks import Problems, Task
 
@@ -32,8 +34,10 @@ __all__ = [
     "Site",
     "Subject",
     "Task",
+    "candidates",
     "evaluate",
     "examine",
+    "huggingface",
     "open",
     "pretrained",
     "prune",
@@ -52,7 +56,11 @@ _HOMES = {
     "Shape": "headway.positions",
     "Problems": "headway.tasks",
     "Task": "headway.tasks",
+    "candidates": "headway.subjects.module",
+    "huggingface": "headway.subjects.from_transformers",
 }
+_CALLED = {"huggingface": "subject_from_transformers"}
+"""names that are others at home"""
 
 
 def __getattr__(name: str) -> Any:
@@ -61,4 +69,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'headway' has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(_HOMES.get(name, "headway.api")), name)
+    return getattr(importlib.import_module(_HOMES.get(name, "headway.api")), _CALLED.get(name, name))

@@ -13,6 +13,7 @@ from headway.bench.row import Row
 from headway.bench.train import timed
 from headway.errors import HeadwayError
 from headway.heads.variants import Closed, Variants
+from headway.machine import exact_products
 from headway.progress import Progress
 from headway.subjects.foreign import Foreign
 from headway.subjects.huggingface import attach_huggingface
@@ -28,12 +29,14 @@ GPU_MEMORY = 32 * 2**30
 
 def full_loss(seed: int, device: torch.device, quiet: bool) -> Row:
     """Judged by the loss of every next token."""
-    return _row("own-models-full-loss", "full", seed, device, quiet)
+    with exact_products():
+        return _row("own-models-full-loss", "full", seed, device, quiet)
 
 
 def answer(seed: int, device: torch.device, quiet: bool) -> Row:
     """Judged by the loss of the last token alone."""
-    return _row("own-models-answer", "answer", seed, device, quiet)
+    with exact_products():
+        return _row("own-models-answer", "answer", seed, device, quiet)
 
 
 def _row(name: str, measure: Measure, seed: int, device: torch.device, quiet: bool) -> Row:

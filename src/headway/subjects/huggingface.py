@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from headway.errors import HeadwayError
+from headway.machine import exact_products
 from headway.models.sites import Site, Trace
 from headway.subjects.attached import Attached, Door, Passage, Projection, blocks_of, check_ready
 from headway.subjects.dispatch import NAME, at_dispatch, attentions_on, configs_of, listening, quiet, register, under
@@ -71,7 +72,7 @@ def attach_huggingface(
     if not hasattr(model, "set_attn_implementation"):
         raise HeadwayError(f"{type(model).__name__} is no model of transformers; attach it with attach_module")
     register()
-    with torch.no_grad():
+    with torch.no_grad(), exact_products():
         call = _call_of(model, example)
         attached = _named(model, _found(model, call), call)
         _check_eager(attached, call, logits_of or logits_in)

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 
 from headway.errors import HeadwayError
+from headway.machine import exact_products
 from headway.models.sites import Gate, Site
 from headway.subjects.attached import Attached, Passage, Projection
 from headway.subjects.multihead import slow_path
@@ -47,7 +48,11 @@ class Proof:
 @torch.no_grad()
 def prove(attached: Attached, call: Callable[[], Any], logits_of: Callable[[Any], Tensor] | None = None) -> Proof:
     """Proves every claim on what `call` runs, or stops with the site and the difference."""
-    read = logits_of or logits_in
+    with exact_products():
+        return _proved(attached, call, logits_of or logits_in)
+
+
+def _proved(attached: Attached, call: Callable[[], Any], read: Callable[[Any], Tensor]) -> Proof:
     original = read(call())
     sums: dict[Site, float] = {}
     passage = Passage({}, None)

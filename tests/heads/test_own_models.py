@@ -1,0 +1,177 @@
+"""The commands on users' models: a study by every metric, a quick look, pruning, resuming, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+
+import headway
+from headway.cli import main
+from headway.errors import HeadwayError
+from headway.heads.ablation import measure
+from headway.heads.feeding import find_feeds
+from headway.heads.ledger import Ledger
+from headway.heads.patterns import find_patterns
+from headway.heads.variants import Variants, neighbours
+from headway.subjects.foreign import Foreign, lengths_of
+from headway.subjects.metrics import METRICS
+from headway.subjects.subject import Subject
+
+ROOT = Path(__file__).parents[2]
+MODEL, PROMPTS = str(ROOT / "recipes" / "induction"), str(ROOT / "recipes" / "induction" / "prompts.jsonl")
+
+
+@pytest.fixture(scope="module")
+def subject() -> Subject:
+    return headway.huggingface(MODEL, examples=PROMPTS)
+
+
+def singles(subject: Subject) -> list[Any]:
+    return [frozenset({head}) for head in subject.heads]
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_both_known_heads_stand_out_by_every_metric(subject: Subject, metric: str) -> None:
+    if metric == "logit-difference":
+        lines = [json.loads(line) for line in Path(PROMPTS).read_text().splitlines()[:100]]
+        lines = [{**line, "wrong": [(line["answer"][0] + 1) % 64]} for line in lines]
+        asked = headway.huggingface(MODEL, examples=lines)
+        assert asked.measured_by is METRICS[metric]
+    else:
+        asked = headway.huggingface(MODEL, examples=PROMPTS, metric=metric)
+    problems = asked.draw(100, 0, False)
+    effects = measure(Variants(asked), [problems], singles(asked))[1:]
+    costs = {str(effect.closed): effect.loss_increase for effect in effects}
+    known = [str(frozenset({head})) for head in asked.heads if str(head) in ("decoder.0.self.2", "decoder.1.self.3")]
+    others = [cost for name, cost in costs.items() if name not in known]
+    assert min(costs[name] for name in known) > 0.5
+    assert max(map(abs, others)) < 0.01
+
+
+def test_a_users_own_metric(subject: Subject) -> None:
+    own = headway.huggingface(MODEL, examples=PROMPTS, metric=None)
+    asked = Subject(own.model, examples=own.examples, metric=lambda logits, problems: -logits.max(-1).values[:, 0])
+    assert asked.measured_by is not None
+    effects = measure(Variants(asked), [asked.draw(20, 0, False)], singles(asked))
+    assert len(effects) == 9
+    wrong = Subject(own.model, examples=own.examples, metric=lambda logits, problems: logits.mean())
+    with pytest.raises(HeadwayError, match="return a number for each problem"):
+        Variants(wrong)(wrong.draw(4, 0, False), [frozenset()])
+
+
+def test_mean_and_resample_agree_that_two_heads_are_needed(subject: Subject) -> None:
+    problems = subject.draw(400, 0, False)
+    lengths = lengths_of(problems)
+    enough = problems[(lengths[:, None] == lengths).sum(1).gt(1).nonzero()[:, 0]]
+    donors = neighbours(enough, 3)
+    assert torch.equal(lengths_of(enough)[donors], lengths_of(enough))
+    assert not bool((donors == torch.arange(len(enough))).any())
+    for kind in ("mean", "resample"):
+        effects = measure(Variants(subject, kind), [enough], singles(subject))[1:]
+        needed = [next(iter(effect.closed)) for effect in effects if effect.drop > 0.5]
+        assert [str(head) for head in needed] == ["decoder.0.self.2", "decoder.1.self.3"]
+
+
+def test_the_induction_head_is_found_and_what_feeds_it(subject: Subject) -> None:
+    problems = subject.draw(400, 0, False)
+    patterns = find_patterns(subject, problems)
+    labels = {str(pattern.head): pattern.label for pattern in patterns}
+    assert labels["decoder.0.self.2"] == "previous"
+    assert labels["decoder.1.self.3"] == "induction"
+    feeds = {str(feed.head): feed for feed in find_feeds(subject, problems, patterns)}
+    assert [str(head) for head in feeds["decoder.1.self.3"].fed_by] == ["decoder.0.self.2"]
+    assert feeds["decoder.1.self.3"].score > 0.9
+
+
+def test_the_quick_look_finds_both_and_says_how_far_to_trust_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["heads", MODEL, "--examples", PROMPTS, "--metric", "loss", "--screen", "3", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {row["head"] for row in found["heads"][:2]} == {"decoder.0.self.2", "decoder.1.self.3"}
+    assert -1 <= found["rank_correlation"] <= 1
+    assert sum(row["loss_increase"] is not None for row in found["heads"]) == 6
+
+
+def test_a_pruned_model_reloads_in_plain_transformers_with_the_gated_logits(tmp_path: Path, subject: Subject) -> None:
+    from transformers import GPT2LMHeadModel
+
+    out = tmp_path / "pruned"
+    told = headway.prune(subject, out, heads={0: [0, 1], 1: [0]})
+    assert told["removed"] == ["decoder.0.self.0", "decoder.0.self.1", "decoder.1.self.0"]
+    assert told["exact_match_after"] == 1.0
+    again = GPT2LMHeadModel.from_pretrained(out).eval()
+    problems = subject.draw(50, 0, False)
+    foreign = subject.model
+    assert isinstance(foreign, Foreign)
+    gated = foreign.without(problems, [head for head in subject.heads if str(head) in told["removed"]])
+    with torch.no_grad():
+        own = torch.cat([foreign.reader(again, some.source, some.answer) for some in foreign.pieces(problems)])
+    torch.testing.assert_close(own, gated, atol=1e-5, rtol=1e-5)
+    with pytest.raises(HeadwayError, match="is not empty"):
+        headway.prune(subject, out, heads=["L0H0"])
+    with pytest.raises(HeadwayError, match="names no head of this model"):
+        headway.prune(subject, tmp_path / "other", heads=["L5H0"])
+
+
+def test_a_sweep_that_was_killed_goes_on(tmp_path: Path, subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    problems, sets = subject.draw(64, 0, False), [frozenset(), *singles(subject)]
+    ledger, variants = Ledger(tmp_path / "part.json"), Variants(subject)
+    first = ledger.outcome(variants, problems[:32], sets)
+    calls: list[int] = []
+    whole = Variants.__call__
+    monkeypatch.setattr(
+        Variants, "__call__", lambda self, own, *rest: calls.append(len(own)) or whole(self, own, *rest)
+    )
+    again = Ledger(tmp_path / "part.json")
+    same = again.outcome(variants, problems[:32], sets)
+    again.outcome(variants, problems[32:], sets)
+    assert calls == [32]
+    assert torch.equal(same.right, first.right)
+    assert torch.equal(same.loss, first.loss)
+    again.outcome(Variants(subject, "mean"), problems[:32], sets)  # another question
+    assert calls == [32, 32]
+    (tmp_path / "part.json").write_text("{")  # half a file
+    Ledger(tmp_path / "part.json").outcome(variants, problems[:32], sets)
+    assert calls == [32, 32, 32]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["heads", "nowhere/at-all"], "nowhere/at-all"),
+        (["heads", MODEL], "say what to study it on: --examples prompts.jsonl"),
+        (["heads", MODEL, "--examples", "nowhere.jsonl"], "there is no file nowhere.jsonl"),
+        (["heads", MODEL, "--examples", PROMPTS, "--metric", "fame"], "unknown metric 'fame'"),
+        (["heads", MODEL, "--examples", PROMPTS, "--memory", "lots"], "write it like 4GB"),
+        (["heads", "pretrained:adder", "--examples", PROMPTS], "brings its own problems"),
+    ],
+)
+def test_bad_input_gets_a_sentence(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    told = capsys.readouterr().err
+    assert said in told
+    assert "Traceback" not in told
+
+
+def test_a_model_that_needs_another_library_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import transformers
+
+    def missing(*_: Any, **__: Any) -> None:
+        raise ImportError("GPT2 requires the sentencepiece library but it was not found")
+
+    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", missing)
+    with pytest.raises(HeadwayError, match="needs a library that is not here: pip install sentencepiece"):
+        headway.huggingface(MODEL, examples=PROMPTS)
+
+
+def test_the_doctor_takes_a_hugging_face_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", MODEL, "--examples", PROMPTS, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    checks = {check["check"]: check["status"] for check in found["checks"]}
+    assert checks["converged"] == "pass"
+    assert checks["gates"] == "pass"

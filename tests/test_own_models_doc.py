@@ -1,0 +1,55 @@
+"""The examples of docs/own-models.md, run as they are printed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from headway.cli import main
+
+pytest.importorskip("transformers")
+
+ROOT = Path(__file__).parents[1]
+BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "own-models.md").read_text(), re.DOTALL)
+MOST_LINES = 25
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "recipes").symlink_to(ROOT / "recipes")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_examples_are_short() -> None:
+    assert len(BLOCKS) == 3
+    assert all(len(block.splitlines()) <= MOST_LINES for block in BLOCKS)
+
+
+def test_a_hugging_face_model(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    exec(BLOCKS[0], {})
+    said = capsys.readouterr().out
+    assert "L0H2 critical 0.04 right without it" in said
+    assert "L1H3 critical 0.01 right without it" in said
+    assert said.count("redundant 1.00 right without it") == 6
+    assert "decoder.1.self.3 puts 0.97 of its weight on induction because of decoder.0.self.2 (0.06 without it)" in said
+    assert "2 heads left" in said
+    from transformers import GPT2LMHeadModel
+
+    assert GPT2LMHeadModel.from_pretrained(here / "pruned").num_parameters() > 0
+
+
+def test_attention_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
+    exec(BLOCKS[1], {})
+    assert "of 4 heads" in capsys.readouterr().out
+
+
+def test_pytorchs_layers_by_the_command(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "subject.py").write_text(BLOCKS[2])
+    assert main(["heads", "subject.py:build", "--max-drop", "0.05", "--out", "study", "--quiet"]) == 0
+    assert "of 4 heads" in capsys.readouterr().out
+    assert main(["prune", "subject.py:build", "--max-drop", "0.05", "--out", "pruned", "--quiet", "--json"]) == 0
+    assert (here / "pruned" / "model.safetensors").exists()
+    assert main(["report", "study", "--json"]) == 0

@@ -58,6 +58,7 @@ export interface Heads {
   pairs: { heads: [string, string]; drop: number; sum_of_drops: number; backup: number }[];
   pairs_examples?: number;
   roles: Roles | null;
+  feeds?: { head: string; pattern: string; score: number; fed_by: string[]; without: Record<string, number> }[]; // not in older files
   withheld: { check: string; reason: string }[];
 }
 

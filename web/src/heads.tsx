@@ -3,6 +3,7 @@ import { signal } from "@preact/signals";
 import { Chart, COLOURS } from "./chart";
 import { content, type HeadRow, type Heads } from "./content";
 import { boundsOf, costOf, exact, fixed, marginOf } from "./cost";
+import { FeedsPart } from "./feeds";
 import { Grid } from "./grid";
 import { Missing } from "./missing";
 import { headTitle, shortHead } from "./names";
@@ -161,6 +162,7 @@ export function HeadsSection() {
       <Strata heads={heads} />
       <Pairs heads={heads} />
       <RolesPart />
+      <FeedsPart />
       <PatternsPart />
       <SeedsPart />
     </>

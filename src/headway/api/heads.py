@@ -47,6 +47,8 @@ from headway.tasks import Problems
 from headway.training.recovery import recover as recovered
 
 COMPARED, MAPPED, WORKED, ROUNDING = 10_000, 1_000, 6, 1e-3
+MOST_WEIGHTS = 400_000
+"""of attention, in the problems that are worked out"""
 
 
 def study_heads(
@@ -96,11 +98,17 @@ def _keep(study: HeadStudy, subject: Subject, home: Path, seed: int) -> None:
     maps = {
         "average": average_maps(subject, problems),
         "problem": maps_of(subject, problems[:1]),
-        "examples": worked_examples(subject, problems[:WORKED], _sets(study)),
+        "examples": worked_examples(subject, problems[: _worked(subject, problems)], _sets(study)),
     }
     disk.write_json(home / "maps.json", maps)
     problem_figure(maps["problem"], home / "maps-problem")
     problem_figure(maps["average"]["all"], home / "maps-average")
+
+
+def _worked(subject: Subject, problems: Problems) -> int:
+    """How many problems are worked out: fewer where there are many heads and tokens, whose maps all go into a page."""
+    tokens = problems.source.shape[1] + problems.answer.shape[1]
+    return max(1, min(WORKED, MOST_WEIGHTS // (len(subject.heads) * tokens**2)))
 
 
 def _sets(study: HeadStudy) -> dict[str, Sequence[Head]]:

@@ -22,6 +22,7 @@ from headway.heads.together import Curve, Pair
 from headway.heads.variants import ABLATIONS, Closed, site_of
 from headway.models import Head
 from headway.output import as_html
+from headway.subjects.metrics import METRICS
 
 
 @dataclass(frozen=True)
@@ -101,8 +102,8 @@ class HeadStudy:
     """draws the maps of a problem, where the subject is at hand"""
 
     def maps(self, problem: Any = None) -> Any:
-        """The attention of every head on one problem, to look at in a notebook: a sum like "457+968", the tokens of a
-        problem, one of headway.Problems, or nothing for a fresh one."""
+        """The attention of every head on one problem, to look at in a notebook: a sum like "457+968", a text for
+        a language model, one of headway.Problems, or nothing for a fresh one."""
         if self.view is None:
             raise HeadwayError("this study has no model at hand; study_heads(…) returns one that has")
         return self.view(problem)
@@ -217,7 +218,8 @@ class HeadStudy:
     @property
     def _counted(self) -> str:
         """What a cost is counted in."""
-        return "loss" if self.metric == "exact" else self.metric
+        known = METRICS.get(self.metric)
+        return "loss" if self.metric == "exact" else self.metric if known is None else known.says or known.name
 
     def _left(self, removal: Removal) -> str:
         if self.metric == "exact":

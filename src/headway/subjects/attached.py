@@ -56,6 +56,13 @@ class Passage:
     fired: Counter[Site] = field(default_factory=Counter)
     strict: bool = True
     """whether a site that runs twice under a trace is an error; else its last run is kept"""
+    maps: bool = True
+    """whether a trace is to hold maps too"""
+
+    @property
+    def sees(self) -> bool:
+        """Whether maps are asked for, now or later in this run."""
+        return self.maps and self.trace is not None
 
     def through(
         self, site: Site, z: Float[Tensor, "batch query head dim"], maps: Float[Tensor, "batch head query key"] | None

@@ -81,7 +81,7 @@ class Foreign(nn.Module):
     @contextmanager
     def many_passes(self) -> Iterator[None]:
         """Doors are opened once for all passes made while it lasts; maps are not seen then."""
-        self.passage = Passage({}, None)
+        self.passage = Passage({}, None, maps=False)
         try:
             with self.attached.opened(self.passage):
                 yield

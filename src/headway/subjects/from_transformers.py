@@ -68,6 +68,7 @@ def subject_from_transformers(
         metric=metric or usual,
         spelled=lambda tokens: spelled(tokenizer, tokens),
         tokenizer=tokenizer,
+        problem=lambda written: problems_of(read_prompts([written], model, tokenizer)).to(torch.device(device)),
     )
 
 

@@ -26,6 +26,8 @@ class Metric:
     cost: Cost
     margin: float
     """how much more of it is taken for nothing, where nothing else is said"""
+    says: str = ""
+    """what the cost is, in words; the name where that is it"""
     beside_whole: bool = False
     """whether it holds the logits against those with all heads open"""
 
@@ -64,9 +66,13 @@ def margin_lost(logits: Tensor, problems: Problems) -> Tensor:
 
 METRICS = {
     "loss": Metric("loss", lambda logits, problems, _: losses_of(logits, problems), 0.01),
-    "accuracy": Metric("accuracy", lambda logits, problems, _: tokens_wrong(logits, problems), 0.01),
-    "kl": Metric("kl", divergence, 0.01, beside_whole=True),
-    "logit-difference": Metric("logit-difference", lambda logits, problems, _: margin_lost(logits, problems), 0.1),
+    "accuracy": Metric(
+        "accuracy", lambda logits, problems, _: tokens_wrong(logits, problems), 0.01, "share of wrong tokens"
+    ),
+    "kl": Metric("kl", divergence, 0.01, "KL divergence", beside_whole=True),
+    "logit-difference": Metric(
+        "logit-difference", lambda logits, problems, _: margin_lost(logits, problems), 0.1, "lost logit difference"
+    ),
 }
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -175,3 +177,31 @@ def test_the_doctor_takes_a_hugging_face_folder(capsys: pytest.CaptureFixture[st
     checks = {check["check"]: check["status"] for check in found["checks"]}
     assert checks["converged"] == "pass"
     assert checks["gates"] == "pass"
+
+
+SWEEP = """
+import resource, sys
+import torch
+from headway.bench.own_models import _subject
+from headway.bench.own_references import random_gpt2, random_tokens
+from headway.heads.variants import Variants
+
+torch.set_num_threads(2)
+model, tokens = random_gpt2(), random_tokens()
+subject = _subject(model, tokens, "full")
+subject.model.memory = int(sys.argv[1])
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+before = peak()
+Variants(subject)(subject.examples, [frozenset(), *(frozenset({head}) for head in subject.heads[::11])])
+print(peak() - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("memory", "most"), [(2**30, 2 * 2**30), (2**28, 2**28)])
+def test_a_sweep_keeps_to_its_memory(memory: int, most: int) -> None:
+    """A GPT-2 of the usual size, 8 rows of 32 tokens: what is taken beyond the model, its proofs and its loading."""
+    done = subprocess.run([sys.executable, "-c", SWEEP, str(memory)], capture_output=True, text=True, check=True)
+    taken = int(done.stdout)
+    print(f"{taken / 2**20:.0f} MB with {memory / 2**20:.0f} MB allowed")
+    assert taken < most

@@ -264,7 +264,7 @@ class Prune(Common):
     """these heads instead, such as decoder.1.cross.2 or L1H2"""
     beam: int = 1
     """sets kept at a time in the search"""
-    budget: float = 0
+    budget: float = 0.0
     """seconds for the search of all sets of heads (default none: heads go one by one)"""
     recover: int = 0
     """steps of training after the removal"""

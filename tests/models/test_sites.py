@@ -48,3 +48,7 @@ def test_a_name_of_several_heads_or_of_none_is_refused_in_one_sentence():
         heads_named({12: [0]}, ONE_STACK)
     with pytest.raises(HeadwayError, match="heads are written like"):
         Head.parse("L9H6")
+
+
+def test_no_head_asked_for_is_no_head() -> None:
+    assert heads_named((), [Head(Site("decoder", 0, "self"), 0)]) == []

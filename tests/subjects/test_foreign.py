@@ -113,6 +113,21 @@ def test_what_lies_before_the_changed_layer_is_not_run_again() -> None:
     assert ran == [1]
 
 
+@pytest.mark.parametrize("name", ["T5", "BART", "Marian", "Whisper"])
+def test_the_source_is_read_once_where_a_decoder_head_changes(name: str) -> None:
+    foreign, problems = foreign_of(name), problems_of(name)[:4]
+    kept, ran = foreign.keep(problems.source, problems.answer), []
+    assert len(foreign.across) == 4  # keys and values of two layers
+    for path in foreign.across + [path for path in foreign.layers if "encoder" in path]:
+        own = foreign.inner.get_submodule(path)
+        inside = next((m for m in own.modules() if not list(m.children()) and m is not own), None)
+        if inside is not None:
+            inside.register_forward_pre_hook(lambda *_, path=path: ran.append(path))
+    site = next(site for site in foreign.attached.sites if str(site) == "decoder.0.self")
+    foreign.again(kept, {site: Gate(torch.zeros(1, foreign.attached.width[site]))}, site)
+    assert ran == []
+
+
 def test_only_answered_positions_are_unembedded() -> None:
     foreign, problems = foreign_of("Llama"), problems_of("Llama")[:4]
     seen: list[int] = []

@@ -112,7 +112,9 @@ def heads_named(asked: Named, heads: Sequence[Head]) -> list[Head]:
     """Those of a model's heads that are asked for, by any of their names, or as {layer: [heads]}."""
     if isinstance(asked, Mapping):
         return [_named((layer, number), heads) for layer, numbers in asked.items() for number in numbers]
-    if isinstance(asked, Head | str) or (isinstance(asked, tuple) and all(isinstance(part, int) for part in asked)):
+    if isinstance(asked, Head | str) or (
+        isinstance(asked, tuple) and asked and all(isinstance(part, int) for part in asked)
+    ):
         return [_named(asked, heads)]
     return [_named(name, heads) for name in asked]
 

@@ -15,6 +15,8 @@ from headway.runs import disk
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+LONGEST = 22
+"""letters of a user's own name for a site"""
 VERDICTS = {"critical": ORANGE, "redundant": BLUE, "unclear": GREY}
 
 
@@ -162,8 +164,11 @@ def _spread(names: list[str], x: float) -> dict[str, tuple[float, float]]:
 
 def short(head: str) -> str:
     """encoder.0.self.2 as people write it in a tight place: enc self L0H2."""
-    stack, layer, kind, number = head.split(".")
-    return f"{stack[:3]} {kind} L{layer}H{number}"
+    *site, number = head.split(".")
+    match site:
+        case [("encoder" | "decoder") as stack, layer, kind]:
+            return f"{stack[:3]} {kind} L{layer}H{number}"
+    return f"{'.'.join(site)[-LONGEST:]} H{number}"
 
 
 def _ranking(axes: Axes, content: dict[str, Any]) -> None:

@@ -20,12 +20,15 @@ from torch import Tensor, nn
 from headway.models.attention import gated
 from headway.models.sites import Gate, Gates, Head, Site, Trace
 from headway.subjects.attached import Attached, Passage, own_forward
+from headway.subjects.projections import child
 from headway.subjects.readers import NOTHING, Reader
 from headway.subjects.stacking import Stacking
 from headway.tasks import Problems
 
 MEMORY = 2**30
 """bytes that a pass may take, where nothing else is said"""
+KEYS_VALUES = ("k_proj", "v_proj", "k", "v", "key", "value", "k_lin", "v_lin")
+"""what the layers for keys and values are called"""
 COPIES = 4
 """of the logits: themselves, their softmax, and what lies between"""
 
@@ -61,6 +64,10 @@ class Foreign(nn.Module):
         self.inner, self.attached, self.reader, self.memory = attached.model, attached, reader, memory
         self.layers = list(dict.fromkeys(attached.blocks[site] for site in attached.sites if site in attached.blocks))
         """in the order of the forward pass"""
+        crossing = [attached.owners[site] for site in attached.sites if site.kind == "cross" and site.layer is not None]
+        named = [f"{owner}.{name}" for owner in crossing for name in KEYS_VALUES]
+        self.across = [path for path in named if child(attached.model, path) is not None]
+        """what makes keys and values of the source for the decoder"""
         self.still: dict[Site, str] = {}
         """of each site whose attention need not be made again: what its module returns, 'output' or 'heads'"""
         self.stacking = Stacking()
@@ -112,7 +119,7 @@ class Foreign(nn.Module):
     def keep(self, source: Tensor, answer: Tensor, gates: Gates | None = None) -> Kept:
         """A pass with everything in it that a later one can use."""
         trace, owners = Trace(), [self.attached.owners[site] for site in self.attached.sites]
-        with _recorded(self.inner, [*self.layers, *owners]) as calls:
+        with _recorded(self.inner, [*self.layers, *owners, *self.across]) as calls:
             logits = self(source, answer, gates, trace)
         if self.passage is not None:  # what follows is no part of the pass
             self.passage.gates, self.passage.trace = {}, None
@@ -150,7 +157,8 @@ class Foreign(nn.Module):
             return _mapped(value, lambda each: _repeat(each, rows, variants))
 
         with ExitStack() as stack:
-            for path in before:
+            still = before if first.stack == "encoder" else [*before, *self.across]  # the source is read as before
+            for path in still:
                 stack.enter_context(_standing(self.inner, path, lambda path=path: repeated(kept.returned[path])))
             if first in self.still:
                 made = lambda: self._made_again(kept, gates, first, repeated)  # noqa: E731

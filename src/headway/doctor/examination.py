@@ -11,6 +11,7 @@ from headway.doctor import answers, counting, data, decoding, repeating, sight, 
 from headway.doctor.check import Checked
 from headway.doctor.patient import Patient
 from headway.errors import HeadwayError
+from headway.machine import exact_products
 from headway.subjects.subject import Subject
 
 CHECKS: dict[str, Callable[[Patient], Checked]] = {
@@ -148,8 +149,9 @@ def forbidden(subject: Subject, study: Literal["heads", "lengths"]) -> tuple[dic
 def examine_subject(subject: Subject, strict: bool = False, checks: Collection[str] = tuple(CHECKS)) -> Examination:
     patient = Patient(subject)
     kept = {name: buffer.clone() for name, buffer in subject.model.named_buffers()}
-    _ = patient.right  # a model that fails on its own examples is refused before any check
-    found = {name: _checked(name, patient) for name in checks}
+    with exact_products():  # a GPU's rounding differs from batch to batch
+        _ = patient.right  # a model that fails on its own examples is refused before any check
+        found = {name: _checked(name, patient) for name in checks}
     for name, buffer in subject.model.named_buffers():  # running means, which a model in training mode moves
         buffer.copy_(kept[name])
     return Examination(subject.name, found, strict)

@@ -1,0 +1,20 @@
+"""Figures of a study of length: also where a check forbids to tell what was found."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from headway.report.lengths import _curves
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_what_is_withheld_has_no_reach_in_its_title(tmp_path: Path) -> None:
+    found = json.loads((ROOT / "results" / "lengths-plain" / "lengths.json").read_text())
+    for row in found["reach"]:
+        if row["positions"] == "learned":
+            row["by_seed"] = dict.fromkeys(row["by_seed"])
+            row["median"] = row["worst"] = None
+    curves = next(path for path in _curves(found, tmp_path) if path.suffix == ".svg").read_text()
+    assert "withheld: a check forbids to tell" in curves

@@ -287,7 +287,7 @@ def test_a_factory_of_ones_own_is_studied(tmp_path: Path, monkeypatch: pytest.Mo
     assert main(["heads", "mine_to_study:adder", *asked]) == 0
     assert json.loads(capsys.readouterr().out)["baseline"] == 1.0
     assert main(["heads", "mine_to_study:wrapped", *asked]) == 2
-    assert "has a Sequential; only models of Headway's own can be studied yet" in capsys.readouterr().err
+    assert "has a Sequential, and says nothing of its sites; give Subject(sites=…)" in capsys.readouterr().err
     assert main(["heads", "mine_to_study:number", "--quiet"]) == 2
     assert "a factory returns a headway.Subject" in capsys.readouterr().err
     assert main(["heads", "mine_to_study:addr", "--quiet"]) == 2

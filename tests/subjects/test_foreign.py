@@ -201,3 +201,95 @@ def test_a_model_that_answers_nothing_is_refused() -> None:
 
     with pytest.raises(HeadwayError, match="BertModel has no head that answers"):
         reader_of(BertModel(BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, vocab_size=9)))
+
+
+class Careless(nn.Module):
+    """A block that writes into what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = Fused()
+
+    def forward(self, x: Tensor) -> Tensor:
+        x += self.attention(x)
+        return x
+
+
+class Wrapping(nn.Module):
+    """A block that returns a dict."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = Fused()
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        return {"x": x + self.attention(x)}
+
+
+class Stack(nn.Module):
+    def __init__(self, block: type[nn.Module]) -> None:
+        super().__init__()
+        self.embed, self.blocks = nn.Embedding(TOKENS, 12), nn.ModuleList([block(), block(), block()])
+        self.head = nn.Linear(12, TOKENS)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.embed(tokens)
+        for block in self.blocks:
+            said = block(x)
+            x = said["x"] if isinstance(said, dict) else said
+        return self.head(x)
+
+
+@pytest.mark.parametrize("block", [Careless, Wrapping])
+def test_blocks_that_write_into_their_input_or_return_a_dict(block: type[nn.Module]) -> None:
+    model, tokens = randomised(Stack(block)).eval(), torch.randint(0, TOKENS, (6, 5))
+    problems = Problems(tokens, tokens.roll(1, dims=1))
+    subject = Subject(model, sites="*.proj", examples=problems, metric="loss")
+    foreign = subject.model
+    assert isinstance(foreign, Foreign)
+    outcome = Variants(subject)(problems, [frozenset(), *(frozenset({head}) for head in subject.heads)])
+    for number, head in enumerate(subject.heads, start=1):
+        with torch.no_grad():
+            logits = zeroed(foreign, head)(tokens)
+        expected = nn.functional.cross_entropy(logits.transpose(1, 2), problems.answer, reduction="none").mean(1)
+        torch.testing.assert_close(outcome.loss[number], expected, atol=1e-5, rtol=1e-5)
+
+
+def test_what_cannot_stand_still_is_gone_through_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    foreign, problems = foreign_of("GPT-2"), problems_of("GPT-2")
+    subject = Subject(foreign, examples=problems, metric="loss")
+    sets = [frozenset(), *(frozenset({head}) for head in subject.heads)]
+    expected = Variants(subject)(problems, sets).loss
+    again = foreign_of("GPT-2")
+    broken = Foreign.again
+    monkeypatch.setattr(
+        Foreign, "again", lambda self, *rest: broken(self, *rest) + (1.0 if self is again and self.skips else 0.0)
+    )
+    found = Variants(Subject(again, examples=problems, metric="loss"))(problems, sets).loss
+    assert not again.skips
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_half_precision_is_studied_under_every_ablation() -> None:
+    model = FAMILIES["Llama"][0]().bfloat16()
+    foreign = Foreign(attach_huggingface(model), reader_of(model))
+    problems = problems_of("Llama")[:4]
+    subject = Subject(foreign, examples=problems, metric="loss")
+    for kind in ("zero", "mean", "resample"):
+        outcome = Variants(subject, kind)(problems, [frozenset(), *(frozenset({head}) for head in subject.heads)])
+        assert bool(outcome.loss.isfinite().all())
+
+
+@torch.no_grad()
+def test_answers_of_different_lengths_are_never_padded() -> None:
+    foreign = foreign_of("GPT-2")
+    tokens = torch.randint(4, WORDS, (6, 9))
+    answer = tokens[:, 1:].clone()
+    answer[3:, 4:] = NOTHING
+    problems = Problems(tokens[:, :1], answer, answer != NOTHING)
+    assert [tuple(piece.answer.shape) for piece in foreign.pieces(problems)] == [(3, 8), (3, 4)]
+    subject = Subject(foreign, examples=problems, metric="loss")
+    whole = Variants(subject)(problems, [frozenset()]).loss[0]
+    for row, length in enumerate([9, 9, 9, 5, 5, 5]):
+        logits = foreign.inner(input_ids=tokens[row : row + 1, : length - 1]).logits[0]  # pyright: ignore
+        torch.testing.assert_close(whole[row], nn.functional.cross_entropy(logits, tokens[row, 1:length]))

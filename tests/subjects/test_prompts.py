@@ -62,12 +62,24 @@ def test_a_data_loader_gives_its_rows_without_padding() -> None:
     assert read_prompts(loader, model(num_labels=2), None) == [Prompt([1, 2], [1]), Prompt([4, 5, 6], [0])]
 
 
+def test_rows_of_a_dataset_keep_their_masks_and_labels() -> None:
+    row = {"input_ids": [5, 6, 7, 0, 0], "attention_mask": [1, 1, 1, 0, 0]}
+    assert read_prompts([row], model(), None) == [Prompt([5], [6, 7], continues=True)]
+    assert read_prompts([{**row, "labels": 1}], model(num_labels=2), None) == [Prompt([5, 6, 7], [1])]
+    answer = [Prompt([5, 6, 7], [8, 9])]
+    assert read_prompts([{**row, "labels": [8, 9, -100]}], model(is_encoder_decoder=True), None) == answer
+    with pytest.raises(HeadwayError, match="a text alone is for models that continue it"):
+        read_prompts([row], model(is_encoder_decoder=True), None)
+
+
 def test_prompts_become_a_table() -> None:
     problems = problems_of([Prompt([1, 2, 3], [4]), Prompt([5], [6, 7])])
     assert problems.source.tolist() == [[1, 2, 3], [5, NOTHING, NOTHING]]
-    assert problems.answer.tolist() == [[4, 0], [6, 7]]
+    assert problems.answer.tolist() == [[4, NOTHING], [6, 7]]
     assert problems.scored is not None
     assert problems.scored.tolist() == [[True, False], [True, True]]
+    mixed = problems_of([Prompt([1], [2, 9], wrong=3), Prompt([1], [2, 9])])
+    assert mixed.answer.tolist() == [[2, 9], [2, 9]]  # a wrong answer beside some is beside none
     wrong = problems_of([Prompt([1], [2, 9], wrong=3)])
     assert wrong.answer.tolist() == [[2, 3]]
     assert wrong.scored is not None
@@ -82,10 +94,12 @@ def test_prompts_become_a_table() -> None:
         ('{"answer": "a"}', "example 1: it has answer; give prompt, text or tokens"),
         ('{"tokens": []}', "are no tokens"),
         ('{"tokens": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]}', "it has 9 tokens, and the model takes 8"),
-        ('{"tokens": [31], "answer": [1]}', "token 31 is not in the model's vocabulary of 30"),
+        ('{"tokens": [31], "answer": [1]}', "token 31 is not in the model's vocabulary, which has 30"),
         ('{"prompt": "a", "answer": ""}', "its answer is empty"),
         ('{"text": "a", "label": 7}', "7 is no label of this model"),
         ('{"tokens": [5]}', "needs two tokens"),
+        ('{"tokens": [5], "answer": [99]}', "token 99 is not in what the model answers with, which has 30"),
+        ('{"tokens": [5], "answer": [7], "wrong": [7]}', "begin with the same token"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, line: str, said: str) -> None:

@@ -40,6 +40,7 @@ from headway.runs.config import RunConfig
 from headway.runs.folder import RunFolder
 from headway.subjects.foreign import Foreign, few_of_one_length
 from headway.subjects.from_transformers import is_transformers_folder
+from headway.subjects.metrics import METRICS
 from headway.subjects.opening import Opening, open_subject
 from headway.subjects.own import Run, find_runs, one_shape, open_one, open_run, open_stack, subject_of
 from headway.subjects.subject import Subject
@@ -77,7 +78,9 @@ def study_heads(
     if metric is not None and wanted.margin.loss is None:
         wanted = replace(wanted, margin=Margin(wanted.margin.drop, metric.margin))
     home = Path(out) if out is not None else None if subject.folder is None else subject.folder.path
-    ledger = None if home is None or not isinstance(subject.model, Foreign) else Ledger(home / "heads.partial.json")
+    known = metric is None or METRICS.get(metric.name) is metric  # a function of a user's own may have changed
+    resumes = home is not None and isinstance(subject.model, Foreign) and known and wanted.ablation != "resample"
+    ledger = Ledger(home / "heads.partial.json") if resumes and home is not None else None
     study = replace(study_subject(subject, wanted, quiet, ledger), withheld=forbidden(subject, "heads"))
     if home is not None:
         _keep(study, subject, home, wanted.seed)
@@ -246,7 +249,7 @@ def prune(
     if recover < 0:
         raise HeadwayError(f"recover is {recover}; it must be a number of steps, or 0 for none")
     chosen = choose_device(device)
-    if isinstance(subject, str | Path) and (is_plugin(str(subject)) or is_transformers_folder(subject)):
+    if isinstance(subject, str | Path) and _is_foreign(subject, opening):
         with at_home(str(subject)):
             subject = open_subject(subject, chosen, opening)
     if isinstance(subject, Subject):
@@ -294,6 +297,12 @@ def prune(
         "same_answers_as_gated": comparison.same_answers,
         "speedup": comparison.speedup,
     }
+
+
+def _is_foreign(name: str | Path, opening: Opening | None) -> bool:
+    """Whether a SUBJECT names a model that is not Headway's own."""
+    from_hub = opening is not None and opening.hub and not Path(name).exists()
+    return is_plugin(str(name)) or is_transformers_folder(name) or from_hub
 
 
 def _zeroed(

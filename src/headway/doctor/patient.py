@@ -96,7 +96,7 @@ class Patient:
     def told(self, problems: Problems) -> Float[Tensor, "row answer token"]:
         """The logits of every answer token, each given the right ones before it."""
         model = self.subject.model
-        pieces = model.pieces(problems) if isinstance(model, Foreign) else batches(problems)
+        pieces = [problems[own] for own in model.slices(problems)] if isinstance(model, Foreign) else batches(problems)
         return torch.cat([self._pass(some) for some in pieces])
 
     def after(self, source: Tensor, written: Tensor) -> Float[Tensor, "row written token"]:

@@ -49,8 +49,9 @@ class Ledger:
         metric = variants.subject.measured_by
         digest.update(("exact" if metric is None else metric.name).encode())
         digest.update("|".join(",".join(sorted(map(str, parts))) for parts in closed).encode())
-        self.weights = self.weights or _hashed(variants.subject.model.parameters())
-        digest.update((self.weights + _hashed([problems.source, problems.answer])).encode())
+        self.weights = self.weights or _hashed(variants.subject.model.state_dict().values())
+        scored = [] if problems.scored is None else [problems.scored]
+        digest.update((self.weights + _hashed([problems.source, problems.answer, *scored])).encode())
         return digest.hexdigest()
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from headway.errors import HeadwayError
 from headway.evaluation.examples import batches
 from headway.models import Gate, Head, Site, Trace
-from headway.subjects.foreign import Foreign, lengths_of
+from headway.subjects.foreign import Foreign
 from headway.subjects.readers import NOTHING
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
@@ -47,7 +47,7 @@ def worked_examples(subject: Subject, problems: Problems, sets: Mapping[str, Seq
     return [
         {
             "read": subject.spelled([token for token in problems.source[row].tolist() if token != NOTHING]),
-            "wanted": subject.spelled(problems.answer[row].tolist()),
+            "wanted": subject.spelled([token for token in problems.answer[row].tolist() if token != NOTHING]),
             "answers": {name: answer[row] for name, answer in answers.items()},
             **maps_of(subject, problems[row : row + 1]),
         }
@@ -72,8 +72,7 @@ def _answers(subject: Subject, problems: Problems, closed: Sequence[Head]) -> li
 
 def average_maps(subject: Subject, problems: Problems) -> dict[str, Any]:
     """The mean map of every head, with positions as labels; and the same for each kind of problem."""
-    tokens = int(lengths_of(problems)[0]) if isinstance(subject.model, Foreign) else problems.source.shape[1]
-    source = [str(place) for place in range(tokens)]
+    source = [str(place) for place in range(problems.source.shape[1])]
     read = [str(place) for place in range(len(_read(subject, problems[:1])))]
     content = {"examples": len(problems), "all": _content(_averaged(subject, problems), source, read), "strata": {}}
     for name, values in subject.strata(problems).items():

@@ -117,6 +117,8 @@ class ForeignPasses:
 
     def each(self, work: Callable[[slice], Result], problems: Problems) -> list[Result]:
         with self.model.many_passes():
+            if not self.model.checked:
+                self.model.check_again(problems[self.model.slices(problems)[0]])
             return self._each(work, problems)
 
     def _each(self, work: Callable[[slice], Result], problems: Problems) -> list[Result]:

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from headway.evaluation.examples import batches
 from headway.models import EncoderDecoder, Gates, Head, Site, Trace
-from headway.subjects.foreign import Foreign, few_of_one_length, lengths_of
+from headway.subjects.foreign import Foreign, few_of_one_length
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
@@ -66,6 +66,7 @@ def find_patterns(subject: Subject, problems: Problems, gates: Gates | None = No
     maps: dict[Site, list[Tensor]] = {}
     if isinstance(subject.model, Foreign):
         problems = few_of_one_length(problems, len(problems))
+        problems = problems[: subject.model.maps_at_once(problems)]
     for batch in subject.model.pieces(problems) if isinstance(subject.model, Foreign) else batches(problems):
         trace = Trace()
         subject.model(batch.source, batch.answer, gates, trace)
@@ -147,7 +148,7 @@ def repeats(
     """The keys that a score is about where tokens repeat, which differ from problem to problem."""
     if not isinstance(subject.model, Foreign) or site.kind != "self" or problems.source.is_floating_point():
         return {}
-    source = problems.source[:, : int(lengths_of(problems)[0])]
+    source = problems.source
     read = source if keys == source.shape[1] else torch.cat((source, problems.answer[:, :-1]), dim=1)
     if queries != keys or read.shape[1] != keys:
         return {}

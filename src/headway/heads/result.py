@@ -234,7 +234,9 @@ class HeadStudy:
     def _how_sure(self) -> str:
         best = self.optimum
         if best is None:
-            return f"Found by removing them one by one ({self.curves[0].order}); a larger set may exist."
+            order = self.curves[0].order
+            how = "in rounds" if "rounds" in order else "one by one"
+            return f"Found by removing them {how} ({order}); a larger set may exist."
         sure = f"with confidence {best.confidence:g}"
         if not best.proved or best.checked is None:
             why = "the search ran out of time" if best.out_of_time else "sets are too close to the margin to decide"

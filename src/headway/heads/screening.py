@@ -16,6 +16,7 @@ from headway.heads.ablation import Effect, measure
 from headway.heads.variants import Closed, Variants
 from headway.models import Gate, Head
 from headway.subjects.foreign import Foreign
+from headway.subjects.metrics import losses_of
 from headway.tasks import Problems
 
 
@@ -27,6 +28,8 @@ class Screening:
     """what each head would cost by the slope, in the loss or the metric"""
     exact: dict[Head, Effect]
     """what some of them do cost"""
+    slope_of: str
+    """what the slopes are of: the metric, or the loss where the metric has none"""
     correlation: float
     """of the two orders, over the heads that were closed (Spearman)"""
 
@@ -43,9 +46,10 @@ class Screening:
         }  # fmt: skip
 
     def findings(self) -> list[str]:
+        closed = len(self.exact)
         return [
-            f"By the slopes of one pass over {self.examples:,} problems; of the {len(self.exact)} heads at both ends, "
-            f"closed for real, the order is the same by a rank correlation of {self.correlation:.2f}."
+            f"By the slopes of the {self.slope_of} in one pass over {self.examples:,} problems. {closed} heads at both ends "
+            f"were closed for real: the two orders have a rank correlation of {self.correlation:.2f}."
         ]
 
 
@@ -60,12 +64,12 @@ def screen(variants: Variants, problems: Problems, ends: int) -> Screening:
     effects = measure(variants, [problems], closed)[1:]
     exact = dict(zip(chosen, effects, strict=True))
     found = _spearman([estimates[head] for head in chosen], [exact[head].loss_increase for head in chosen])
-    return Screening(variants.subject.name, len(problems), estimates, exact, found)
+    return Screening(variants.subject.name, len(problems), estimates, exact, _sloped(variants), found)
 
 
 def estimated(variants: Variants, problems: Problems) -> dict[Head, float]:
     """Minus the slope of the mean loss at each head's gate."""
-    subject = variants.subject
+    subject, flat = variants.subject, _sloped(variants) == "loss"
     totals: dict[Head, float] = dict.fromkeys(subject.heads, 0.0)
     pieces = subject.model.pieces(problems) if isinstance(subject.model, Foreign) else [problems]
     for batch in pieces:
@@ -74,13 +78,22 @@ def estimated(variants: Variants, problems: Problems) -> dict[Head, float]:
             gate.requires_grad_()
         with torch.enable_grad():
             logits = subject.model(batch.source, batch.answer, {site: Gate(gate) for site, gate in passed.items()})
-            value = variants.costs(logits, batch, logits.detach()).sum()
+            costs = losses_of(logits, batch) if flat else variants.costs(logits, batch, None)
+            value = costs.sum()
+            if not value.requires_grad:
+                raise HeadwayError("the metric has no slope; leave out --screen, or take --metric loss")
             slopes = torch.autograd.grad(value, list(passed.values()))
         for site, slope in zip(passed, slopes, strict=True):
             for number, size in enumerate(slope[0].tolist()):
                 if Head(site, number) in totals:
                     totals[Head(site, number)] -= size / len(problems)
     return totals
+
+
+def _sloped(variants: Variants) -> str:
+    """A divergence is flat where nothing is closed, and a share of tokens everywhere: there the loss stands in."""
+    metric = variants.subject.measured_by
+    return "loss" if metric is None or metric.name in ("loss", "kl", "accuracy") else metric.name
 
 
 def _spearman(one: list[float], other: list[float]) -> float:

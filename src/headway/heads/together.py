@@ -18,7 +18,7 @@ from torch import Tensor
 from headway.evaluation.exact import Watch, loss
 from headway.evaluation.examples import batches
 from headway.heads.ablation import Effect, Margin, measure
-from headway.heads.variants import Closed, Variants
+from headway.heads.variants import Closed, Outcome, Variants
 from headway.models import Gate, Head
 from headway.subjects.foreign import Foreign
 from headway.tasks import Problems
@@ -46,27 +46,34 @@ class Curve:
         return sorted(found, key=len, reverse=True)
 
 
+def _scores(outcome: Outcome, by_loss: bool) -> list[tuple[float, float]]:
+    """The better the larger: by what is right, then by the loss; or the other way round where that is the question."""
+    pairs = zip(outcome.accuracy, (-loss for loss in outcome.losses), strict=True)
+    return [(loss, right) if by_loss else (right, loss) for right, loss in pairs]
+
+
 def greedy(variants: Variants, problems: Problems, width: int = 1, watch: Watch | None = None) -> Curve:
     """Removes head after head, always the one that costs least given those already gone; `width` sets are kept."""
     heads = variants.subject.heads
     beam: list[Closed] = [frozenset()]
     whole = variants(problems, beam)
-    sets, scores, searched = [frozenset()], [(whole.accuracy[0], -whole.losses[0])], 1
+    by_loss = variants.subject.measured_by is not None
+    sets, scores, searched = [frozenset()], _scores(whole, by_loss), 1
     for removed in range(1, len(heads) + 1):
         found: dict[Closed, tuple[float, float]] = {}
         for base in beam:
             tried = [base | {head} for head in heads if head not in base]
             new = [closed for closed in tried if closed not in found]
             outcome = variants(problems, new, base)
-            each = zip(outcome.accuracy, (-loss for loss in outcome.losses), strict=True)
-            found |= dict(zip(new, each, strict=True))
+            found |= dict(zip(new, _scores(outcome, by_loss), strict=True))
         searched += len(found)
         beam = sorted(found, key=found.__getitem__, reverse=True)[:width]
         sets.append(beam[0])
         scores.append(found[beam[0]])
         if watch is not None:
             watch(removed, len(heads))
-    accuracy, loss = tuple(right for right, _ in scores), tuple(-better for _, better in scores)
+    rights, losses = zip(*((right, loss) if not by_loss else (loss, right) for right, loss in scores), strict=True)
+    accuracy, loss = tuple(rights), tuple(-better for better in losses)
     return Curve("greedy" if width == 1 else f"beam of {width}", tuple(sets), accuracy, loss, searched)
 
 
@@ -78,8 +85,8 @@ def in_rounds(variants: Variants, problems: Problems, rounds: int, watch: Watch 
     while left:
         outcome = variants(problems, [gone | {head} for head in left], gone)
         searched += len(left)
-        costs = dict(zip(left, zip((-a for a in outcome.accuracy), outcome.losses, strict=True), strict=True))
-        cheapest = sorted(left, key=costs.__getitem__)[: max(1, len(left) // rounds)]
+        gains = dict(zip(left, _scores(outcome, variants.subject.measured_by is not None), strict=True))
+        cheapest = sorted(left, key=gains.__getitem__, reverse=True)[: max(1, len(left) // rounds)]
         left = [head for head in left if head not in cheapest]
         steps = [gone | set(cheapest[:count]) for count in range(1, len(cheapest) + 1)]
         gone = frozenset(steps[-1])
@@ -90,7 +97,7 @@ def in_rounds(variants: Variants, problems: Problems, rounds: int, watch: Watch 
         if watch is not None:
             watch(len(gone), len(variants.subject.heads))
     accuracy, losses = zip(*scores, strict=True)
-    return Curve(f"in rounds of a {rounds}th", tuple(sets), tuple(accuracy), tuple(losses), searched)
+    return Curve(f"rounds, a {rounds}th of the rest each", tuple(sets), tuple(accuracy), tuple(losses), searched)
 
 
 def in_order(variants: Variants, problems: Problems, name: str, heads: Sequence[Head]) -> Curve:
@@ -125,13 +132,19 @@ def by_slope(variants: Variants, problems: Problems) -> list[Head]:
             passed[site] = torch.ones(len(batch), variants.width[site], device=subject.device, requires_grad=True)
         gates = {site: Gate(passed[site]) for site in subject.sites}
         with torch.enable_grad():
-            value = loss(subject.model(batch.source, batch.answer, gates), batch) * len(batch)
+            logits = subject.model(batch.source, batch.answer, gates)
+            value = loss(logits, batch) * len(batch) if _has_tokens(logits, batch) else logits.square().sum()
             slopes = torch.autograd.grad(value, [passed[site] for site in subject.sites])
         for site, slope in zip(subject.sites, slopes, strict=True):
             for number, size in enumerate(slope.abs().sum(0).tolist()):
                 if Head(site, number) in totals:
                     totals[Head(site, number)] += size
     return sorted(totals, key=totals.__getitem__)
+
+
+def _has_tokens(logits: Tensor, batch: Problems) -> bool:
+    """Whether answers are tokens among the logits; a metric of a user's own may be about anything."""
+    return logits.shape[:2] == batch.answer.shape and int(batch.answer.max()) < logits.shape[-1]
 
 
 @dataclass(frozen=True)
@@ -154,9 +167,11 @@ def pairs(variants: Variants, problems: Problems, watch: Watch | None = None) ->
     both = list(combinations(heads, 2))
     singles = [frozenset({head}) for head in heads]
     effects = measure(variants, [problems], singles + [frozenset(pair) for pair in both])[1:]
-    alone = {head: effect.drop for head, effect in zip(heads, effects, strict=False)}
+    by_loss = variants.subject.measured_by is not None
+    costs = [effect.loss_increase if by_loss else effect.drop for effect in effects]
+    alone = dict(zip(heads, costs, strict=False))
     if watch is not None:
         watch(len(both), len(both))
-    joint = effects[len(heads) :]
-    found = [Pair((a, b), e.drop, alone[a] + alone[b]) for (a, b), e in zip(both, joint, strict=True)]
+    joint = costs[len(heads) :]
+    found = [Pair((a, b), cost, alone[a] + alone[b]) for (a, b), cost in zip(both, joint, strict=True)]
     return sorted(found, key=lambda pair: -pair.backup)

@@ -21,7 +21,7 @@ from headway.evaluation.examples import even_pieces
 from headway.heads.lots import Lot, drawn
 from headway.heads.passes import Kept, OwnPasses, passes_of
 from headway.models import Gate, Gates, Head, Model, Site
-from headway.subjects.foreign import Foreign, lengths_of
+from headway.subjects.foreign import Foreign, lengths_of, trimmed
 from headway.subjects.metrics import losses_of
 from headway.subjects.subject import Subject, all_tokens_right
 from headway.tasks import Problems
@@ -81,6 +81,9 @@ class Variants:
         def piece(rows: slice) -> Outcome:
             with torch.inference_mode():
                 others = None if donors is None else donors[rows]
+                if isinstance(self.subject.model, Foreign):
+                    others = None if others is None else trimmed(others)
+                    return self._of_batch(trimmed(problems[rows]), others, variants, base)
                 return self._of_batch(problems[rows], others, variants, base)
 
         outcomes = self.passes.each(piece, problems)
@@ -132,7 +135,10 @@ class Variants:
         over a large vocabulary that is several times faster to see."""
         if self.subject.measured_by is None or self.subject.correct is not all_tokens_right:
             return self.subject.correct(logits, batch)
-        own = logits.gather(-1, batch.answer[..., None])[..., 0] >= logits.amax(-1)
+        answer = batch.answer.clamp(min=0)
+        if logits.shape[:2] != answer.shape or int(answer.max()) >= logits.shape[-1]:
+            return torch.zeros(len(batch), dtype=torch.bool, device=logits.device)  # no tokens are answered
+        own = logits.gather(-1, answer[..., None])[..., 0] >= logits.amax(-1)
         return (own if batch.scored is None else own | ~batch.scored).all(-1)
 
     def costs(self, logits: Tensor, batch: Problems, whole: Tensor | None) -> Tensor:
@@ -162,7 +168,8 @@ class Variants:
             fill = outputs.get(site)
             if fill is not None and len(fill) > 1:
                 fill = fill.repeat(len(variants), 1, 1, 1)
-            gates[site] = Gate(passed.repeat_interleave(rows, dim=0), fill)
+            alone = len(variants) == 1 and isinstance(self.subject.model, Foreign)  # one row will do for all
+            gates[site] = Gate(passed if alone else passed.repeat_interleave(rows, dim=0), fill)
         return gates
 
     @torch.inference_mode()
@@ -177,7 +184,8 @@ class Variants:
         totals: dict[Site, Tensor] = {}
         counts: dict[Site, int] = {}
         for piece in pieces:
-            for site, output in self._kept(problems[piece], {}).trace.outputs.items():
+            some = trimmed(problems[piece]) if pooled else problems[piece]
+            for site, output in self._kept(some, {}).trace.outputs.items():
                 total = output.double().sum((0, 1) if pooled else 0, keepdim=True)
                 if pooled:
                     total = total.reshape(1, 1, *total.shape[-2:])
@@ -201,8 +209,8 @@ def neighbours(problems: Problems, seed: int) -> Int[Tensor, " row"]:
         own = order[lengths[order] == length]
         if len(own) < 2:
             raise HeadwayError(
-                f"only one problem has {int(length)} tokens; to resample, a head's output is taken from another one of "
-                "the same length: give two of each length, or take --ablation zero"
+                "a problem is the only one of its length; to resample, a head's output is taken from one as long; "
+                "give two of each length, or take --ablation zero"
             )
         found[own] = own.roll(1)
     return found

@@ -71,7 +71,7 @@ class Passage:
         self.fired[site] += 1
         gate = self.gates.get(site)
         if gate is not None:
-            z = gated(z, _fitting(gate, site, z))
+            z = gated(z, fitting(gate, site, z))
         if self.trace is not None:
             self._once(site)
             self.trace.outputs[site] = z
@@ -90,7 +90,7 @@ class Passage:
             )
 
 
-def _fitting(gate: Gate, site: Site, z: Tensor) -> Gate:
+def fitting(gate: Gate, site: Site, z: Tensor) -> Gate:
     """The gate where z is, if it fits; a wrong number of rows would else be spread over the wrong problems."""
     passed, fill = gate.passed.to(z.device), gate.replacement
     for what, rows, queries in (

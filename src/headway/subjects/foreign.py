@@ -17,9 +17,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from headway.errors import HeadwayError
 from headway.models.attention import gated
 from headway.models.sites import Gate, Gates, Head, Site, Trace
-from headway.subjects.attached import Attached, Passage, own_forward
+from headway.subjects.attached import Attached, Passage, fitting, own_forward
 from headway.subjects.projections import child
 from headway.subjects.readers import NOTHING, Reader
 from headway.subjects.stacking import Stacking
@@ -73,7 +74,11 @@ class Foreign(nn.Module):
         self.stacking = Stacking()
         self.passage: Passage | None = None
         """where what the heads say is led through, while many passes are made one after the other"""
-        self.eval()
+        self.training = False
+        self.checked = False
+        """whether going through it again was held against whole passes"""
+        self.skips = True
+        """whether anything may stand still"""
 
     def forward(
         self, source: Tensor, answer: Tensor, gates: Gates | None = None, trace: Trace | None = None
@@ -101,18 +106,20 @@ class Foreign(nn.Module):
         for site in {head.site for head in heads}:
             passed = [float(Head(site, number) not in heads) for number in range(self.attached.width[site])]
             gates[site] = Gate(torch.tensor([passed], device=problems.source.device))
-        return torch.cat([self(some.source, some.answer, gates) for some in self.pieces(problems)])
+        pieces = [problems[piece] for piece in self.slices(problems)]  # as wide as the answers are, all of them
+        return torch.cat([self(some.source, some.answer, gates) for some in pieces])
 
     def pieces(self, problems: Problems) -> list[Problems]:
         """In the order given: as many at a time as fit and are of one length."""
-        return [problems[piece] for piece in self.slices(problems)]
+        return [trimmed(problems[piece]) for piece in self.slices(problems)]
 
     def slices(self, problems: Problems, most: int | None = None) -> list[slice]:
         lengths = lengths_of(problems)
         changes = [0, *(lengths[1:] != lengths[:-1]).nonzero()[:, 0].add(1).tolist(), len(problems)]
         found = []
         for first, last in pairwise(changes):
-            rows = min(self.rows(problems[first:last].source, problems.answer), most or len(problems))
+            some = trimmed(problems[first:last])
+            rows = min(self.rows(some.source, some.answer), most or len(problems))
             found += [slice(start, min(start + rows, last)) for start in range(first, last, rows)]
         return found
 
@@ -125,6 +132,8 @@ class Foreign(nn.Module):
             self.passage.gates, self.passage.trace = {}, None
         if calls.twice & set(self.layers):
             self.layers = []
+        if not self.skips:
+            return Kept(source, answer, logits, trace, {})
         for site in self.attached.sites:
             if self.attached.owners[site] not in calls.twice:
                 self._look(site, trace, calls.returned)
@@ -165,15 +174,60 @@ class Foreign(nn.Module):
                 stack.enter_context(_standing(self.inner, self.attached.owners[first], made))
             return self(repeated(kept.source), repeated(kept.answer), gates)
 
+    @torch.no_grad()
+    def check_again(self, problems: Problems) -> None:
+        """Holds what `again` gives against whole passes, for a head of every layer. A model whose layers change what
+        they are given, or return what cannot be repeated, is gone through as a whole, one variant at a time."""
+        self.checked = True
+        few = trimmed(problems[:2])
+        firsts = {self.attached.blocks.get(site, str(site)): site for site in reversed(self.attached.sites)}
+        try:
+            right = all(self._agrees(few, site) for site in firsts.values())
+        except HeadwayError:
+            raise
+        except Exception:  # whatever a model may raise at what it did not return itself
+            right = False
+        if not right:
+            self.layers, self.across, self.still = [], [], {}
+            self.skips = False
+            self.stacking.stay_small()
+
+    def _agrees(self, problems: Problems, site: Site) -> bool:
+        passed = torch.ones(1, self.attached.width[site], device=problems.source.device)
+        passed[0, -1] = 0
+        whole = self(problems.source, problems.answer, {site: Gate(passed)})
+        kept = self.keep(problems.source, problems.answer)
+        alone = self.again(kept, {site: Gate(passed)}, site)
+        near = 1e-4 if whole.dtype in (torch.float32, torch.float64) else 0.1
+        size = max(1.0, float(whole.abs().max()))
+        if not float((alone - whole).abs().max()) <= near * size:
+            return False
+        try:
+            rows = passed.expand(2 * len(problems), -1)
+            stacked = self.again(kept, {site: Gate(rows)}, site, 2)
+            both = torch.cat((whole, whole))
+            alike = stacked.shape == both.shape and float((stacked - both).abs().max()) <= near * size
+        except Exception:  # as above
+            alike = False
+        if not alike:
+            self.stacking.stay_small()
+        return True
+
     def _made_again(self, kept: Kept, gates: Gates, site: Site, repeated: Callable[[Any], Any]) -> Any:
         """What the attention module of the changed site returns: the same but for its heads."""
-        z = gated(repeated(kept.trace.outputs[site]), gates.get(site)).flatten(2)
+        z, gate = repeated(kept.trace.outputs[site]), gates.get(site)
+        z = (z if gate is None else gated(z, fitting(gate, site, z))).flatten(2)
         said = z if self.still[site] == "heads" else self.attached.projections[site].module(z)
         return _with_first(kept.returned[self.attached.owners[site]], said, repeated)
 
     def rows(self, source: Tensor, answer: Tensor, variants: int = 1) -> int:
         """How many problems fit into one pass."""
         return max(1, self.memory // (variants * self._bytes(source, answer)))
+
+    def maps_at_once(self, problems: Problems) -> int:
+        """Of how many problems all maps may be held."""
+        tokens = problems.source.shape[1] + problems.answer.shape[1]
+        return max(1, self.memory // (4 * sum(self.attached.width.values()) * tokens**2))
 
     def _bytes(self, source: Tensor, answer: Tensor) -> int:
         """Of one problem under one variant, on the safe side."""
@@ -187,9 +241,42 @@ class Foreign(nn.Module):
 
 
 def lengths_of(problems: Problems) -> Int[Tensor, " row"]:
-    """How many tokens of each source are there."""
-    there = problems.source != NOTHING
-    return there.flatten(1).sum(1)
+    """A number for each problem that is the same for those whose sources and answers have as many tokens."""
+    answers = (problems.answer != NOTHING).sum(1)
+    if problems.source.is_floating_point():
+        return answers
+    return (problems.source != NOTHING).sum(1) * (problems.answer.shape[1] + 1) + answers
+
+
+def trimmed(problems: Problems) -> Problems:
+    """The same problems without what none of them has; of one length, nothing is padded then."""
+    answers = max(1, int((problems.answer != NOTHING).sum(1).max()))
+    scored = None if problems.scored is None else problems.scored[:, :answers]
+    source = problems.source
+    if not source.is_floating_point():
+        source = source[:, : int((source != NOTHING).sum(1).max())]
+    return Problems(source, problems.answer[:, :answers], scored)
+
+
+@torch.no_grad()
+def check_reads(model: nn.Module, reader: Reader, problems: Problems) -> None:
+    """Refuses a model that cannot read its longest example, or does not answer it token by token."""
+    longest = trimmed(problems[lengths_of(problems).argmax().item() :][:1])
+    try:
+        logits = reader(model, longest.source, longest.answer)
+    except HeadwayError:
+        raise
+    except Exception as error:  # whatever a user's model may raise
+        raise HeadwayError(
+            f"{type(model).__name__} failed on its longest example, of {longest.source.shape[1]} and "
+            f"{longest.answer.shape[1]} tokens ({type(error).__name__}: {' '.join(str(error).split())[:160]})"
+        ) from error
+    if not isinstance(logits, Tensor) or logits.ndim != 3 or logits.shape[:2] != longest.answer.shape:
+        shown = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise HeadwayError(
+            f"{type(model).__name__} answers with {shown} where {tuple(longest.answer.shape)} tokens are asked for; "
+            "give reader=, a function of the model, sources and answers that returns logits [row, answer, token]"
+        )
 
 
 def by_length(problems: Problems) -> Problems:
@@ -201,7 +288,7 @@ def by_length(problems: Problems) -> Problems:
 def few_of_one_length(problems: Problems, most: int) -> Problems:
     """Some of those problems that are of the commonest length."""
     lengths = lengths_of(problems)
-    return problems[(lengths == lengths.mode().values).nonzero()[:most, 0]]
+    return trimmed(problems[(lengths == lengths.mode().values).nonzero()[:most, 0]])
 
 
 @contextmanager
@@ -212,9 +299,10 @@ def _recorded(model: nn.Module, paths: Sequence[str]) -> Iterator[_Calls]:
     def watch(path: str, forward: Callable[..., Any]) -> Callable[..., Any]:
         def recorded(*inputs: Any, **named: Any) -> Any:
             said = forward(*inputs, **named)
+            own = _mapped(said, Tensor.clone)  # a later layer may write into it
             if path in calls.returned:
                 calls.twice.add(path)
-            calls.returned[path] = said
+            calls.returned[path] = own
             return said
 
         return recorded
@@ -241,6 +329,8 @@ def _first(value: Any) -> Tensor | None:
 
 
 def _with_first(value: Any, first: Tensor, others: Callable[[Any], Any]) -> Any:
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(first, *(others(each) for each in value[1:]))
     if isinstance(value, tuple | list):
         return type(value)([first, *(others(each) for each in value[1:])])
     return first
@@ -250,12 +340,16 @@ def _mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """The same structure with other tensors."""
     if isinstance(value, Tensor):
         return change(value)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(_mapped(each, change) for each in value))
     if isinstance(value, tuple | list):
         return type(value)(_mapped(each, change) for each in value)
+    if isinstance(value, dict):
+        return type(value)({name: _mapped(each, change) for name, each in value.items()})
     return value
 
 
 def _repeat(tensor: Tensor, rows: int, variants: int) -> Tensor:
     if variants == 1 or tensor.ndim == 0 or tensor.shape[0] != rows:
-        return tensor
+        return tensor.clone()
     return tensor.repeat(variants, *[1] * (tensor.ndim - 1))

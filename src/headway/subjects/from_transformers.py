@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from headway.errors import HeadwayError
-from headway.subjects.foreign import MEMORY, Foreign, few_of_one_length
+from headway.subjects.foreign import MEMORY, Foreign, check_reads, few_of_one_length
 from headway.subjects.huggingface import attach_huggingface
 from headway.subjects.metrics import Metric
 from headway.subjects.prompts import Prompt, problems_of, read_prompts
@@ -38,7 +38,7 @@ def subject_from_transformers(
     reader: Reader | None = None,
     mask: int | None = None,
     name: str = "",
-    device: torch.device | str = "cpu",
+    device: torch.device | str | None = None,
     memory: int = MEMORY,
     hub: bool = False,
 ) -> Subject:
@@ -51,14 +51,20 @@ def subject_from_transformers(
         name = name or Path(model).name
         model, found = load(model, hub)
         tokenizer = tokenizer or found
-    model = model.to(device).eval()
+        model = model.to(device or "cpu").eval()
+    place = next(model.parameters()).device if device is None else torch.device(device)
     mask = getattr(tokenizer, "mask_token_id", None) if mask is None else mask
     read = reader or reader_of(model, mask)
     if isinstance(examples, Problems):
-        problems, usual = examples.to(torch.device(device)), "exact"
+        problems, usual = examples.to(place), "exact"
     else:
         prompts = read_prompts(examples, model, tokenizer)
-        problems, usual = problems_of(prompts).to(torch.device(device)), _usual(prompts)
+        if metric == "logit-difference" and any(prompt.wrong is None for prompt in prompts):
+            raise HeadwayError(
+                "a logit difference needs a wrong answer beside each right one; give examples with 'wrong'"
+            )
+        problems, usual = problems_of(prompts).to(place), _usual(prompts)
+    check_reads(model, read, problems)
     few = few_of_one_length(problems, PROVED)
     attached = attach_huggingface(model, lambda: read(model, few.source, few.answer))
     return Subject(
@@ -68,7 +74,7 @@ def subject_from_transformers(
         metric=metric or usual,
         spelled=lambda tokens: spelled(tokenizer, tokens),
         tokenizer=tokenizer,
-        problem=lambda written: problems_of(read_prompts([written], model, tokenizer)).to(torch.device(device)),
+        problem=lambda written: problems_of(read_prompts([written], model, tokenizer)).to(place),
     )
 
 

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from headway.errors import unknown
+from headway.errors import HeadwayError, unknown
 from headway.tasks import Problems
 
 Cost = Callable[[Tensor, Problems, Tensor | None], Tensor]
@@ -59,6 +59,8 @@ def divergence(logits: Tensor, problems: Problems, whole: Tensor | None) -> Tens
 def margin_lost(logits: Tensor, problems: Problems) -> Tensor:
     """How far the wrong answer is above the right one: the logit difference, turned; `wrong` stands behind the right
     tokens in the answers."""
+    if problems.answer.shape[1] < 2 or bool((problems.answer[:, 1] < 0).any()):
+        raise HeadwayError("a logit difference needs a wrong answer beside each right one; give 'wrong' with each")
     right, wrong = problems.answer[:, :1], problems.answer[:, 1:2]
     first = logits[:, 0]
     return (first.gather(1, wrong) - first.gather(1, right))[:, 0].float()
@@ -92,8 +94,6 @@ def own_metric(function: Callable[[Tensor, Problems], Tensor], margin: float = 0
     def cost(logits: Tensor, problems: Problems, _: Tensor | None) -> Tensor:
         found = torch.as_tensor(function(logits, problems))
         if found.shape != (len(problems),):
-            from headway.errors import HeadwayError
-
             raise HeadwayError(f"the metric {name} returned {tuple(found.shape)}; return a number for each problem")
         return found.float()
 

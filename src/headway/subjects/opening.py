@@ -31,7 +31,10 @@ class Opening:
 def open_subject(name: str | Path, device: torch.device | str = "cpu", opening: Opening | None = None) -> Subject:
     """The subject that a SUBJECT names: a run folder, pretrained:NAME, a Hugging Face folder, or module:factory."""
     asked = opening or Opening()
+    own = f"{name} brings its own problems; a file of examples and a metric are for Hugging Face models"
     if is_plugin(str(name)):
+        if asked.examples or asked.metric:
+            raise HeadwayError(own)
         return _made(str(name))
     if is_transformers_folder(name) or (asked.hub and not RunFolder.is_run(Path(name))):
         if asked.examples is None:

@@ -52,13 +52,12 @@ def read_prompts(examples: str | Path | Iterable[Any], model: Any, tokenizer: An
 
 def problems_of(prompts: list[Prompt]) -> Problems:
     """As one table, padded with what no model sees. A wrong answer stands behind the right one, and is not scored."""
-    answers = [[*prompt.answer[:1], prompt.wrong] if prompt.wrong is not None else prompt.answer for prompt in prompts]
-    answer = _table(answers)
+    beside = all(prompt.wrong is not None for prompt in prompts)
+    answer = _table([[prompt.answer[0], prompt.wrong or 0] if beside else prompt.answer for prompt in prompts])
     scored = answer != NOTHING
-    if any(prompt.wrong is not None for prompt in prompts):
+    if beside:
         scored[:, 1:] = False
-    plain = bool(scored.all())
-    return Problems(_table([prompt.read for prompt in prompts]), answer.clamp(min=0), None if plain else scored)
+    return Problems(_table([prompt.read for prompt in prompts]), answer, None if bool(scored.all()) else scored)
 
 
 def _table(rows: list[list[int]]) -> Tensor:
@@ -81,7 +80,7 @@ def _items(examples: str | Path | Iterable[Any]) -> Iterator[Any]:
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
-        if path.suffix != ".jsonl":
+        if path.suffix not in (".jsonl", ".ndjson", ".json"):
             yield {"text": line}
             continue
         try:
@@ -95,11 +94,8 @@ def _rows(item: Any) -> Iterator[Any]:
     if not isinstance(item, Mapping) or not isinstance(item.get("input_ids"), Tensor) or item["input_ids"].ndim != 2:
         yield item
         return
-    there = item.get("attention_mask", torch.ones_like(item["input_ids"])).bool()
-    labels = item.get("labels")
-    for row, (tokens, seen) in enumerate(zip(item["input_ids"], there, strict=True)):
-        read = {"tokens": tokens[seen].tolist()}
-        yield read if labels is None or labels.ndim > 1 else read | {"label": int(labels[row])}
+    for row in range(len(item["input_ids"])):
+        yield {name: value[row] for name, value in item.items() if isinstance(value, Tensor)}
 
 
 def _prompt(item: Any, model: Any, tokenizer: Any) -> Prompt:
@@ -107,24 +103,40 @@ def _prompt(item: Any, model: Any, tokenizer: Any) -> Prompt:
         item = {"text": item}
     if not isinstance(item, Mapping):
         raise HeadwayError(f"{item!r} is no example; write {{'prompt': …, 'answer': …}} or {{'text': …}}")
+    labels = item.get("labels")
+    if labels is not None:
+        numbers = labels.tolist() if isinstance(labels, Tensor) else labels
+        item = {**item, "label": numbers} if isinstance(numbers, int) else {**item, "answer": _seen(numbers)}
     if "tokens" in item or "input_ids" in item:
         read = _numbers(item.get("tokens", item.get("input_ids")))
+        mask = item.get("attention_mask")
+        if mask is not None:
+            read = [token for token, seen in zip(read, _plain(mask), strict=True) if seen]
     elif "prompt" in item or "text" in item:
         read = _encoded(tokenizer, item.get("prompt", item.get("text")))
     else:
         raise HeadwayError(f"it has {', '.join(map(str, item)) or 'nothing'}; give prompt, text or tokens")
+    if not read:
+        raise HeadwayError("there is nothing to read in it")
     if "label" in item:
         return Prompt(read, [_label(item["label"], model)])
+    target = bool(getattr(model.config, "is_encoder_decoder", False))
     if "answer" not in item:
+        if target or "Classification" in type(model).__name__:
+            raise HeadwayError("a text alone is for models that continue it; give an answer, or a label")
         if len(read) < 2:
             raise HeadwayError("a text without an answer needs two tokens, so that there is a next one")
         return Prompt(read[:1], read[1:], continues=True)
-    target = getattr(model.config, "is_encoder_decoder", False)
-    answer = _tokens(tokenizer, item["answer"], target)
-    wrong = _tokens(tokenizer, item["wrong"], target)[0] if "wrong" in item else None
+    whole = target and "wrong" not in item  # with its end; of a pair, what differs must come first
+    answer = _tokens(tokenizer, item["answer"], whole)
     if not answer:
         raise HeadwayError("its answer is empty")
-    return Prompt(read, answer, wrong)
+    if "wrong" not in item:
+        return Prompt(read, answer)
+    wrong = _tokens(tokenizer, item["wrong"], whole)
+    if not wrong or wrong[0] == answer[0]:
+        raise HeadwayError("its right and its wrong answer begin with the same token; give two that do not")
+    return Prompt(read, answer, wrong[0])
 
 
 def _tokens(tokenizer: Any, written: Any, target: bool) -> list[int]:
@@ -132,6 +144,15 @@ def _tokens(tokenizer: Any, written: Any, target: bool) -> list[int]:
         return _numbers(written)
     needed = _needed(tokenizer)
     return needed(text_target=written).input_ids if target else needed(written, add_special_tokens=False).input_ids
+
+
+def _plain(values: Any) -> list[Any]:
+    return values.tolist() if isinstance(values, Tensor) else list(values)
+
+
+def _seen(labels: list[int]) -> list[int]:
+    """Labels without those that are not counted, which are written as -100."""
+    return [label for label in labels if label >= 0]
 
 
 def _encoded(tokenizer: Any, text: Any) -> list[int]:
@@ -167,10 +188,15 @@ def _label(label: Any, model: Any) -> int:
 def _check(prompt: Prompt, model: Any) -> None:
     config = model.config.get_text_config()
     most = getattr(config, "max_position_embeddings", None)
-    needed = len(prompt.read) + (0 if getattr(model.config, "is_encoder_decoder", False) else len(prompt.answer) - 1)
+    apart = bool(getattr(model.config, "is_encoder_decoder", False))
+    needed = max(len(prompt.read), len(prompt.answer)) if apart else len(prompt.read) + len(prompt.answer) - 1
     if most is not None and needed > most:
         raise HeadwayError(f"it has {needed} tokens, and the model takes {most}; shorten it")
     words = getattr(config, "vocab_size", None)
-    largest = max(prompt.read)
-    if words is not None and largest >= words:
-        raise HeadwayError(f"token {largest} is not in the model's vocabulary of {words}")
+    classes = getattr(model.config, "num_labels", None) if "Classification" in type(model).__name__ else words
+    for tokens, known, what in (
+        (prompt.read, words, "the model's vocabulary"),
+        ([*prompt.answer, prompt.wrong or 0], classes, "what the model answers with"),
+    ):
+        if known is not None and max(tokens) >= known:
+            raise HeadwayError(f"token {max(tokens)} is not in {what}, which has {known}")

@@ -82,8 +82,8 @@ def start_of(model: Any) -> int:
 def read_masked(model: Any, source: Tensor, answer: Tensor, mask: int) -> Tensor:
     """The answers are the tokens that are masked, in order."""
     masked = source == mask
-    if int(masked.sum(1).max()) > answer.shape[1] or int(masked.sum(1).min()) < 1:
-        raise HeadwayError("a masked source must have as many masks as answer tokens, and at least one")
+    if not torch.equal(masked.sum(1), (answer != NOTHING).sum(1)):
+        raise HeadwayError("a masked source must have as many masks as its answer has tokens")
     order = torch.where(masked, torch.arange(source.shape[1], device=source.device), source.shape[1]).sort(1).values
     at = order[:, : answer.shape[1]].clamp(max=source.shape[1] - 1)
     inputs = _inputs(model, source)

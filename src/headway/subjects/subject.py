@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from headway.errors import HeadwayError
 from headway.models import Head, Site
 from headway.runs.folder import RunFolder
-from headway.subjects.foreign import MEMORY, Foreign, by_length, few_of_one_length
+from headway.subjects.foreign import MEMORY, Foreign, by_length, check_reads, few_of_one_length
 from headway.subjects.metrics import Metric, metric_named, own_metric
 from headway.subjects.module import attach_module
 from headway.subjects.projections import Maps
@@ -45,6 +45,7 @@ def numbers(tokens: list[int]) -> list[str]:
     return [str(token) for token in tokens]
 
 
+MOST_LOOKED_AT = 1_000
 PROVED = 4
 """problems that interventions are proved on"""
 Ablate = Callable[[Problems, Collection[Head]], Tensor]
@@ -176,7 +177,9 @@ class Subject:
     def _attached(self) -> Foreign:
         """The user's model with its sites found, every intervention proved on a few of the examples."""
         reader = self.reader or read_module
-        few = few_of_one_length(self.draw(PROVED, 0, False), PROVED)
+        drawn = self.draw(MOST_LOOKED_AT, 0, False)
+        check_reads(self.model, reader, drawn)
+        few = few_of_one_length(drawn, PROVED)
         named = None if isinstance(self.sites, str) and self.sites == "auto" else self.sites
         attached = attach_module(
             self.model, named, call=lambda: reader(self.model, few.source, few.answer), maps=self.maps

@@ -46,10 +46,10 @@ class Screening:
         }  # fmt: skip
 
     def findings(self) -> list[str]:
-        closed = len(self.exact)
         return [
-            f"By the slopes of the {self.slope_of} in one pass over {self.examples:,} problems. {closed} heads at both ends "
-            f"were closed for real: the two orders have a rank correlation of {self.correlation:.2f}."
+            f"By the slopes of the {self.slope_of} in one pass over {self.examples:,} problems.",
+            f"{len(self.exact)} heads at both ends were closed for real: the two orders have a rank correlation of "
+            f"{self.correlation:.2f}.",
         ]
 
 

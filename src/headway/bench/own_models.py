@@ -43,6 +43,7 @@ def _row(name: str, measure: Measure, seed: int, device: torch.device, quiet: bo
     model = random_gpt2(seed).to(device)
     tokens = random_tokens(seed, *(CPU_SHAPE if device.type == "cpu" else GPU_SHAPE)).to(device)
     subject = _subject(model, tokens, measure)
+    _checked(subject)
     ours, seconds = timed(lambda: _swept(subject), device)
     spent, differences = {}, {}
     threads, before = _fastest_threads(model, tokens, measure), torch.get_num_threads()
@@ -91,6 +92,14 @@ def _subject(model: Any, tokens: Tensor, measure: Measure) -> Subject:
         Foreign(attached, read_causal) if tokens.device.type == "cpu" else Foreign(attached, read_causal, GPU_MEMORY)
     )
     return Subject(foreign, examples=problems, metric="loss")
+
+
+def _checked(subject: Subject) -> None:
+    """What is proved once of a model is not timed."""
+    foreign = subject.model
+    assert isinstance(foreign, Foreign)
+    assert isinstance(subject.examples, Problems)
+    foreign.check_again(subject.examples)
 
 
 def _swept(subject: Subject) -> Tensor:

@@ -140,10 +140,11 @@ def test_padding_on_the_left_is_compared_where_a_position_sees_a_key():
     model = FAMILIES["Llama"][0]()
     attached, inputs = attach_huggingface(model), inputs_of("Llama")
     inputs["attention_mask"] = inputs["attention_mask"].flip(1)
+    assert prove(attached, lambda: model(**inputs)).unchanged < 1e-5  # its own attention, gated
     with pytest.raises(HeadwayError, match=r"at 3 of 18 positions; where a padded position sees no key"):
-        prove(attached, lambda: model(**inputs))
+        attach_huggingface(model, inputs)
     seen = inputs["attention_mask"].bool()
-    assert prove(attached, lambda: model(**inputs), lambda output: output.logits[seen]).unchanged < 1e-5
+    assert attach_huggingface(model, inputs, logits_of=lambda output: output.logits[seen]).sites == attached.sites
 
 
 def test_generation_runs_under_gates_and_leaves_no_trace():

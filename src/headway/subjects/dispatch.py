@@ -23,26 +23,32 @@ NAME = "headway"
 Listener = Callable[[nn.Module, Tensor, Tensor | None], Tensor]
 """Called with an attention module, z [batch, query, head, dim] and the map: what goes on in place of z."""
 _LISTENING: list[Listener] = []
-_UNSEEN: list[str] = []
-"""the implementation that a model has of its own, while nobody asks for maps; the last is in force"""
-FAST = ("sdpa",)
-"""implementations that give what the heads say and no maps, faster"""
+FAST = {"sdpa": "headway_sdpa"}
+"""implementations that give what the heads say and no maps, faster, and what ours around them are called"""
 
 
 def _attention(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None = None, **options: Any
 ) -> tuple[Tensor, Tensor | None]:
-    attend = _fast(_UNSEEN[-1]) if _UNSEEN and _UNSEEN[-1] in FAST else _eager_of(module)
-    z, maps = attend(module, query, key, value, attention_mask, **options)
+    z, maps = _eager_of(module)(module, query, key, value, attention_mask, **options)
     for listen in _LISTENING:
         z = listen(module, z, maps)
     return z, maps
 
 
-def _fast(name: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
+def _around(implementation: str) -> Callable[..., tuple[Tensor, None]]:
+    """One of the library's own, with listeners; it has no maps to tell."""
     from transformers import AttentionInterface
 
-    return AttentionInterface()[name]
+    attend = AttentionInterface()[implementation]
+
+    def attention(module: nn.Module, *inputs: Any, **options: Any) -> tuple[Tensor, None]:
+        z, _ = attend(module, *inputs, **options)
+        for listen in _LISTENING:
+            z = listen(module, z, None)
+        return z, None
+
+    return attention
 
 
 def _eager_of(module: nn.Module) -> Callable[..., tuple[Tensor, Tensor | None]]:
@@ -84,6 +90,9 @@ def register() -> None:
 
     AttentionInterface.register(NAME, _attention)
     AttentionMaskInterface.register(NAME, AttentionMaskInterface()["eager"])
+    for own, name in FAST.items():
+        AttentionInterface.register(name, _around(own))
+        AttentionMaskInterface.register(name, AttentionMaskInterface()[own])
 
 
 def configs_of(model: nn.Module) -> list[Any]:
@@ -151,21 +160,11 @@ def at_dispatch(model: nn.Module, sites: Mapping[nn.Module, Site], gated: set[Si
             return z
 
         own = {config._attn_implementation for config in configs_of(model)}
-        unseen = next(iter(own)) if len(own) == 1 and not passage.sees else ""
-        with under(model, NAME), listening(listen), _without_maps(unseen):
+        fast = FAST.get(own.pop()) if len(own) == 1 and not passage.sees else None
+        with under(model, fast or NAME), listening(listen):
             yield
 
     return door
-
-
-@contextmanager
-def _without_maps(implementation: str) -> Iterator[None]:
-    """The model's own implementation, where it is a fast one and nobody asks for maps."""
-    _UNSEEN.append(implementation)
-    try:
-        yield
-    finally:
-        _UNSEEN.pop()
 
 
 @contextmanager

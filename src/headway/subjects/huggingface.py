@@ -275,11 +275,13 @@ def _name(model: Any, seen: Seen, block: str | None, maps: Tensor | None) -> Sit
     stacks = [part for part in parts if part in ("encoder", "decoder")]
     if two_stacks and stacks:
         stack = stacks[0]
+    elif re.search("CausalLM|LMHead", type(model).__name__):
+        stack = "decoder"  # whatever a padded position sees
     elif maps is not None and square and maps.shape[2] > 1:
         stack = "decoder" if bool((maps.triu(1) == 0).all()) else "encoder"
     else:
         causal = getattr(seen.module, "is_causal", False) or getattr(model.config, "is_decoder", False)
-        stack = "decoder" if causal or re.search("CausalLM|LMHead", type(model).__name__) else "encoder"
+        stack = "decoder" if causal else "encoder"
     said = getattr(seen.module, "is_cross_attention", False) is True
     said = said or any(map(CROSS.search, [*parts[-2:], type(seen.module).__name__]))
     cross = said or (two_stacks and stack == "decoder" and maps is not None and not square)

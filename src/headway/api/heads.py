@@ -74,9 +74,7 @@ def study_heads(
             return study_heads(opened, out=out, quiet=quiet, **asked)
     if isinstance(subject, Run):
         subject = subject_of(subject)
-    metric = subject.measured_by
-    if metric is not None and wanted.margin.loss is None:
-        wanted = replace(wanted, margin=Margin(wanted.margin.drop, metric.margin))
+    metric, wanted = subject.measured_by, _by_metric(wanted, subject)
     home = Path(out) if out is not None else None if subject.folder is None else subject.folder.path
     known = metric is None or METRICS.get(metric.name) is metric  # a function of a user's own may have changed
     resumes = home is not None and isinstance(subject.model, Foreign) and known and wanted.ablation != "resample"
@@ -87,6 +85,14 @@ def study_heads(
     if ledger is not None:
         ledger.path.unlink(missing_ok=True)
     return replace(study, view=lambda problem: view(study, subject, problem))
+
+
+def _by_metric(asked: Asked, subject: Subject) -> Asked:
+    """The same question, with the usual margin of the subject's metric where none was named."""
+    metric = subject.measured_by
+    if metric is None or asked.margin.loss is not None:
+        return asked
+    return replace(asked, margin=Margin(asked.margin.drop, metric.margin))
 
 
 def _keep(study: HeadStudy, subject: Subject, home: Path, seed: int) -> None:
@@ -318,10 +324,7 @@ def _zeroed(
         raise HeadwayError(f"{out} is not empty; name a new folder")
     if heads is None:
         wanted = replace(_asked(**{"budget": 0, **asked}), causes=False, kinds=False)
-        metric = subject.measured_by
-        if metric is not None and wanted.margin.loss is None:
-            wanted = replace(wanted, margin=Margin(wanted.margin.drop, metric.margin))
-        heads = study_subject(subject, wanted, quiet).together.heads
+        heads = study_subject(subject, _by_metric(wanted, subject), quiet).together.heads
     gone = list(dict.fromkeys(heads_named(heads, subject.heads)))
     problems = drawn(subject, Lot.REPORT, COMPARED, asked.get("seed", 0))
     zeroed = without_columns(foreign.attached, gone)

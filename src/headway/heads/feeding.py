@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from headway.evaluation.exact import Watch
 from headway.heads.patterns import NONE, Pattern, find_patterns
-from headway.models import Gate, Head
+from headway.heads.pruning import closed_gates
+from headway.models import Head
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
@@ -59,16 +58,12 @@ def find_feeds(
     for number, closed in enumerate(subject.heads):
         later = [pattern for pattern in clear if order[pattern.head.site] > order[closed.site]]
         if later:
-            found = {each.head: each for each in find_patterns(subject, problems, _closing(subject, closed))}
+            found = {
+                each.head: each for each in find_patterns(subject, problems, closed_gates(subject.model, [closed]))
+            }
             for pattern in later:
                 left[pattern.head][closed] = found[pattern.head].scores[pattern.label][0]
         if watch is not None:
             watch(number + 1, len(subject.heads))
     feeds = [Feed(p.head, p.label, p.scores[p.label][0], left[p.head]) for p in clear if left[p.head]]
     return [feed for feed in feeds if feed.fed_by]
-
-
-def _closing(subject: Subject, head: Head) -> dict[Any, Gate]:
-    width = sum(each.site == head.site for each in subject.heads)
-    passed = [float(number != head.number) for number in range(width)]
-    return {head.site: Gate(torch.tensor([passed], device=subject.device))}

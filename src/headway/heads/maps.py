@@ -13,7 +13,8 @@ from torch import Tensor
 
 from headway.errors import HeadwayError
 from headway.evaluation.examples import batches
-from headway.models import Gate, Head, Site, Trace
+from headway.heads.pruning import closed_gates
+from headway.models import Head, Site, Trace
 from headway.subjects.foreign import Foreign
 from headway.subjects.readers import NOTHING
 from headway.subjects.subject import Subject
@@ -58,12 +59,8 @@ def worked_examples(subject: Subject, problems: Problems, sets: Mapping[str, Seq
 @torch.no_grad()
 def _answers(subject: Subject, problems: Problems, closed: Sequence[Head]) -> list[dict[str, Any]]:
     """What is said of each problem, and how sure of it the model is."""
-    gates = {}
-    for site in {head.site for head in closed}:
-        width = sum(head.site == site for head in subject.heads)
-        passed = [float(Head(site, number) not in closed) for number in range(width)]
-        gates[site] = Gate(torch.tensor([passed], device=subject.device))
-    chances, said = subject.model(problems.source, problems.answer, gates or None).softmax(-1).max(-1)
+    gates = closed_gates(subject.model, closed) if closed else None
+    chances, said = subject.model(problems.source, problems.answer, gates).softmax(-1).max(-1)
     return [
         {"said": subject.spelled(tokens), "chances": [round(chance, 4) for chance in sure]}
         for tokens, sure in zip(said.tolist(), chances.tolist(), strict=True)

@@ -13,6 +13,7 @@ from headway.errors import HeadwayError
 from headway.evaluation.examples import batches
 from headway.models import Attention, Gate, Gates, Head, Model, build_model, heads_of
 from headway.runs.config import ModelConfig
+from headway.subjects.foreign import Foreign
 from headway.tasks import Problems
 
 
@@ -47,8 +48,11 @@ def _cut(name: str, site: Attention, weights: dict[str, Tensor], left: list[int]
 
 
 def closed_gates(model: nn.Module, heads: Collection[Head]) -> Gates:
-    """Gates that are shut for these heads and open for all others."""
-    sites = {m.site: m.heads for m in model.modules() if isinstance(m, Attention)}
+    """Gates that are shut for these heads and open for all others, of a model of ours or of a user's."""
+    if isinstance(model, Foreign):
+        sites = model.attached.width
+    else:
+        sites = {m.site: m.heads for m in model.modules() if isinstance(m, Attention)}
     device = next(model.parameters()).device
     return {
         site: Gate(torch.tensor([[float(Head(site, number) not in heads) for number in range(count)]], device=device))

@@ -24,6 +24,7 @@ LAYERS = [
     {"doctor"},
     {"report"},
     {"api", "listing"},
+    {"sweeps"},
     {"lab", "bench"},
     {"cli"},
 ]

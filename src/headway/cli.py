@@ -524,6 +524,34 @@ class Report(Common):
 
 
 @dataclass(frozen=True)
+class Sweep(Common):
+    """Many trials: a grid of settings and seeds, on this machine's processes or on a Ray cluster."""
+
+    file: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="FILE")] = tyro.MISSING
+    """a TOML file, or a Python function that returns the same: sweep.py:build"""
+    out: str | None = None
+    """folder of everything it makes (default: the file's, or runs/NAME)"""
+    dry_run: bool = False
+    """only say which trials there are, what is done of them, and roughly what the rest costs"""
+    engine: Literal["local", "ray"] = "local"
+    """processes of this machine, or tasks of a Ray cluster"""
+    address: str | None = None
+    """Ray: a running cluster, such as 10.0.0.1:6379 or auto (default: one of this machine alone)"""
+    results: Literal["shared", "returned"] | None = None
+    """Ray: nodes write into the folder, which all of them see, or send files back (default with --address)"""
+    workers: int | None = None
+    """local: processes at a time (default: by cores, memory and GPUs)"""
+    fail_fast: bool = False
+    """stop at the first trial that fails"""
+
+    def run(self) -> Output:
+        from headway.sweeps.sweep import How, plan_sweep, run_sweep
+
+        how = How(self.engine, self.address, self.results, self.workers, self.fail_fast, self.device, self.quiet)
+        return plan_sweep(self.file, self.out, how) if self.dry_run else run_sweep(self.file, self.out, how)
+
+
+@dataclass(frozen=True)
 class Bench(Common):
     """Ours beside a plain reference, in one process."""
 
@@ -556,6 +584,7 @@ COMMANDS = {
     "list": List,
     "lab": Lab,
     "report": Report,
+    "sweep": Sweep,
     "bench": Bench,
 }
 
@@ -595,7 +624,7 @@ def how_to_go_on(words: list[str]) -> str:
             return f"; what has ended is kept, and the last checkpoint of the rest; go on with: {again} --resume"
         case ["train"]:
             return f"; the last checkpoint is kept, go on with: {again} --resume"
-        case ["lab" | "lengths"]:
+        case ["lab" | "lengths" | "sweep"]:
             return f"; what is done is kept, go on with: {again}"
     return ""
 

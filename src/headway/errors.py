@@ -18,6 +18,10 @@ class BrokenRun(HeadwayError):
     """A file of a run folder is missing, truncated or altered."""
 
 
+class CannotWrite(HeadwayError):
+    """The disk is full, or this folder may not be written to: no other run would fare better."""
+
+
 class TrainingFailed(HeadwayError):
     """Training cannot go on (the loss is not a number); what was reached is kept."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from headway.runs import disk
 from headway.runs.config import RunConfig, Wishes
 from headway.runs.folder import RunFolder
 from headway.subjects.own import Run, open_run
-from headway.tasks import create_task
+from headway.tasks import Task, create_task
 from headway.training.defaults import plan
 from headway.training.loop import CHECKPOINT_EVERY, train_run
 from headway.training.population import Member, train_population
@@ -220,23 +220,40 @@ def study_lengths(
     for members in planned.values():
         for member in members:
             member.folder.check(member.config, resume=True)
-    task = create_task(asked.task, asked.options)
-    lengths = sorted({task.lengths[1], *asked.lengths})
-    questions = Questions(task, lengths, asked.probes, asked.examples, asked.test_seed, device)
     exactness = choose_precision(precision, device)
     if device.type == "cpu":
         _trained_apart([member for members in planned.values() for member in members], quiet)
+
+    def chosen() -> Iterator[tuple[Entry, float, list[RunFolder]]]:
+        for entry, members in planned.items():
+            if device.type != "cpu":
+                _trained(entry, members, out / entry.folder, device, exactness, quiet)
+            rate, best = _chosen(asked, members, device)
+            yield entry, rate, [member.folder for member in best]
+
+    return put_together(asked, chosen(), out, device, exactness, quiet, forbids)
+
+
+def put_together(
+    asked: Asked,
+    chosen: Iterable[tuple[Entry, float, list[RunFolder]]],
+    out: Path,
+    device: torch.device,
+    precision: torch.dtype,
+    quiet: bool,
+    forbids: Forbids = lambda run: (),
+) -> LengthStudy:
+    """The study of these trained runs, an entry's seeds at a time; writes lengths.json."""
+    task = create_task(asked.task, asked.options)
+    questions = questions_of(task, asked.lengths, asked.probes, asked.examples, asked.test_seed, device)
     runs: list[Trained] = []
     shown: list[dict[str, Any]] = []
-    for entry, members in planned.items():
-        if device.type != "cpu":
-            _trained(entry, members, out / entry.folder, device, exactness, quiet)
-        rate, chosen = _chosen(asked, members, device)
+    for entry, rate, folders in chosen:
         with Progress(f"{entry.title}: every probe at every length", quiet) as watch:
-            for number, member in enumerate(chosen):
-                runs.append(_measured(asked, entry, rate, member, questions, exactness))
-                watch(number + 1, len(chosen))
-        first = open_run(chosen[0].folder)
+            for number, folder in enumerate(folders):
+                runs.append(trained(entry, rate, folder, measured(folder, questions, precision)))
+                watch(number + 1, len(folders))
+        first = open_run(folders[0])
         if isinstance(first.model, Classifier) and first.folder.training().final_loss is not None:
             shown.append({**asdict(entry), **signals(first.config, first.model)})
     withheld = {}
@@ -244,10 +261,17 @@ def study_lengths(
         learned = next((run for run in runs if run.entry == entry and run.converged), None)
         if learned is not None and (found := forbids(open_run(RunFolder(Path(learned.run)), device))):
             withheld[entry] = found
-    used_precision = str(exactness).removeprefix("torch.")
+    used_precision = str(precision).removeprefix("torch.")
     study = LengthStudy(asked, task.lengths, tuple(runs), used_precision, tuple(shown), withheld)
     disk.write_json(out / "lengths.json", study.to_json())
     return study
+
+
+def questions_of(
+    task: Task, lengths: Sequence[int], probes: Sequence[str], examples: int, seed: int, device: torch.device
+) -> Questions:
+    """The questions of a study; the longest training length is always among them."""
+    return Questions(task, sorted({task.lengths[1], *lengths}), probes, examples, seed, device)
 
 
 def _planned(asked: Asked, entry: Entry, out: Path) -> list[Member]:
@@ -265,15 +289,15 @@ def _planned(asked: Asked, entry: Entry, out: Path) -> list[Member]:
             config = replace(config, training=scaled)
             home = out / entry.folder / (f"rate-{rate:.12g}" if asked.track.chooses else "")
             members.append(Member(config, RunFolder(home / f"seed-{seed}")))
-    check_lengths(members[0].config, asked)
+    check_lengths(members[0].config, asked.lengths)
     return members
 
 
-def check_lengths(config: RunConfig, asked: Asked) -> None:
+def check_lengths(config: RunConfig, lengths: Sequence[int]) -> None:
     """Refuses lengths that a model has no positions for, before anything is trained."""
-    task = create_task(asked.task, asked.options)
+    task = create_task(config.task, config.options)
     model, index = build_model(config.model), build_index(config.model.index, config.model.digits, False)
-    for length in asked.lengths:
+    for length in lengths:
         if length < 2:
             raise HeadwayError(f"--lengths {length}: a test length is at least 2")
         source, answer = task.source_tokens(length), task.answer_tokens(length)
@@ -321,17 +345,19 @@ def _chosen(asked: Asked, members: Sequence[Member], device: torch.device) -> tu
     if len(by_rate) == 1:
         return asked.track.rates[0], list(by_rate[0])
 
-    def errors(member: Member) -> int:
-        kept, weights = member.folder.path / "choosing.json", member.folder.training().weights_sha256
-        content = disk.read_json(kept) if kept.exists() else None
-        if content is None or content["weights"] != weights:
-            content = {"weights": weights, "errors": _in_range(open_run(member.folder, device), CHOOSING)[0]}
-            disk.write_json(kept, content)
-        return content["errors"]
-
-    wrong = [sum(map(errors, group)) for group in by_rate]
+    wrong = [sum(errors_in_range(member.folder, device) for member in group) for group in by_rate]
     best = min(range(len(wrong)), key=wrong.__getitem__)
     return asked.track.rates[best], list(by_rate[best])
+
+
+def errors_in_range(folder: RunFolder, device: torch.device) -> int:
+    """By what a rate is chosen: how many of the problems for that purpose a run has wrong."""
+    kept, weights = folder.path / "choosing.json", folder.training().weights_sha256
+    content = disk.read_json(kept) if kept.exists() else None
+    if content is None or content["weights"] != weights:
+        content = {"weights": weights, "errors": _in_range(open_run(folder, device), CHOOSING)[0]}
+        disk.write_json(kept, content)
+    return content["errors"]
 
 
 def _source_of(positions: str) -> str | None:
@@ -348,15 +374,13 @@ def _in_range(run: Run, seed: int) -> tuple[int, int]:
     return found.errors, found.examples
 
 
-def _measured(
-    asked: Asked, entry: Entry, rate: float, member: Member, questions: Questions, precision: torch.dtype
-) -> Trained:
+def measured(folder: RunFolder, questions: Questions, precision: torch.dtype) -> dict[str, Any]:
     """A run's rows: those kept in its folder where they answer the same questions, else measured now."""
-    run = open_run(member.folder, questions.device)
-    ended = member.folder.training()
+    run = open_run(folder, questions.device)
+    ended = folder.training()
     key = {
         "version": VERSION,
-        "source": _source_of(entry.positions),
+        "source": _source_of(run.config.model.positions),
         "weights": ended.weights_sha256,
         "lengths": list(questions.lengths),
         "probes": list(questions.probes),
@@ -364,13 +388,13 @@ def _measured(
         "seed": questions.seed,
         "precision": str(precision).removeprefix("torch."),
     }
-    kept = member.folder.path / "lengths.json"
+    kept = folder.path / "lengths.json"
     content = disk.read_json(kept) if kept.exists() else None
     if content is None or content.get("asked") != key:
         errors, examples = _in_range(run, 0)
         fast = run.model if precision == torch.float32 else run.model.to(precision)
         rows = questions.measure(fast)
-        run = run if precision == torch.float32 else open_run(member.folder, questions.device)
+        run = run if precision == torch.float32 else open_run(folder, questions.device)
         finite = ended.final_loss is not None
         found = diagnose(run.model, run.task, rows, questions.device) if finite else [diverged(rows)]
         interval = wilson(examples - errors, examples).to_json()
@@ -382,10 +406,16 @@ def _measured(
             "diagnosis": [each.to_json() for each in found],
         }
         disk.write_json(kept, content)
+    return content
+
+
+def trained(entry: Entry, rate: float, folder: RunFolder, content: dict[str, Any]) -> Trained:
+    """One seed of an entry, with what `measured` says of it."""
+    ended = folder.training()
     return Trained(
         entry,
-        member.config.seed,
-        str(member.folder.path),
+        folder.config().seed,
+        str(folder.path),
         rate,
         content["in_range"],
         tuple(content["interval"]),

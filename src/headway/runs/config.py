@@ -6,11 +6,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from dataclasses import asdict, dataclass, field, fields, replace
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from headway.errors import HeadwayError
+from headway.errors import HeadwayError, unknown
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,13 @@ class RunConfig:
 
     @property
     def stem(self) -> str:
-        return f"{self.task}-{self.model.positions}".replace(":", ".")
+        """Fit for the name of a folder, whatever a task or an encoding is called."""
+        return re.sub(r"[^\w+=.,-]|^[.-]", ".", f"{self.task}-{self.model.positions}")[:80]
+
+    @property
+    def address(self) -> str:
+        """The name of its folder where runs are kept by what they are; long enough for millions of them."""
+        return f"{self.stem}-seed{self.seed}-{self.digest[:20]}"
 
     @staticmethod
     def from_json(raw: Any) -> RunConfig:
@@ -187,6 +194,17 @@ class Wishes:
     until: Literal["perfect"] | None = None
     """stop once every problem that may be trained on is right"""
 
+    @staticmethod
+    def from_settings(raw: dict[str, Any]) -> Wishes:
+        """Wishes from plain values; one that is unknown or ill-typed is named."""
+        hints = get_type_hints(Wishes)
+        for name, value in raw.items():
+            if name not in hints:
+                raise unknown("setting", name, hints)
+            if not fits(value, hints[name]):
+                raise HeadwayError(f"{name} is {value!r}; {_wanted(hints[name])}")
+        return Wishes(**raw)
+
     def asked(self) -> dict[str, Any]:
         """What was asked for, by name."""
         values = {entry.name: getattr(self, entry.name) for entry in fields(Wishes)}
@@ -196,6 +214,14 @@ class Wishes:
 def check_seed(seed: int) -> None:
     if not 0 <= seed < 2**63:
         raise HeadwayError(f"seed is {seed}; it must be a whole number from 0 to 2^63 - 1")
+
+
+def _wanted(hint: Any) -> str:
+    """What a value must be, in words."""
+    kind = next(option for option in get_args(hint) if option is not type(None))
+    if get_origin(kind) is Literal:
+        return f"there are: {', '.join(map(str, get_args(kind)))}"
+    return f"it must be {({int: 'a whole number', float: 'a number', bool: 'true or false'}).get(kind, 'a text')}"
 
 
 def _at_least(config: Any, name: str, least: int) -> None:
@@ -209,19 +235,22 @@ def _fill(kind: type, raw: dict[str, Any]) -> Any:
     for name, value in raw.items():
         if name not in hints:
             raise TypeError(f"unknown entry {name!r} in {kind.__name__}")
-        if not _fits(value, hints[name]):
+        if not fits(value, hints[name]):
             raise TypeError(f"{name} of {kind.__name__} is {value!r}")
     return kind(**raw)
 
 
-def _fits(value: Any, hint: Any) -> bool:
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a plain value is what an annotation says."""
     origin = get_origin(hint)
     if origin is Literal:
         return value in get_args(hint)
     if origin in (Union, UnionType):
-        return any(_fits(value, option) for option in get_args(hint))
+        return any(fits(value, option) for option in get_args(hint))
     if hint is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool)
+    if origin is list:
+        return isinstance(value, list) and all(fits(each, get_args(hint)[0]) for each in value)
     return isinstance(value, origin or hint)

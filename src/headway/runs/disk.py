@@ -7,15 +7,18 @@ import errno
 import hashlib
 import json
 import os
+import secrets
 from pathlib import Path
 from typing import Any
 
-from headway.errors import BrokenRun, HeadwayError
+from headway.errors import BrokenRun, CannotWrite, HeadwayError
+
+_HOPELESS = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Replaces the file as a whole, or leaves it as it was."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    beside = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(3)}.part")  # of one of several machines
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(beside, "wb") as file:
@@ -27,7 +30,7 @@ def write_bytes(path: Path, content: bytes) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             beside.unlink()
-        raise _explained(error, path) from error
+        raise explained(error, path) from error
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -39,7 +42,7 @@ def append_line(path: Path, line: str) -> None:
         with open(path, "a", encoding="utf-8") as file:
             file.write(line + "\n")
     except OSError as error:
-        raise _explained(error, path) from error
+        raise explained(error, path) from error
 
 
 def read_json(path: Path) -> Any:
@@ -52,7 +55,7 @@ def read_json(path: Path) -> Any:
             f"{path} is no JSON ({error}); it was truncated or altered: restore it or train again elsewhere"
         ) from error
     except OSError as error:
-        raise _explained(error, path) from error
+        raise explained(error, path) from error
 
 
 def sha256(path: Path) -> str:
@@ -62,7 +65,7 @@ def sha256(path: Path) -> str:
     except FileNotFoundError as error:
         raise BrokenRun(f"{path} is missing; restore it or train again elsewhere") from error
     except OSError as error:
-        raise _explained(error, path) from error
+        raise explained(error, path) from error
 
 
 def _sync_folder(folder: Path) -> None:
@@ -73,7 +76,8 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _explained(error: OSError, path: Path) -> HeadwayError:
+def explained(error: OSError, path: Path) -> HeadwayError:
+    """What the system said, as a sentence with a way out."""
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
             why, remedy = (
@@ -86,4 +90,5 @@ def _explained(error: OSError, path: Path) -> HeadwayError:
             why, remedy = "a file stands where a folder should, or the other way round", "choose another --out"
         case _:
             why, remedy = error.strerror or str(error), "choose another --out"
-    return HeadwayError(f"cannot write or read {path}: {why}; {remedy}")
+    kind = CannotWrite if error.errno in _HOPELESS else HeadwayError
+    return kind(f"cannot write or read {path}: {why}; {remedy}")

@@ -140,15 +140,22 @@ def _trained(
     return False
 
 
+def alike(config: RunConfig, first: RunConfig | None = None) -> RunConfig:
+    """A config with the seed, rates, momentum, decay and warm-up of `first`, or of nobody: the same for all members
+    that can be stacked."""
+    own = dict.fromkeys(OWN, 0) | {"learning_rate": 1.0, "muon_rate": 1.0}
+    if first is not None:
+        own = {name: getattr(first.training, name) for name in OWN}
+    return replace(config, seed=first.seed if first else 0, training=replace(config.training, **own))
+
+
 def check_alike(configs: Sequence[RunConfig]) -> None:
-    """Refuses members that cannot be stacked: they may differ in seed, rates, momentum, decay and warm-up."""
+    """Refuses members that cannot be stacked."""
     first = configs[0]
     for config in configs[1:]:
-        own = {name: getattr(first.training, name) for name in OWN}
-        alike = replace(config, seed=first.seed, training=replace(config.training, **own))
-        if alike != first:
+        if (same := alike(config, first)) != first:
             raise HeadwayError(
-                f"a population has one shape: {difference(first, alike)}; only seed, {', '.join(OWN)} may differ"
+                f"a population has one shape: {difference(first, same)}; only seed, {', '.join(OWN)} may differ"
             )
 
 

@@ -1,0 +1,185 @@
+"""Who works on which trial, when several sweeps share a folder: a claim is a file that names its owner.
+
+    claims/TRIAL.claim       the owner's name
+    claims/owners/NAME.json  the owner: machine, process, and a beat that it counts up every second
+    claims/.mutex            held for the moment in which a claim changes hands
+
+An owner whose process is gone, or whose beat stands still for `PATIENCE` seconds of the watcher's own steady clock, is
+dead: its claims are taken over. No clock is ever compared with another one. Should an owner that was only asleep wake
+up, it finds its own file gone and stops.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from headway.errors import CannotWrite, HeadwayError
+
+BEAT = 1.0
+PATIENCE = 15.0
+
+
+@dataclass
+class _Seen:
+    """The last beat of another owner, and when we first saw it."""
+
+    beat: Any
+    since: float
+
+
+class Claims:
+    """The claims of one driver, while it is entered."""
+
+    def __init__(self, folder: Path, beat: float = BEAT, patience: float = PATIENCE) -> None:
+        self.folder, self.beat, self.patience = folder, beat, patience
+        self.name = f"{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(4)}".replace("/", "-")
+        self.lost = False
+        """whether somebody took this owner for dead"""
+        self._ended = threading.Event()
+        self._seen: dict[str, _Seen] = {}
+        self._mine: set[str] = set()
+
+    def __enter__(self) -> Claims:
+        try:
+            self._owners.mkdir(parents=True, exist_ok=True)
+            self._write(0)
+        except OSError as error:
+            raise CannotWrite(f"cannot write in {self.folder}: {error.strerror}; choose another --out") from error
+        self._beating = threading.Thread(target=self._keep_beating, daemon=True)
+        self._beating.start()
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._ended.set()
+        self._beating.join()
+        for address in list(self._mine):
+            self.drop(address)
+        with contextlib.suppress(OSError):
+            self._owner(self.name).unlink()
+
+    def take(self, address: str) -> bool:
+        """Makes a trial ours, unless a living owner has it."""
+        path = self.folder / f"{address}.claim"
+        try:
+            with alone(self.folder / ".mutex"):
+                if path.exists() and self._alive(path.read_text(encoding="utf-8", errors="replace").strip()):
+                    return address in self._mine
+                beside = self.folder / f".{address}.{secrets.token_hex(3)}.part"
+                beside.write_text(self.name, encoding="utf-8")
+                os.replace(beside, path)
+        except OSError as error:
+            raise CannotWrite(f"cannot write {path}: {error.strerror}; what is done is kept") from error
+        self._mine.add(address)
+        return True
+
+    def drop(self, address: str) -> None:
+        path = self.folder / f"{address}.claim"
+        with contextlib.suppress(OSError), alone(self.folder / ".mutex"):
+            if path.read_text(encoding="utf-8", errors="replace").strip() == self.name:
+                path.unlink()
+        self._mine.discard(address)
+
+    @property
+    def _owners(self) -> Path:
+        return self.folder / "owners"
+
+    def _owner(self, name: str) -> Path:
+        return self._owners / f"{Path(name).name}.json"
+
+    def _alive(self, name: str) -> bool:
+        """Whether the owner of that name is; one that is not is struck off, for good."""
+        if name == self.name:
+            return True
+        try:
+            owner = json.loads(self._owner(name).read_text(encoding="utf-8"))
+            beat, same_machine, gone = owner["beat"], owner["place"] == place(), not _runs(owner["pid"], owner["born"])
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return False  # owners are written whole: it has ended, or is no owner
+        seen = self._seen.setdefault(name, _Seen(beat, time.monotonic()))
+        if beat != seen.beat:
+            seen.beat, seen.since = beat, time.monotonic()
+        if (same_machine and gone) or time.monotonic() - seen.since > self.patience:
+            with contextlib.suppress(OSError):
+                self._owner(name).unlink()
+            return False
+        return True
+
+    def _keep_beating(self) -> None:
+        count = 0
+        while not self._ended.wait(self.beat):
+            if not self._owner(self.name).exists():
+                self.lost = True
+                return
+            count += 1
+            with contextlib.suppress(OSError):  # a disk that is full now may not be at the next beat
+                self._write(count)
+
+    def _write(self, beat: int) -> None:
+        content = {"place": place(), "pid": os.getpid(), "born": born(os.getpid()), "beat": beat}
+        beside = self._owners / f".{self.name}.part"
+        beside.write_text(json.dumps(content), encoding="utf-8")
+        os.replace(beside, self._owner(self.name))
+
+
+def place() -> str:
+    """The machine since it was started, and the numbering of processes on it: containers have their own."""
+    said = [socket.gethostname()]
+    with contextlib.suppress(OSError):
+        said += [Path("/proc/sys/kernel/random/boot_id").read_text().strip(), os.readlink("/proc/self/ns/pid")]
+    return " ".join(said)
+
+
+def born(pid: int) -> str:
+    """When a process began, by the kernel: its number alone may be another's by now."""
+    with contextlib.suppress(OSError, IndexError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    return ""
+
+
+def _runs(pid: int, since: str) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return born(pid) == since
+
+
+@contextlib.contextmanager
+def alone(path: Path, patience: float | None = None) -> Iterator[None]:
+    """Holds a lock of the system's own, which a process that dies lets go; waits, at most `patience` seconds."""
+    until = None if patience is None else time.monotonic() + patience
+    while True:
+        with open(path, "a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | (0 if until is None else fcntl.LOCK_NB))
+            except BlockingIOError as error:
+                if until is not None and time.monotonic() > until:
+                    raise HeadwayError(
+                        f"another process works in what {path} guards; wait for it, or stop it"
+                    ) from error
+                time.sleep(0.05)
+                continue
+            if _is_still(file.fileno(), path):  # and was not removed by the one that held it before
+                yield
+                return
+
+
+def _is_still(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False

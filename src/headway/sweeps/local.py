@@ -1,0 +1,224 @@
+"""The local engine: processes of this machine, each with its own threads, memory and time. One that dies takes nothing
+with it but the trial in flight; another one is begun in its place."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from headway.errors import HeadwayError
+from headway.machine import cores
+from headway.runs import disk
+from headway.sweeps.engine import Ended
+from headway.sweeps.file import Resources
+from headway.sweeps.trial import GRACE, Order, Result
+
+TAIL = 50
+"""lines kept of a log"""
+LONGEST_LOG = 1_000_000
+WORKER = "from headway.sweeps.worker import main; main()"
+
+
+class LocalEngine:
+    def __init__(self, out: Path, owner: str, resources: Resources, device: str, workers: int | None = None) -> None:
+        self.out, self.owner, self.resources, self.device = out, owner, resources, device
+        self.slots = workers or default_workers(resources, device)
+        self._lanes: dict[int, _Worker] = {}
+        self._selector = selectors.DefaultSelector()
+
+    @property
+    def room(self) -> int:
+        return self.slots - sum(worker.ticket is not None for worker in self._lanes.values())
+
+    def start(self, ticket: int, order: Order) -> None:
+        lane = next((lane for lane, worker in self._lanes.items() if worker.ticket is None), None)
+        if lane is None:
+            lane = next(number for number in range(self.slots) if number not in self._lanes)
+            self._lanes[lane] = worker = _Worker(
+                self.out / "logs" / f"{self.owner}-{lane}.log", self._environment(lane)
+            )
+            self._selector.register(worker.answers, selectors.EVENT_READ, lane)
+        self._lanes[lane].send(ticket, order)
+
+    def wait(self, seconds: float) -> list[Ended]:
+        ended = []
+        for key, _ in self._selector.select(seconds):
+            worker = self._lanes[key.data]
+            found = worker.read()
+            if found is not None:
+                ended.append(found)
+            if worker.gone or (found is not None and worker.spoiled):
+                self._retire(key.data)
+        for lane, worker in list(self._lanes.items()):
+            if worker.overdue:
+                worker.process.kill()
+                ended.append(worker.died("it did not answer when its time was over, and was killed", late=True))
+                self._retire(lane)
+        return ended
+
+    def stop(self) -> None:
+        for lane in list(self._lanes):
+            self._retire(lane)
+        self._selector.close()
+        with contextlib.suppress(OSError):
+            (self.out / "logs").rmdir()
+
+    def _retire(self, lane: int) -> None:
+        worker = self._lanes.pop(lane)
+        self._selector.unregister(worker.answers)
+        worker.end()
+
+    def _environment(self, lane: int) -> dict[str, str]:
+        threads = str(self.resources.threads)
+        package = Path(__file__).parents[2]
+        own = {
+            "HEADWAY_THREADS": threads,
+            "OMP_NUM_THREADS": threads,
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(package), os.environ.get("PYTHONPATH", "")])),
+            "PYTHONUNBUFFERED": "1",
+        }
+        if self.device == "cuda":
+            visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+            devices = [each for each in visible if each] or [str(n) for n in range(torch.cuda.device_count())]
+            own["CUDA_VISIBLE_DEVICES"] = devices[lane % len(devices)]
+        return {**os.environ, **own}
+
+
+class _Worker:
+    """One process, and the order it is at."""
+
+    def __init__(self, log: Path, environment: dict[str, str]) -> None:
+        self.log = log
+        answers, theirs = os.pipe()
+        try:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            with open(log, "ab") as file:
+                self.process = subprocess.Popen(
+                    [sys.executable, "-c", WORKER, str(theirs)],
+                    stdin=subprocess.PIPE,
+                    stdout=file,
+                    stderr=file,
+                    env=environment,
+                    pass_fds=[theirs],
+                    start_new_session=True,  # Ctrl-C is the driver's
+                )
+        except OSError as error:
+            os.close(answers)
+            raise disk.explained(error, log) from error
+        finally:
+            os.close(theirs)
+        self.answers = answers
+        self.ticket: int | None = None
+        self.ready = self.gone = self.spoiled = False
+        self.deadline: float | None = None
+        self._limit: float | None = None
+        self._lines: deque[str] = deque()
+        self._rest = b""
+        self._from = log.stat().st_size
+
+    def send(self, ticket: int, order: Order) -> None:
+        self.ticket, self._from = ticket, self.log.stat().st_size if self.log.exists() else 0
+        if order.timeout is not None:
+            self._limit = order.timeout * len(order.configs) + 2 * GRACE
+            self.deadline = time.monotonic() + self._limit if self.ready else None
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # a process that has died says so by its other pipe
+            self.process.stdin.write((json.dumps(asdict(order)) + "\n").encode())
+            self.process.stdin.flush()
+
+    @property
+    def overdue(self) -> bool:
+        return self.ticket is not None and self.deadline is not None and time.monotonic() > self.deadline
+
+    def read(self) -> Ended | None:
+        """What the process has said, if that ends its order."""
+        said = os.read(self.answers, 1 << 20)
+        if not said:
+            self.gone = True
+            return self._ended_itself()
+        *lines, self._rest = (self._rest + said).split(b"\n")
+        for line in lines:
+            if line == b"ready":
+                self.ready = True
+                self.deadline = None if self._limit is None else time.monotonic() + self._limit
+                continue
+            results = [Result(**each) for each in json.loads(line)]
+            ticket, self.ticket, self.deadline = self.ticket, None, None
+            assert ticket is not None
+            self.spoiled = any(result.kind in ("OutOfMemory", "TooLong") for result in results)
+            ended = Ended(ticket, results, tail=self.tail() if any(result.error for result in results) else "")
+            if self.log.exists() and self.log.stat().st_size > LONGEST_LOG:
+                os.truncate(self.log, 0)
+            return ended
+        return None
+
+    def _ended_itself(self) -> Ended | None:
+        status = self.process.wait()
+        if not self.ready and status > 0:
+            last = (self.tail().splitlines() or ["it said nothing"])[-1]
+            raise HeadwayError(f"a process for trials cannot start: {last}; the log is {self.log}")
+        if self.ticket is None:
+            return None
+        if status < 0:
+            name = signal.Signals(-status).name
+            memory = ", perhaps for want of memory" if -status == signal.SIGKILL else ""
+            return self.died(f"its process was ended by {name}{memory}")
+        late = "Timeout (" in self.tail()
+        why = "it took longer than it may, and did not answer" if late else f"its process ended with status {status}"
+        return self.died(why, late)
+
+    def died(self, why: str, late: bool = False) -> Ended:
+        assert self.ticket is not None
+        ended = Ended(self.ticket, None, why, self.tail(), late)
+        self.ticket = None
+        return ended
+
+    def tail(self) -> str:
+        """The last lines that the trial in hand wrote."""
+        try:
+            with open(self.log, "rb") as file:
+                file.seek(max(self._from, self.log.stat().st_size - 20_000))
+                return "\n".join(file.read().decode(errors="replace").splitlines()[-TAIL:])
+        except OSError:
+            return ""
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        if self.process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self.process.stdin.close()
+        os.close(self.answers)
+        with contextlib.suppress(OSError):
+            self.log.unlink()
+
+
+def default_workers(resources: Resources, device: str) -> int:
+    """As many as cores, memory and GPUs allow."""
+    by_cores = max(1, cores() // resources.threads)
+    if device == "cuda":
+        share = resources.gpus or 1
+        return max(1, int(torch.cuda.device_count() / share + 1e-9))
+    if resources.memory is None:
+        return by_cores
+    return max(1, min(by_cores, _memory() // resources.memory))
+
+
+def _memory() -> int:
+    """Bytes that this machine has free."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

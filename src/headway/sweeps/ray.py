@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from headway.sweeps.trial import RECORD, Order, Result, carry_out, home_of, set_
 Files = dict[str, bytes]
 LAST = ("training.json", RECORD)
 """the files that say that a run, and a trial, is complete: written after all others"""
+REACHED_WITHIN = 5.0
 
 
 class RayEngine:
@@ -151,8 +153,10 @@ def _join(ray: Any, address: str | None, resources: Resources, home: Path | None
     if ray.is_initialized():
         raise HeadwayError("this process is at a Ray cluster already; end that with ray.shutdown() first")
     try:
+        if address is not None:
+            _reach(address)
         ray.init(
-            address=address,
+            address=address or "local",
             runtime_env=environment,
             include_dashboard=False if address is None else None,
             log_to_driver=False,
@@ -161,3 +165,14 @@ def _join(ray: Any, address: str | None, resources: Resources, home: Path | None
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         where = f"the cluster at {address}" if address else "a cluster of this machine"
         raise HeadwayError(f"cannot join {where}: {' '.join(str(error).split())[:300]}") from error
+
+
+def _reach(address: str) -> None:
+    """Refuses an address where nobody listens: Ray itself would wait for minutes."""
+    host, colon, port = address.rpartition("://")[2].rpartition(":")
+    if not colon:  # auto, or a name that Ray knows
+        return
+    if not port.isdecimal():
+        raise ValueError("an address is HOST:PORT, such as 10.0.0.1:6379")
+    with socket.create_connection((host, int(port)), timeout=REACHED_WITHIN):
+        pass

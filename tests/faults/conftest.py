@@ -1,0 +1,42 @@
+"""Every fault test says what it did to Headway and what came of it; `make proof` writes that down for people."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+BEGIN, END = "<!-- faults: written by make proof -->", "<!-- end of faults -->"
+
+
+@pytest.fixture
+def told(request: pytest.FixtureRequest, record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+    """Keeps what came of a fault, for the table in docs/reliability.md."""
+    marker = request.node.get_closest_marker("fault")
+    assert marker is not None, "a fault test is marked with the fault"
+    record_property("fault", marker.args[0])
+    record_property("quick", request.node.get_closest_marker("slow") is None)
+    return lambda outcome: record_property("outcome", outcome)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    target = os.environ.get("HEADWAY_RELIABILITY")
+    if not target:
+        return
+    rows = []
+    for state in ("passed", "failed", "skipped"):
+        for report in terminalreporter.stats.get(state, []):
+            properties = dict(getattr(report, "user_properties", []))
+            if "fault" in properties and (report.when == "call" or state != "passed"):
+                outcome = properties.get("outcome", "not seen")
+                daily = "yes" if properties["quick"] else ""
+                rows.append((properties["fault"], f"| {properties['fault']} | {outcome} | {state} | {daily} |"))
+    table = ["| fault | what came of it | test | also in `make test` |", "|---|---|---|---|"]
+    table += [row for _, row in sorted(rows)]
+    path = Path(target)
+    before, _, rest = path.read_text(encoding="utf-8").partition(BEGIN)
+    _, _, after = rest.partition(END)
+    path.write_text(f"{before}{BEGIN}\n" + "\n".join(table) + f"\n{END}{after}", encoding="utf-8")
+    terminalreporter.write_line(f"{len(rows)} faults are in {path}")

@@ -1,0 +1,119 @@
+"""A small real sweep for the fault tests, started as people start it, and what must hold of it afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from headway.runs.folder import RunFolder
+
+TRIALS = 8
+SWEEP = """
+[base]
+task = "addition"
+d_model = 8
+heads = 2
+d_ff = 16
+layers = 1
+decoder_layers = 1
+steps = STEPS
+batch = 8
+seeds = 4
+options = {digits = 2}
+[[axis]]
+positions = ["learned", "sinusoidal"]
+[studies.evaluate]
+examples = 200
+[resources]
+retries = 10
+"""
+HEADWAY = [sys.executable, "-m", "headway.cli"]
+
+
+def sweep_file(folder: Path, steps: int = 120, text: str = SWEEP) -> Path:
+    path = folder / "faults.toml"
+    path.write_text(text.replace("STEPS", str(steps)))
+    return path
+
+
+def start(file: Path | str, out: Path, *words: str, **settings: Any) -> subprocess.Popen[str]:
+    """A driver of its own, interruptible also where whatever started the tests is not."""
+    return subprocess.Popen(
+        [*HEADWAY, "sweep", str(file), "--out", str(out), "--json", "--quiet", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        **settings,
+    )
+
+
+def finish(process: subprocess.Popen[str], status: int = 0, seconds: float = 180) -> dict[str, Any]:
+    """What a driver that ends by itself prints."""
+    shown, said = process.communicate(timeout=seconds)
+    assert process.returncode == status, said[-3000:]
+    return json.loads(shown)
+
+
+def sweep(file: Path | str, out: Path, *words: str, status: int = 0, **settings: Any) -> dict[str, Any]:
+    return finish(start(file, out, *words, **settings), status)
+
+
+def table(out: Path) -> str:
+    return (out / "table.csv").read_text()
+
+
+def done(out: Path) -> dict[str, bytes]:
+    """The records of the trials that are done, by address."""
+    return {path.parent.name: path.read_bytes() for path in out.glob("runs/*/trial.json")}
+
+
+def wait_for(what: Callable[[], object], process: subprocess.Popen[str], seconds: float = 60) -> None:
+    """Until something is so, or the process has ended."""
+    until = time.monotonic() + seconds
+    while process.poll() is None and not what():
+        assert time.monotonic() < until, "it never came to that"
+        time.sleep(0.01)
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has begun and that still run."""
+    try:
+        return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def check_whole(out: Path, before: dict[str, bytes], trials: int = TRIALS) -> None:
+    """Nothing is lost that was reported done, nothing is there twice, and every file is as its record says."""
+    after = done(out)
+    assert len(after) == trials
+    for address, record in before.items():
+        assert after[address] == record, f"{address} was done, and was made again"
+    for address, record in after.items():
+        folder = RunFolder(out / "runs" / address)
+        folder.verified()
+        for path in folder.path.glob("*.json"):
+            json.loads(path.read_text())
+        assert json.loads(record)["trial"] == folder.config().digest
+    assert not list((out / "claims").glob("*.claim")), "a claim was left"
+    assert not list((out / "claims" / "owners").glob("*.json"))
+    assert not [path for path in out.rglob("*.part") if "broken" not in path.parts], "half a file was left"
+
+
+def environment(**more: str) -> dict[str, str]:
+    return {**os.environ, **more}

@@ -52,7 +52,7 @@ def test_a_killed_driver_takes_its_workers_along_and_loses_nothing(
     killed = 0
     while killed < 3:
         process = start(file, out)
-        wait_for(lambda: len(done(out)) > len(kept), process)
+        wait_for(lambda count=len(kept): len(done(out)) > count, process)
         time.sleep(random.Random().uniform(0, 0.3))
         workers = children(process.pid)
         process.send_signal(signal.SIGKILL)
@@ -69,7 +69,9 @@ def test_a_killed_driver_takes_its_workers_along_and_loses_nothing(
     assert found["done"] + found["reused"] == TRIALS
     check_whole(out, kept)
     assert table(out) == undisturbed
-    told(f"{killed} drivers killed with their workers, {len(kept)} of {TRIALS} trials done by then, all kept, same table")
+    told(
+        f"{killed} drivers killed with their workers, {len(kept)} of {TRIALS} trials done by then, all kept, same table"
+    )
 
 
 @pytest.mark.fault("Ctrl-C once, and twice")
@@ -103,9 +105,7 @@ def test_ctrl_c_once_drains_and_twice_stops(tmp_path: Path, told: Callable[[str]
 
 @pytest.mark.fault("a driver stands still, is taken over, and wakes up")
 @pytest.mark.slow
-def test_a_driver_that_slept_stops_when_it_wakes(
-    tmp_path: Path, undisturbed: str, told: Callable[[str], None]
-) -> None:
+def test_a_driver_that_slept_stops_when_it_wakes(tmp_path: Path, undisturbed: str, told: Callable[[str], None]) -> None:
     file, out = sweep_file(tmp_path), tmp_path / "out"
     sleeper = start(file, out)
     wait_for(lambda: done(out), sleeper)

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import csv
 import io
+import sys
 import time
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,7 +88,13 @@ def run_sweep(name: str, out: str | None, how: How) -> Output:
         claims = Claims(sweep.out / "claims")
         metric = next(iter(sweep.compare.metrics), None)
         tell(f"{sweep.name}: {len(trials):,} trials in {sweep.out}", how.quiet)
-        with interrupts.caught(), claims, Board(sweep.name, len(trials), metric, how.quiet) as board:
+        # Ray tells of nodes that died on standard output, which is for the result
+        with (
+            redirect_stdout(sys.stderr),
+            interrupts.caught(),
+            claims,
+            Board(sweep.name, len(trials), metric, how.quiet) as board,
+        ):
             engine = _engine(sweep, how, device, claims)
             slots = engine.slots
             driver = Driver(sweep, engine, claims, board, device, how.fail_fast, interrupts)

@@ -52,7 +52,8 @@ def test_a_killed_driver_takes_its_workers_along_and_loses_nothing(
     killed = 0
     while killed < 3:
         process = start(file, out)
-        wait_for(lambda count=len(kept): len(done(out)) > count, process)
+        count = len(kept)
+        wait_for(lambda count=count: len(done(out)) > count, process)
         time.sleep(random.Random().uniform(0, 0.3))
         workers = children(process.pid)
         process.send_signal(signal.SIGKILL)

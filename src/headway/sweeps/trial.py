@@ -135,14 +135,13 @@ def metrics_of(folder: RunFolder, config: RunConfig, studies: Sequence[Study]) -
 def _train(runs: Sequence[RunConfig], out: Path, device: torch.device, precision: str) -> None:
     for config in runs:
         _mend(home_of(out, config), config, out)
-    if device.type == "cpu":
-        for config in runs:
-            folder = home_of(out, config)
-            try:
-                train_run(config, folder.path, device=device, resume=True, may_diverge=True)
-            except BrokenRun:
-                set_aside(folder, out)
-                train_run(config, folder.path, device=device, resume=True, may_diverge=True)
+    if len(runs) == 1 and device.type == "cpu":
+        folder = home_of(out, runs[0])
+        try:
+            train_run(runs[0], folder.path, device=device, resume=True, may_diverge=True)
+        except BrokenRun:
+            set_aside(folder, out)
+            train_run(runs[0], folder.path, device=device, resume=True, may_diverge=True)
         return
     members = [Member(config, home_of(out, config)) for config in runs]
     together = hashlib.sha256("".join(config.digest for config in runs).encode()).hexdigest()[:20]

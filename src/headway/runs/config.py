@@ -132,7 +132,8 @@ class RunConfig:
     @property
     def stem(self) -> str:
         """Fit for the name of a folder, whatever a task or an encoding is called."""
-        return re.sub(r"[^\w+=.,-]|^[.-]", ".", f"{self.task}-{self.model.positions}")[:80]
+        plain = re.sub(r"[^\w+=.,-]", ".", f"{self.task}-{self.model.positions}")
+        return re.sub(r"^[.-]", "_", plain)[:80]
 
     @property
     def address(self) -> str:

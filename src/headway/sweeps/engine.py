@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from headway.sweeps.trial import Order, Result
 
@@ -22,6 +22,7 @@ class Ended:
     """whether it died because its time was over; another attempt would end alike"""
 
 
+@runtime_checkable
 class Engine(Protocol):
     @property
     def slots(self) -> int:

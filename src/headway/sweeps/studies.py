@@ -4,9 +4,10 @@ writes into the trial's folder and answers with a few metrics for the table."""
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Protocol, get_type_hints
+from typing import Any, get_type_hints
 
 import torch
 
@@ -33,20 +34,19 @@ from headway.sweeps.file import Study
 from headway.tasks import Task, create_task
 
 
-class Asked(Protocol):
+class Asked(ABC):
     """A study that knows how to be made of a trial."""
 
-    def check(self, config: RunConfig) -> None:
+    def check(self, config: RunConfig) -> None:  # noqa: B027
         """Refuses what cannot be asked of such a run."""
-        ...
 
+    @abstractmethod
     def of(self, run: Run, device: torch.device, precision: str) -> dict[str, Any]:
         """The metrics of a trained run."""
-        ...
 
 
 @dataclass(frozen=True)
-class Evaluate:
+class Evaluate(Asked):
     all: bool = False
     examples: int | None = None
     length: int | None = None
@@ -74,7 +74,7 @@ class Evaluate:
 
 
 @dataclass(frozen=True)
-class Heads:
+class Heads(Asked):
     ablation: str = "zero"
     all: bool = False
     examples: int | None = None
@@ -83,9 +83,6 @@ class Heads:
     beam: int = 1
     budget: float = 0.0
     seed: int = 0
-
-    def check(self, config: RunConfig) -> None:
-        pass
 
     def of(self, run: Run, device: torch.device, precision: str) -> dict[str, Any]:
         asked = {entry.name: getattr(self, entry.name) for entry in fields(Heads)}
@@ -103,7 +100,7 @@ class Heads:
 
 
 @dataclass(frozen=True)
-class Lengths:
+class Lengths(Asked):
     lengths: list[int] = field(default_factory=list)
     probes: list[str] = field(default_factory=list)
     examples: int = LEAST_EXAMPLES
@@ -156,11 +153,8 @@ def _questions(
 
 
 @dataclass(frozen=True)
-class Doctor:
+class Doctor(Asked):
     strict: bool = False
-
-    def check(self, config: RunConfig) -> None:
-        pass
 
     def of(self, run: Run, device: torch.device, precision: str) -> dict[str, Any]:
         found = examine(run, strict=self.strict)
@@ -169,21 +163,15 @@ class Doctor:
 
 
 @dataclass(frozen=True)
-class Certify:
-    def check(self, config: RunConfig) -> None:
-        pass
-
+class Certify(Asked):
     def of(self, run: Run, device: torch.device, precision: str) -> dict[str, Any]:
         found = certify_run(run.path, device=str(device.type))
         return {"certified": found["certified"], "smallest_margin": found["smallest_margin"]}
 
 
 @dataclass(frozen=True)
-class InRange:
+class InRange(Asked):
     """By what the best value of an axis is chosen: problems of the training lengths, and no others."""
-
-    def check(self, config: RunConfig) -> None:
-        pass
 
     def of(self, run: Run, device: torch.device, precision: str) -> dict[str, Any]:
         return {"choosing_errors": errors_in_range(run.folder, device)}

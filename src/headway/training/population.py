@@ -143,7 +143,7 @@ def _trained(
 def alike(config: RunConfig, first: RunConfig | None = None) -> RunConfig:
     """A config with the seed, rates, momentum, decay and warm-up of `first`, or of nobody: the same for all members
     that can be stacked."""
-    own = dict.fromkeys(OWN, 0) | {"learning_rate": 1.0, "muon_rate": 1.0}
+    own = {"learning_rate": 1.0, "muon_rate": 1.0, "momentum": 0.0, "weight_decay": 0.0, "warmup": 0}
     if first is not None:
         own = {name: getattr(first.training, name) for name in OWN}
     return replace(config, seed=first.seed if first else 0, training=replace(config.training, **own))

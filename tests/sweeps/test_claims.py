@@ -1,0 +1,116 @@
+"""Claims: one owner at a time, taken over from the dead and from nobody else."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headway.errors import HeadwayError
+from headway.sweeps.claims import Claims, alone, born, place
+
+
+def test_a_claim_has_one_owner(tmp_path: Path) -> None:
+    with Claims(tmp_path) as one, Claims(tmp_path) as other:
+        assert one.take("a")
+        assert not other.take("a")
+        assert other.take("b")
+        one.drop("a")
+        assert other.take("a")
+    assert not list(tmp_path.glob("*.claim"))
+    assert not list(tmp_path.glob("owners/*.json"))
+
+
+def owner(folder: Path, name: str, **entries: Any) -> None:
+    """Somebody else, with a claim on `a`."""
+    (folder / "owners").mkdir(parents=True, exist_ok=True)
+    (folder / "owners" / f"{name}.json").write_text(json.dumps({"place": place(), "beat": 0, **entries}))
+    (folder / "a.claim").write_text(name)
+
+
+def test_a_process_that_is_gone_is_dead_at_once(tmp_path: Path) -> None:
+    gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True)
+    owner(tmp_path, "gone", pid=int(gone.stdout), born="1")
+    with Claims(tmp_path) as ours:
+        assert ours.take("a")
+
+
+def test_a_number_that_another_process_has_by_now_is_dead_too(tmp_path: Path) -> None:
+    owner(tmp_path, "before", pid=os.getpid(), born=str(int(born(os.getpid())) - 1))
+    with Claims(tmp_path) as ours:
+        assert ours.take("a")
+
+
+def test_another_machine_is_dead_when_its_beat_stands_still_and_not_before(tmp_path: Path) -> None:
+    owner(tmp_path, "far", place="another machine", pid=1, born="1")
+    with Claims(tmp_path, patience=0.4) as ours:
+        assert not ours.take("a")
+        time.sleep(0.3)
+        owner(tmp_path, "far", place="another machine", pid=1, born="1", beat=1)
+        assert not ours.take("a")
+        time.sleep(0.3)
+        assert not ours.take("a"), "it beat 0.3 seconds ago"
+        time.sleep(0.2)
+        assert ours.take("a")
+
+
+def test_one_that_was_taken_for_dead_finds_out(tmp_path: Path) -> None:
+    with Claims(tmp_path, beat=0.05) as sleeper:
+        assert sleeper.take("a")
+        (tmp_path / "owners" / f"{sleeper.name}.json").unlink()  # as one does who takes over
+        with Claims(tmp_path) as other:
+            assert other.take("a")
+            time.sleep(0.3)
+            assert sleeper.lost
+            sleeper.drop("a")
+            assert (tmp_path / "a.claim").read_text() == other.name, "a claim of another one is not ours to drop"
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"../../../etc/passwd", b"{}" * 1000])
+def test_a_claim_of_nobody_can_be_taken(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "owners").mkdir()
+    (tmp_path / "a.claim").write_bytes(content)
+    with Claims(tmp_path) as ours:
+        assert ours.take("a")
+
+
+def race(folder: str, addresses: list[str], answers: Any) -> None:
+    with Claims(Path(folder)) as ours:
+        answers.put([address for address in addresses if ours.take(address)])
+        time.sleep(1)  # a driver keeps its claims while it works
+
+
+def test_of_many_that_race_for_a_dead_ones_claims_each_is_taken_once(tmp_path: Path) -> None:
+    addresses = [f"trial{number}" for number in range(50)]
+    owner(tmp_path, "dead", pid=2**22 - 1, born="1")
+    for address in addresses:
+        (tmp_path / f"{address}.claim").write_text("dead")
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+    racers = [context.Process(target=race, args=(str(tmp_path), addresses, answers)) for _ in range(4)]
+    for racer in racers:
+        racer.start()
+    taken = [address for _ in racers for address in answers.get(timeout=30)]
+    for racer in racers:
+        racer.join()
+    assert sorted(taken) == sorted(addresses)
+
+
+def test_a_lock_is_waited_for_and_then_refused(tmp_path: Path) -> None:
+    with (
+        alone(tmp_path / "x.lock"),
+        pytest.raises(HeadwayError, match="another process works"),
+        alone(tmp_path / "x.lock", patience=0.2),
+    ):
+        pass
+    with alone(tmp_path / "x.lock", patience=0.2):
+        (tmp_path / "x.lock").unlink()
+    with alone(tmp_path / "x.lock", patience=0.2):
+        pass

@@ -1,0 +1,241 @@
+"""A sweep as a whole, on real processes: reuse, studies that are added, the choice of a rate, the leaderboard."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headway.api import study_lengths
+from headway.cli import main
+from headway.errors import HeadwayError
+from headway.machine import choose_device
+from headway.runs.folder import RunFolder
+from headway.sweeps.board import Board
+from headway.sweeps.file import Study
+from headway.sweeps.plan import Trial, config_of
+from headway.sweeps.ray import run_files, write_run
+from headway.sweeps.trial import Order, carry_out, home_of, metrics_of
+from headway.training.loop import train_run
+
+TINY = {
+    "task": "addition", "d_model": 8, "heads": 2, "d_ff": 16, "layers": 1, "decoder_layers": 1, "steps": 5, "batch": 4,
+    "option.digits": 2,
+}  # fmt: skip
+FILE = """
+[base]
+task = "addition"
+d_model = 8
+heads = 2
+d_ff = 16
+layers = 1
+decoder_layers = 1
+steps = 5
+batch = 4
+options = {digits = 2}
+seeds = 2
+"""
+MINI = """
+choose = "rate"
+[base]
+task = "sortedness"
+track = "tuned"
+steps = 60
+batch = 16
+d_model = 32
+d_ff = 64
+heads = 2
+layers = 1
+seeds = 2
+[[axis]]
+positions = ["fire", "none"]
+[[axis]]
+rate = [0.5, 1.0]
+[studies.lengths]
+lengths = [20]
+"""
+
+
+def called(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str], *words: str, status: int = 0) -> Any:
+    (tmp_path / "a.toml").write_text(text)
+    out = str(tmp_path / "out")
+    assert main(["sweep", str(tmp_path / "a.toml"), "--out", out, "--json", "--quiet", *words]) == status
+    return json.loads(capsys.readouterr().out)
+
+
+def test_what_is_done_is_reused_and_a_new_study_is_made_of_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    planned = called(tmp_path, FILE, capsys, "--dry-run")
+    assert (planned["trials"], planned["reused"], planned["left"]) == (2, 0, 2)
+    assert planned["training_seconds"] > 0
+    assert not (tmp_path / "out").exists(), "a dry run writes nothing"
+    first = called(tmp_path, FILE, capsys)
+    assert (first["trials"], first["done"], first["reused"], first["failed"]) == (2, 2, 0, [])
+    assert {"seconds", "slots", "efficiency"} <= first.keys()
+    weights = [path.stat().st_mtime_ns for path in sorted((tmp_path / "out").glob("runs/*/model.safetensors"))]
+    more = called(tmp_path, FILE + "[studies.evaluate]\nexamples = 50\n", capsys)
+    assert (more["done"], more["reused"]) == (2, 0)
+    assert [row["examples"] for row in more["rows"]] == [50, 50]
+    again = called(tmp_path, FILE + "[studies.evaluate]\nexamples = 50\n", capsys)
+    assert (again["done"], again["reused"]) == (0, 2)
+    assert again["rows"] == more["rows"]
+    other = called(tmp_path, FILE + "[studies.evaluate]\nexamples = 60\n", capsys)
+    assert (other["done"], [row["examples"] for row in other["rows"]]) == (2, [60, 60])
+    assert weights == [path.stat().st_mtime_ns for path in sorted((tmp_path / "out").glob("runs/*/model.safetensors"))]
+    rows = list(csv.DictReader((tmp_path / "out" / "table.csv").read_text().splitlines()))
+    assert [row["run"] for row in rows] == [row["run"] for row in other["rows"]]
+    for row in rows:
+        RunFolder(tmp_path / "out" / "runs" / row["run"]).verified()
+
+
+def test_a_trial_is_the_run_that_train_makes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADWAY_THREADS", "1")  # as a trial has, where nothing else is said
+    found = called(tmp_path, FILE, capsys)
+    train_run(config_of({**TINY, "seed": 1}), tmp_path / "alone", device=choose_device("cpu"))
+    weights = tmp_path / "out" / "runs" / found["rows"][1]["run"] / "model.safetensors"
+    assert weights.read_bytes() == (tmp_path / "alone" / "model.safetensors").read_bytes()
+
+
+def test_the_leaderboard_is_that_of_headway_lengths(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = called(tmp_path, MINI, capsys)
+    ours = json.loads((tmp_path / "out" / "lengths.json").read_text())
+    theirs = study_lengths(
+        "sortedness", positions=["fire", "none"], track="tuned", rates=[0.5, 1.0], seeds=[0, 1], lengths=[20],
+        out=tmp_path / "plain", device="cpu", steps=60, batch=16, d_model=32, d_ff=64, heads=2, layers=1,
+    ).to_json()  # fmt: skip
+    for key in ("rows", "reach", "findings", "train_lengths", "diagnosis", "signals", "withheld", "precision"):
+        assert ours[key] == json.loads(json.dumps(theirs[key])), key
+    vary = ("seconds", "run")
+    assert [{k: v for k, v in row.items() if k not in vary} for row in ours["converged"]] == [
+        {k: v for k, v in row.items() if k not in vary} for row in json.loads(json.dumps(theirs["converged"]))
+    ]
+    chosen = {(row["positions"], row["rate"]) for row in found["rows"] if row["chosen"]}
+    assert chosen == {(row["positions"], row["rate"]) for row in theirs["converged"]}
+    assert found["done"] == 8
+    again = called(tmp_path, MINI, capsys)
+    assert (again["done"], again["reused"]) == (0, 8)
+    assert [row.get("in_range") for row in again["rows"]] == [row.get("in_range") for row in found["rows"]]
+
+
+def test_the_recipe_is_the_published_leaderboard() -> None:
+    from headway.sweeps.file import read_sweep
+    from headway.sweeps.plan import trials_of
+
+    root = Path(__file__).parents[2]
+    recipe = root / "recipes" / "leaderboard.toml"
+    assert len(recipe.read_text().splitlines()) <= 40
+    published = json.loads((root / "results" / "lengths-tuned" / "lengths.json").read_text())
+    trials = trials_of(read_sweep(str(recipe)))
+    entries = {(t.config.model.positions, t.config.model.index, t.config.model.pooling) for t in trials}
+    assert entries == {(row["positions"], row["index"], row["pooling"]) for row in published["reach"]}
+    assert {t.config.seed for t in trials} == {row["seed"] for row in published["rows"]}
+    assert len(trials) == 3 * len(published["converged"])
+    tested = set(read_sweep(str(recipe)).studies[0].options["lengths"])
+    assert tested | {16} == {row["length"] for row in published["rows"]}
+
+
+def test_trials_of_one_shape_as_a_population(tmp_path: Path) -> None:
+    """On a GPU that is the rule; on a CPU the same way gives the same to rounding."""
+    runs = [config_of({**TINY, "seed": seed}) for seed in (0, 1)]
+    order = Order([config.to_json() for config in runs], [], str(tmp_path / "together"))
+    results = carry_out(order)
+    assert [result.error for result in results] == ["", ""]
+    alone = carry_out(replace(order, configs=[runs[1].to_json()], out=str(tmp_path / "alone")))
+    together, apart = results[1].metrics, alone[0].metrics
+    assert together is not None
+    assert apart is not None
+    assert together["final_loss"] == pytest.approx(apart["final_loss"], rel=1e-4)
+    assert not list((tmp_path / "together").glob("populations/*/checkpoint"))
+    RunFolder(tmp_path / "together" / "runs" / runs[0].address).verified()
+
+
+def test_the_driver_writes_what_a_node_sends_and_nothing_outside(tmp_path: Path) -> None:
+    config, studies = config_of({**TINY, "seed": 0}), [Study("evaluate", {"examples": 50})]
+    order = Order([config.to_json()], [asdict(study) for study in studies], str(tmp_path / "node"))
+    (result,) = carry_out(order)
+    files = run_files(tmp_path / "node", config)
+    write_run(tmp_path / "driver", config, files)
+    assert metrics_of(home_of(tmp_path / "driver", config), config, studies) == result.metrics
+    for name in ("../outside", "/etc/outside", "a/b", "..", "", "x\0y", "..\\outside"):
+        with pytest.raises(HeadwayError, match="no plain name"):
+            write_run(tmp_path / "evil", config, {**files, name: b"evil"})
+    assert not (tmp_path / "evil").exists()
+    assert not (tmp_path / "outside").exists()
+
+
+REFUSED = {
+    "[studies.dance]": "unknown study 'dance'",
+    "[studies.evaluate]\nexamplez = 3": "unknown option of studies.evaluate 'examplez'; did you mean 'examples'?",
+    '[studies.evaluate]\nexamples = "many"': "examples of studies.evaluate is 'many'",
+    '[studies.evaluate]\nprobe = "hard"': "unknown probe 'hard'",
+    "[studies.lengths]\nlengths = [1]": "a test length is at least 2",
+    "[studies.lengths]\nlengths = [[3]]": "lengths of studies.lengths is [[3]]",
+    "[studies.lengths]\nexamples = 5": "at least 2,000",
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_a_study_that_cannot_be_is_refused_before_anything_is_trained(
+    tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.toml").write_text(FILE + text)
+    assert main(["sweep", str(tmp_path / "a.toml"), "--out", str(tmp_path / "out")]) == 2
+    said = capsys.readouterr().err
+    assert REFUSED[text] in said
+    assert said.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+WRONG_FLAGS = {
+    "--address 1.2.3.4:5": "--address and --results are for Ray",
+    "--workers 0": "--workers 0: ask for 1 to 10,000",
+    "--engine ray --workers 3": "--workers is for local processes",
+    "--engine ray --address 127.0.0.1:1": "cannot join the cluster at 127.0.0.1:1",
+    "--engine ray --address nonsense:port": "HOST:PORT",
+}
+
+
+@pytest.mark.parametrize("words", WRONG_FLAGS)
+def test_flags_that_do_not_go_together(tmp_path: Path, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.toml").write_text(FILE)
+    assert main(["sweep", str(tmp_path / "a.toml"), "--out", str(tmp_path / "out"), "--quiet", *words.split()]) == 2
+    said = capsys.readouterr().err
+    assert WRONG_FLAGS[words] in said
+    assert said.count("\n") == 1
+
+
+def test_a_half_written_study_is_made_again_and_a_record_of_other_weights_is_not_believed(tmp_path: Path) -> None:
+    config, studies = config_of({**TINY, "seed": 0}), [Study("evaluate", {"examples": 50})]
+    order = Order([config.to_json()], [asdict(study) for study in studies], str(tmp_path))
+    (result,) = carry_out(order)
+    folder = home_of(tmp_path, config)
+    assert metrics_of(folder, config, studies) == result.metrics
+    (folder.path / "evaluation-sample.json").unlink()
+    assert metrics_of(folder, config, studies) is None
+    assert carry_out(order)[0].metrics == result.metrics
+    record = json.loads((folder.path / "trial.json").read_text())
+    record["studies"]["evaluate"]["metrics"]["exact_match"] = 1.0
+    (folder.path / "trial.json").write_text(json.dumps(record))
+    assert metrics_of(folder, config, studies) is None, "an altered record"
+    assert carry_out(order)[0].metrics == result.metrics
+
+
+def test_the_board_counts_and_knows_the_best(capsys: pytest.CaptureFixture[str]) -> None:
+    trials = [Trial(config_of({**TINY, "seed": seed}), {"seed": seed}) for seed in range(4)]
+    with Board("a sweep", 5, "final_loss", quiet=True) as board:
+        for trial in trials[:3]:
+            board.begin(trial)
+        board.end(trials[0], {"final_loss": 2.0})
+        board.end(trials[1], {"final_loss": 1.0})
+        board.end(trials[2], None, "it broke")
+        board.end(trials[3], {"final_loss": None}, reused=True)
+        line = board.line()
+    assert "2 done, 1 reused, 1 failed, 0 running, 1 left" in line
+    assert "best final_loss 1 (seed=1)" in line

@@ -33,5 +33,6 @@ bench: setup        ## ours beside plain references
 page:               ## the report page's script and style, from web/
 	cd web && npm ci --no-audit --no-fund && npm run check && npm run build
 
-proof: setup        ## heavy proofs and long runs
-	$(BIN)/pytest --quiet -m slow
+proof: setup        ## heavy proofs and long runs; all faults, into docs/reliability.md
+	$(BIN)/pytest --quiet -m slow --ignore tests/faults
+	HEADWAY_RELIABILITY=docs/reliability.md $(BIN)/pytest --quiet -m '' tests/faults

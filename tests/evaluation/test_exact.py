@@ -28,7 +28,8 @@ CPU = torch.device("cpu")
 def half_trained(task: Addition, steps: int, model: str = "encoder-decoder") -> Any:
     """A model that is right on some problems and wrong on others."""
     options = {name: getattr(task, name) for name in ("digits", "operators", "first", "natural")}
-    config = plan("addition", Wishes(model=model, steps=steps, batch=64, warmup=20), 0, options)  # pyright: ignore[reportArgumentType]
+    small = {"d_model": 64, "d_ff": 128, "batch": 64, "warmup": 20}
+    config = plan("addition", Wishes(model=model, steps=steps, **small), 0, options)  # pyright: ignore[reportArgumentType]
     learner = Learner(build_model(config.model, 0), config.training)
     batches = feed(task, config.training, [config.seed], None, 0, CPU)
     for _ in range(steps):

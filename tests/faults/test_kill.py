@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 WORDS = [
-    sys.executable, "-m", "headway.cli", "train", "addition", "--steps", "300", "--batch", "32", "--d-model", "32",
+    sys.executable, "-m", "headway.cli", "train", "addition", "--steps", "150", "--batch", "32", "--d-model", "32",
     "--d-ff", "64", "--checkpoint-every", "3", "--quiet",
 ]  # fmt: skip
 

@@ -14,6 +14,7 @@ import torch
 from headway.api import heads as heads_module
 from headway.api import prune, study_heads, train
 from headway.cli import main
+from headway.doctor import patient as patient_module
 from headway.doctor.examination import forbidden
 from headway.errors import HeadwayError
 from headway.evaluation.intervals import needed_examples, tango
@@ -27,13 +28,37 @@ from headway.subjects.own import open_one, subject_of
 
 
 @pytest.fixture(scope="module")
-def study(adder) -> HeadStudy:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("study")
+
+
+@pytest.fixture(scope="module")
+def study(home: Path) -> HeadStudy:
     with pytest.MonkeyPatch.context() as patch:  # smaller, to be quick
-        patch.setattr(study_module, "SELECTED", 300)
-        patch.setattr(study_module, "PAIRED", 100)
-        patch.setattr(roles_module, "PAIRS", 40)
-        patch.setattr(roles_module, "GROWN", 10)
-        return study_heads(subject_of(adder), examples=1000, budget=0)
+        for name, value in {"SELECTED": 100, "CONFIRMED": 1000, "PAIRED": 20, "LOOKED_AT": 200}.items():
+            patch.setattr(study_module, name, value)
+        for name, value in {"PAIRS": 32, "GROWN": 10, "RANDOM_SETS": 3}.items():  # 30 pairs are enough to say it
+            patch.setattr(roles_module, name, value)
+        patch.setattr(heads_module, "MAPPED", 30)
+        return study_heads("pretrained:adder", examples=1000, budget=0, out=home)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What to ask of a study whose numbers are not looked at: a wide margin, which few problems can tell.
+
+    Its pictures are not drawn: those of `study` are.
+    """
+    for name, value in {"SELECTED": 50, "CONFIRMED": 200, "PAIRED": 5}.items():
+        monkeypatch.setattr(study_module, name, value)
+    monkeypatch.setattr(heads_module, "COMPARED", 200)
+    monkeypatch.setattr(heads_module, "MAPPED", 30)
+    monkeypatch.setattr(heads_module, "heads_figures", lambda *given: [])
+    return {"examples": 250, "max_drop": 0.05, "budget": 0}
+
+
+def words_for(asked: dict[str, Any]) -> list[str]:
+    return [word for name, value in asked.items() for word in (f"--{name.replace('_', '-')}", str(value))]
 
 
 def test_removing_together_what_is_cheap_alone_is_not_cheap(study: HeadStudy) -> None:
@@ -60,8 +85,10 @@ def test_a_notebook_shows_findings_a_table_and_the_maps_of_a_sum(study: HeadStud
         replace(study, view=None).maps()
 
 
-def test_what_a_failed_check_forbids_is_not_told(study: HeadStudy, adder) -> None:
+def test_what_a_failed_check_forbids_is_not_told(study: HeadStudy, adder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Numbers stay; verdicts, sets and sentences do not."""
+    monkeypatch.setattr(patient_module, "ROWS", 200)
+    monkeypatch.setattr(patient_module, "FEW", 40)
     late = replace(subject_of(adder), generate=lambda problems: problems.answer.roll(1, dims=1))
     found = forbidden(late, "heads")
     assert [each["check"] for each in found] == ["given digits"]
@@ -185,41 +212,23 @@ def test_a_pruned_run_may_be_trained_on(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_margin_in_loss_is_for_sets_too(adder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(study_module, "SELECTED", 200)
+    monkeypatch.setattr(study_module, "SELECTED", 100)
     monkeypatch.setattr(study_module, "CONFIRMED", 1000)
-    monkeypatch.setattr(study_module, "PAIRED", 10)
-    asked = Asked(examples=600, budget=0, causes=False)
-    strict, wide = (
-        study_subject(subject_of(adder), replace(asked, margin=Margin(0.01, most))) for most in (0.0005, 0.05)
-    )
+    monkeypatch.setattr(study_module, "PAIRED", 5)
+    asked = Asked(examples=500, budget=0, kinds=False, causes=False)
+    whole = subject_of(adder)
+    some = replace(whole, heads=whole.heads[::2])
+    strict, wide = (study_subject(some, replace(asked, margin=Margin(0.01, most))) for most in (0.0005, 0.05))
     assert 0 < strict.together.count < wide.together.count
     assert strict.together.effect.loss_increase < 0.0005
     assert "within 0.0005 of loss" in strict.findings()[1]
 
 
-def test_a_study_leaves_numbers_maps_and_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    monkeypatch.setattr(study_module, "SELECTED", 50)
-    monkeypatch.setattr(study_module, "PAIRED", 10)
-    monkeypatch.setattr(roles_module, "PAIRS", 40)
-    monkeypatch.setattr(roles_module, "GROWN", 10)
-    monkeypatch.setattr(heads_module, "MAPPED", 30)
-    words = [
-        "heads",
-        "pretrained:adder",
-        "--examples",
-        "1000",
-        "--budget",
-        "0",
-        "--out",
-        str(tmp_path / "study"),
-        "--json",
-        "--quiet",
-    ]
-    assert main(words) == 0
-    shown = json.loads(capsys.readouterr().out)
-    kept = {path.name for path in (tmp_path / "study").iterdir()}
+def test_a_study_leaves_numbers_maps_and_pictures(study: HeadStudy, home: Path) -> None:
+    kept = {path.name for path in home.iterdir()}
     assert kept >= {"heads.json", "heads.csv", "maps.json", "heads.svg", "heads-pairs.png", "maps-problem.svg"}
-    assert json.loads((tmp_path / "study" / "heads.json").read_text()) == shown
+    assert json.loads((home / "heads.json").read_text()) == json.loads(json.dumps(study.to_json()))
+    assert (home / "heads.csv").read_text() == study.to_csv()
 
 
 WRONG = {
@@ -251,17 +260,17 @@ def test_a_model_that_knows_nothing_gets_no_verdicts(tmp_path: Path) -> None:
             study_heads(run, examples=2000)
 
 
-def test_a_pruned_model_with_an_empty_site_can_be_studied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(study_module, "SELECTED", 50)
-    monkeypatch.setattr(study_module, "PAIRED", 10)
-    monkeypatch.setattr(roles_module, "PAIRS", 40)
-    monkeypatch.setattr(roles_module, "GROWN", 10)
-    monkeypatch.setattr(study_module, "EXAMPLES", 1000)
-    monkeypatch.setattr(heads_module, "COMPARED", 200)
+def test_a_pruned_model_with_an_empty_site_can_be_studied(tmp_path: Path, quick: dict[str, Any]) -> None:
     gone = [Head.parse(f"decoder.1.self.{number}") for number in range(4)]
     prune("pretrained:adder", tmp_path / "pruned", heads=[*gone, gone[0]])
-    study = study_heads(tmp_path / "pruned", examples=1000, budget=0, device="cpu")
-    assert len(study.heads) == 20
+    pruned = subject_of(open_one(tmp_path / "pruned"))
+    assert len(pruned.heads) == 20
+    study = study_heads(replace(pruned, heads=pruned.heads[::5]), **quick)  # of four sites, beside the empty one
+    assert len(study.heads) == 4
+    parts = {str(site) for effect in study.parts for site in effect.closed}
+    assert "decoder.1.cross" in parts
+    assert "decoder.1.self" not in parts
+    assert (tmp_path / "pruned" / "maps.json").exists()
 
 
 def test_runs_of_two_shapes_are_not_compared(tmp_path: Path, capsys) -> None:
@@ -272,20 +281,25 @@ def test_runs_of_two_shapes_are_not_compared(tmp_path: Path, capsys) -> None:
     assert "runs of different shapes" in capsys.readouterr().err
 
 
-def test_a_factory_of_ones_own_is_studied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_a_factory_of_ones_own_is_studied(
+    tmp_path: Path, quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    monkeypatch.setattr(heads_module, "problem_figure", lambda *given: [])
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine_to_study.py").write_text(
-        "import headway\nfrom headway.subjects.own import subject_of\n"
-        "def adder():\n    return subject_of(headway.pretrained('adder'))\n"
+        "import dataclasses, headway\nfrom headway.subjects.own import subject_of\n"
+        "def adder():\n    whole = subject_of(headway.pretrained('adder'))\n"
+        "    return dataclasses.replace(whole, heads=whole.heads[:4])\n"
         "def number():\n    return 3\n"
-        "def wrapped():\n    import dataclasses, torch\n    whole = adder()\n"
+        "def wrapped():\n    import torch\n    whole = adder()\n"
         "    return dataclasses.replace(whole, model=torch.nn.Sequential(whole.model))\n"
     )
-    for name, value in {"SELECTED": 50, "CONFIRMED": 300, "PAIRED": 10}.items():
-        monkeypatch.setattr(study_module, name, value)
-    asked = ["--examples", "1000", "--budget", "0", "--json", "--quiet"]
+    asked = [*words_for(quick), "--out", "study", "--json", "--quiet"]
     assert main(["heads", "mine_to_study:adder", *asked]) == 0
-    assert json.loads(capsys.readouterr().out)["baseline"] == 1.0
+    found = json.loads(capsys.readouterr().out)
+    assert found["baseline"] == 1.0
+    assert json.loads((tmp_path / "study" / "heads.json").read_text()) == found
+    assert [row["head"] for row in found["heads"]] == [f"encoder.0.self.{number}" for number in range(4)]
     assert main(["heads", "mine_to_study:wrapped", *asked]) == 2
     assert "has a Sequential, and says nothing of its sites; give Subject(sites=…)" in capsys.readouterr().err
     assert main(["heads", "mine_to_study:number", "--quiet"]) == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -23,8 +24,8 @@ from headway.training.defaults import plan
 
 CPU = torch.device("cpu")
 TASK = Sortedness()
-SMALL = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1}
-TINY = ["--steps", "3", "--batch", "16", "--layers", "1", "--quiet"]
+SMALL: dict[str, Any] = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1}
+TINY = ["--steps", "3", "--batch", "16", "--layers", "1", "--d-model", "16", "--heads", "2", "--d-ff", "32", "--quiet"]
 
 
 def classifier(positions: str, pooling: str = "mean", index: str = "sequential") -> Classifier:
@@ -107,7 +108,7 @@ def test_a_study_says_what_it_trained_measured_and_may_conclude(tmp_path: Path, 
 def test_a_tuned_track_takes_one_rate_for_all_seeds(tmp_path: Path) -> None:
     study = study_lengths(
         positions=["kerple"], index=["sequential", "randomized"], track="tuned", seeds=(0, 1), lengths=(20,),
-        probes=("default",), out=tmp_path, steps=2, batch=16, layers=1,
+        probes=("default",), out=tmp_path, steps=2, batch=16, **SMALL,
     )  # fmt: skip
     assert len(list(tmp_path.rglob("training.json"))) == 2 * 3 * 2  # indices, rates, seeds
     for entry in study.asked.entries:

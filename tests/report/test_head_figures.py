@@ -16,21 +16,24 @@ def test_names_in_tight_places() -> None:
     assert short("decoder.1.cross.3") == "dec cross L1H3"
 
 
-def test_the_pictures_name_every_head_and_both_answers(tmp_path: Path) -> None:
-    written = heads_figures(STUDY, tmp_path)
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    return heads_figures(STUDY, tmp_path_factory.mktemp("drawn"))
+
+
+def test_the_pictures_name_every_head_and_both_answers(written: list[Path]) -> None:
     names = {"heads", "heads-pairs", "heads-roles"}
     assert {path.name for path in written} == {f"{name}.{kind}" for name in names for kind in ("svg", "png")}
-    study, drawn = json.loads(STUDY.read_text()), (tmp_path / "heads.svg").read_text()
+    study, drawn = json.loads(STUDY.read_text()), (written[0].parent / "heads.svg").read_text()
     for row in study["heads"]:
         assert f"<!-- {short(row['head'])} -->" in drawn
     assert f"One at a time: {study['alone']['count']} of 24 cost under 1%" in drawn
     assert f"Together: {study['together']['count']} can go" in drawn
 
 
-def test_the_drawing_shows_what_is_sound_and_nothing_else(tmp_path: Path) -> None:
+def test_the_drawing_shows_what_is_sound_and_nothing_else(written: list[Path], tmp_path: Path) -> None:
     study = json.loads(STUDY.read_text())
-    heads_figures(STUDY, tmp_path)
-    drawn = (tmp_path / "heads-roles.svg").read_text()
+    drawn = (written[0].parent / "heads-roles.svg").read_text()
     assert all(each["sound"] for each in study["roles"]["explained"])
     assert "carry into column 2" in drawn
     for each in study["roles"]["explained"]:

@@ -20,7 +20,7 @@ chromium:
 		&& apt-get install -y -q chromium > /dev/null 2>&1; } || echo "no chromium: pages are not tested in a browser" >&2
 
 test: setup chromium ## everything that runs in minutes
-	OMP_NUM_THREADS=1 HEADWAY_THREADS=1 $(BIN)/pytest --quiet --numprocesses auto --dist loadfile
+	OMP_NUM_THREADS=1 HEADWAY_THREADS=1 $(BIN)/pytest --quiet --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 check: setup        ## style and types
 	$(BIN)/ruff check .

@@ -28,6 +28,18 @@ prepare(torch.device("cpu"))
 reading.fault, reading.finite = inspect.unwrap(reading.fault), inspect.unwrap(reading.finite)
 
 
+# Files whose tests take longest, longest first: a core that begins one of them last would leave the others idle.
+LONGEST = (
+    "test_study.py", "test_museum.py", "test_sweep_kill.py", "test_sweep_files.py", "test_sweep.py", "test_page.py",
+    "test_sweep_limits.py", "test_sweep_ray.py", "test_kill.py", "test_sweep_racing.py",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.name, len(places)))
+
+
 @pytest.fixture(scope="session")
 def adder():
     """The trained adder that ships with the package."""

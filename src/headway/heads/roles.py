@@ -284,15 +284,6 @@ def _trimmed(pairs: Pairs, chosen: tuple[Head, ...], score: float, known: int) -
     return chosen
 
 
-def _best(pairs: Pairs, chosen: tuple[Head, ...], more: Sequence[tuple[Head, ...]]) -> tuple[tuple[Head, ...], float]:
-    if not more:
-        return (), -1.0
-    patched = pairs([Patch(frozenset((*chosen, *each))) for each in more])
-    score = patched.flipped.sum(1).double() + 0.5 * (patched.moved * pairs.known).mean(1).clamp(0, 1)  # the shift: ties
-    place = int(score.argmax())
-    return more[place], float(patched.flipped[place].sum())
-
-
 def _reported(
     pairs: Pairs, chosen: tuple[Head, ...], named: tuple[Head, ...], heads: Sequence[Head], seed: str
 ) -> Explained:

@@ -73,12 +73,11 @@ class Driver:
         engine: Engine,
         claims: Claims,
         board: Board,
-        device: str,
         fail_fast: bool,
         interrupts: Interrupts,
     ) -> None:
         self.sweep, self.engine, self.claims, self.board = sweep, engine, claims, board
-        self.device, self.fail_fast, self.interrupts = device, fail_fast, interrupts
+        self.fail_fast, self.interrupts = fail_fast, interrupts
         self.out, self.tally = sweep.out, Tally()
         self._tickets = 0
         self._running: dict[int, Piece] = {}
@@ -131,7 +130,7 @@ class Driver:
             configs=[trial.config.to_json() for trial in piece.trials],
             studies=[asdict(study) for study in piece.studies],
             out=str(self.out.resolve()),
-            device=self.device,
+            device=self.engine.device,
             precision=resources.precision,
             timeout=resources.timeout,
             memory=resources.memory,
@@ -159,9 +158,21 @@ class Driver:
             self.tally.busy += result.seconds
             if result.metrics is not None:
                 self._found(trial, result.metrics, last, reused=False)
+            elif self._crowded(trial, result):
+                self.board.running.pop(trial.title, None)
+                waiting.append(Piece((trial,), piece.studies))
             else:
                 self._fail(trial, result, ended.tail)
             self.claims.drop(trial.address)
+
+    def _crowded(self, trial: Trial, result: Result) -> bool:
+        """Whether a trial that shares its GPU may have wanted no more than its share, and is to be begun again."""
+        shares = self.engine.device == "cuda" and (self.sweep.resources.gpus or 1) < 1
+        attempts = self.tally.attempts.get(trial.address, 0) + 1
+        if not shares or result.kind != "OutOfMemory" or attempts > self.sweep.resources.retries:
+            return False
+        self.tally.attempts[trial.address] = attempts
+        return True
 
     def _died(self, piece: Piece, ended: Ended, waiting: deque[Piece]) -> None:
         """Begins a piece again whose process died; as often as it may."""

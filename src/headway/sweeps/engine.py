@@ -24,6 +24,9 @@ class Ended:
 
 @runtime_checkable
 class Engine(Protocol):
+    device: str
+    """cpu or cuda"""
+
     @property
     def slots(self) -> int:
         """How many orders run at a time."""

@@ -36,6 +36,9 @@ class LocalEngine:
         self.slots = workers or default_workers(resources, device)
         self._lanes: dict[int, _Worker] = {}
         self._selector = selectors.DefaultSelector()
+        for log in (out / "logs").glob("*.log"):  # of drivers that were killed
+            if not (out / "claims" / "owners" / f"{log.stem.rpartition('-')[0]}.json").exists():
+                log.unlink(missing_ok=True)
 
     @property
     def room(self) -> int:

@@ -39,8 +39,10 @@ class RayEngine:
             raise HeadwayError("--engine ray needs Ray; install it with: pip install 'headway[ray]'") from error
         self.ray, self.out, self.resources, self.device, self.returned = ray, out, resources, device, returned
         _join(ray, address, resources, home)
+        if device == "cuda" and not ray.cluster_resources().get("GPU"):
+            self.device = "cpu"
         wanted: dict[str, Any] = {"num_cpus": resources.threads, "max_retries": 0}
-        if device == "cuda":
+        if self.device == "cuda":
             wanted["num_gpus"] = resources.gpus or 1
         if resources.memory is not None:
             wanted["memory"] = resources.memory

@@ -37,7 +37,7 @@ from headway.sweeps.claims import Claims
 from headway.sweeps.drive import Driver, Interrupts, Tally, tell
 from headway.sweeps.engine import Engine
 from headway.sweeps.estimate import estimate
-from headway.sweeps.file import Sweep, read_sweep
+from headway.sweeps.file import Study, Sweep, read_sweep
 from headway.sweeps.local import LocalEngine, default_workers
 from headway.sweeps.plan import Trial, pieces_of, trials_of
 from headway.sweeps.studies import IN_RANGE, Lengths, asked, check_studies
@@ -81,9 +81,7 @@ def run_sweep(name: str, out: str | None, how: How) -> Output:
     began = time.monotonic()
     with at_home(name):
         sweep = read_sweep(name, out)
-        device = _device(sweep, how)
-        trials = _checked(sweep)
-        most = sweep.resources.population if device == "cuda" else 1
+        trials, device = _checked(sweep), _device(sweep, how)
         interrupts = Interrupts()
         claims = Claims(sweep.out / "claims")
         metric = next(iter(sweep.compare.metrics), None)
@@ -96,8 +94,8 @@ def run_sweep(name: str, out: str | None, how: How) -> Output:
             Board(sweep.name, len(trials), metric, how.quiet) as board,
         ):
             engine = _engine(sweep, how, device, claims)
-            slots = engine.slots
-            driver = Driver(sweep, engine, claims, board, device, how.fail_fast, interrupts)
+            slots, most = engine.slots, _together(sweep, engine.device)
+            driver = Driver(sweep, engine, claims, board, how.fail_fast, interrupts)
             try:
                 studied = trials
                 if sweep.choose is not None:
@@ -108,19 +106,18 @@ def run_sweep(name: str, out: str | None, how: How) -> Output:
                 driver.run(pieces_of(studied, sweep.studies, most))
             finally:
                 engine.stop()
-        return _told(sweep, trials, studied, driver.tally, device, how, slots, time.monotonic() - began)
+        return _told(sweep, trials, studied, driver.tally, engine.device, how, slots, time.monotonic() - began)
 
 
 def plan_sweep(name: str, out: str | None, how: How) -> Output:
     """What a sweep would do, and roughly what it would cost; nothing is trained and nothing written."""
     with at_home(name):
         sweep = read_sweep(name, out)
-        device = _device(sweep, how)
-        trials = _checked(sweep)
-        done = [trial for trial in trials if _done(sweep, trial)]
+        trials, device = _checked(sweep), _device(sweep, how)
+        done = _done(sweep, trials)
         kept = {trial.address for trial in done}
         left = [trial for trial in trials if trial.address not in kept]
-        most = sweep.resources.population if device == "cuda" else 1
+        most = _together(sweep, device)
         cost = estimate(left, torch.device(device)) if left else None
     slots = how.workers or default_workers(sweep.resources, device)
     seconds = 0.0 if cost is None else cost.seconds
@@ -174,20 +171,35 @@ def _engine(sweep: Sweep, how: How, device: str, claims: Claims) -> Engine:
     return RayEngine(sweep.out, sweep.resources, device, how.address, sweep.home, returned)
 
 
-def _done(sweep: Sweep, trial: Trial) -> bool:
-    """Whether nothing is left to do of a trial; of a choice, whether the choice can be made by it."""
-    studies = sweep.studies if sweep.choose is None else (IN_RANGE,)
-    return metrics_of(home_of(sweep.out, trial.config), trial.config, studies) is not None
+def _together(sweep: Sweep, device: str) -> int:
+    """How many trials of one shape train as one."""
+    return sweep.resources.population if device == "cuda" else 1
+
+
+def _done(sweep: Sweep, trials: Sequence[Trial]) -> list[Trial]:
+    """The trials of which nothing is left to do; where one is chosen among several, as far as that can be told."""
+
+    def found(some: Sequence[Trial], studies: Sequence[Study]) -> dict[str, dict[str, Any]]:
+        each = {t.address: metrics_of(home_of(sweep.out, t.config), t.config, studies) for t in some}
+        return {address: metrics for address, metrics in each.items() if metrics is not None}
+
+    if sweep.choose is None:
+        kept = found(trials, sweep.studies)
+        return [trial for trial in trials if trial.address in kept]
+    tally = Tally(found(trials, (IN_RANGE,)))
+    chosen = _best(sweep, trials, tally)
+    studied, awaited = found(chosen, sweep.studies), {trial.address for trial in chosen}
+    return [t for t in trials if t.address in tally.found and (t.address not in awaited or t.address in studied)]
 
 
 def _best(sweep: Sweep, trials: Sequence[Trial], tally: Tally) -> list[Trial]:
     """Of each setting apart from the axis to choose and the seed, the trials of the value that is best in range over
     all seeds; the first of equals. A value of which a trial failed is passed over."""
-    groups: dict[str, dict[Any, list[Trial]]] = {}
+    groups: dict[str, dict[str, list[Trial]]] = {}
     for trial in trials:
         others = {key: value for key, value in trial.settings.items() if key not in (sweep.choose, "seed")}
         values = groups.setdefault(repr(sorted(others.items())), {})
-        values.setdefault(trial.settings.get(sweep.choose or ""), []).append(trial)
+        values.setdefault(repr(trial.settings.get(sweep.choose or "")), []).append(trial)
     chosen = []
     for values in groups.values():
         whole = [group for group in values.values() if all(trial.address in tally.found for trial in group)]

@@ -107,6 +107,8 @@ def carry_out(order: Order) -> list[Result]:
     except Exception as error:
         share = (time.perf_counter() - began) / len(runs)
         results += [_failed(config, error, share) for config in runs[len(results) :]]
+    if order.device == "cuda":
+        torch.cuda.empty_cache()  # others may share the GPU
     return results
 
 

@@ -467,12 +467,16 @@ class List(Common):
     """tasks, positions, runs or checks"""
     root: str | None = None
     """folder whose runs are listed (default: runs)"""
+    where: str | None = None
+    """which runs, such as 'positions=rope and reach>256': = != < <= > >=, ~ (contains), and, or, not, parentheses"""
+    rebuild: bool = False
+    """read every run anew, also those whose files were edited by other hands"""
 
     def run(self) -> Output:
-        from headway.listing import listing
+        from headway.listing import listing, shown
 
-        items = listing(self.what, None if self.root is None else Path(self.root))
-        return Output({"items": items}, self.what.capitalize(), items)
+        items = listing(self.what, None if self.root is None else Path(self.root), self.where, self.rebuild)
+        return Output({"items": items}, self.what.capitalize(), shown(self.what, items, self.where))
 
 
 @dataclass(frozen=True)

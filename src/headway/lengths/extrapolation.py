@@ -365,7 +365,7 @@ def _measured(
         "precision": str(precision).removeprefix("torch."),
     }
     kept = member.folder.path / "lengths.json"
-    content = disk.read_json(kept) if kept.exists() else None
+    known = content = disk.read_json(kept) if kept.exists() else None
     if content is None or content.get("asked") != key:
         errors, examples = _in_range(run, 0)
         fast = run.model if precision == torch.float32 else run.model.to(precision)
@@ -381,8 +381,7 @@ def _measured(
             "rows": [row.to_json() for row in rows],
             "diagnosis": [each.to_json() for each in found],
         }
-        disk.write_json(kept, content)
-    return Trained(
+    trained = Trained(
         entry,
         member.config.seed,
         str(member.folder.path),
@@ -394,3 +393,8 @@ def _measured(
         tuple(Measured.from_json(row) for row in content["rows"]),
         tuple(Diagnosis.from_json(each) for each in content["diagnosis"]),
     )
+    reaches = {probe: reach(trained.measured, probe) for probe in questions.probes}
+    told = {**content, "reach": reaches, "converged": trained.converged}
+    if told != known:  # measured now, or kept by a Headway that did not tell its reach
+        member.folder.record("lengths", told)
+    return trained

@@ -85,7 +85,7 @@ def _take(found: Found, path: Path) -> None:
             found.population = found.population or path
         case "heads.json":
             found.heads.append(path)
-        case "lengths.json" if "reach" in read(path) or not of_run:  # in a run's folder it holds that run's rows
+        case "lengths.json" if "train_lengths" in read(path) or not of_run:  # in a run's folder it has its rows
             found.lengths.append(path)
         case "certificate.json":
             found.certificates.append(path)

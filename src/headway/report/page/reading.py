@@ -113,7 +113,10 @@ KINDS = {str: "text", int: "a whole number", float: "a number", bool: "true or f
 
 def read(path: Path, shape: Any = dict) -> dict[str, Any]:
     """The object in this file, which must have this shape; numbers that are none become nothing."""
-    content = finite(disk.read_json(path))
+    try:
+        content = finite(disk.read_json(path))
+    except RecursionError as error:
+        raise BrokenRun(f"{path} is nested too deeply to be Headway's; restore it, or make it again") from error
     check(path, content, shape)
     return content
 

@@ -480,6 +480,31 @@ class List(Common):
 
 
 @dataclass(frozen=True)
+class Compare(Common):
+    """Many runs in one table, grouped by what they are; says what else differs between the groups."""
+
+    folders: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="DIR")] = tyro.MISSING
+    """folders that hold runs, at any depth"""
+    by: str = tyro.MISSING
+    """keys that runs are grouped by, with commas between, such as positions or positions,index"""
+    metric: str | None = None
+    """numbers to compare, with commas between (default: exact_match, reach, in_range, heads_together, final_loss)"""
+    where: str | None = None
+    """which runs, such as 'task=addition and steps>=500' (see 'headway list --help')"""
+    out: str | None = None
+    """folder of compare.json, tables, a picture and the page (default: nothing is written)"""
+
+    def run(self) -> Output:
+        from headway.comparing import compare, write_comparison
+
+        metrics = () if self.metric is None else listed_words("metric", self.metric)
+        found = compare(self.folders, listed_words("by", self.by), metrics, self.where)
+        written = {} if self.out is None else write_comparison(found, Path(self.out))
+        words = [*found.sentences(), *([f"The page is {written['report']}."] if written else [])]
+        return Output({**found.to_json(), **written}, "Compared", found.table(), words=words)
+
+
+@dataclass(frozen=True)
 class Lab(Common):
     """The main job: train, evaluate and compare, from nothing to one table."""
 
@@ -558,6 +583,7 @@ COMMANDS = {
     "add": Add,
     "data": Data,
     "list": List,
+    "compare": Compare,
     "lab": Lab,
     "report": Report,
     "bench": Bench,

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from headway.runs.describing import Value
 from headway.runs.differing import Difference, conditions, differences
-from headway.runs.spread import LOWER_IS_BETTER, Spread, is_reach
+from headway.runs.spread import LOWER_IS_BETTER, is_reach, spoken
 
 if TYPE_CHECKING:
     from headway.runs.comparing import Comparison, Group
@@ -55,9 +54,9 @@ def _ranked(metric: str, groups: list[Group]) -> list[str]:
     same = [group for group in ranked if group.spreads[metric].median == top.median]
     if len(same) > 1:
         rest = [group for group in ranked if group not in same]
-        below = f"; the others are at {_number(_worst_median(metric, rest))} or better" if rest else ""
+        below = f"; the others are at {spoken(_worst_median(metric, rest))} or better" if rest else ""
         return [
-            f"{metric}: {listed([group.name for group in same])} have the same median, {_number(top.median)}{below}."
+            f"{metric}: {listed([group.name for group in same])} have the same median, {spoken(top.median)}{below}."
         ]
     said = f"{metric}: best by the median {_told(first, metric)}, then {_told(others[0], metric)}"
     if top.n < 2 or others[0].spreads[metric].n < 2:
@@ -81,25 +80,24 @@ def _worst_median(metric: str, groups: list[Group]) -> float:
 def _told(group: Group, metric: str) -> str:
     found = group.spreads[metric]
     if found.n == 1:
-        return f"{group.name} {_number(found.median)} (one run)"
-    span = f"all {found.n:,}" if found.least == found.most else f"{found.n:,} runs, {_range(found)}"
-    return f"{group.name} {_number(found.median)} ({span})"
-
-
-def _range(found: Spread) -> str:
-    return f"{_number(found.least)} to {_number(found.most)}"
+        return f"{group.name} {spoken(found.median)} (one run)"
+    span = "all the same" if found.least == found.most else f"{spoken(found.least)} to {spoken(found.most)}"
+    return f"{group.name} {spoken(found.median)} ({found.n:,} runs, {span})"
 
 
 def _tested(metric: str, groups: list[Group]) -> list[str]:
     """A reach that ends where the testing ended may be longer."""
     if not is_reach(metric):
         return []
-    capped = [group for group in groups if all(
-        row[metric] == row.get("tested_to") for row in group.complete if metric in row
-    )]  # fmt: skip
+    capped = [group for group in groups if group.spreads[metric].median == _tested_to(group, metric)]
     if not capped:
         return []
     return [f"{metric} of {listed([group.name for group in capped])} ends where testing ended: it may be longer."]
+
+
+def _tested_to(group: Group, metric: str) -> float | None:
+    lengths = [row["tested_to"] for row in group.complete if metric in row and "tested_to" in row]
+    return max((each for each in lengths if not isinstance(each, str)), default=None)
 
 
 def _alike(found: Comparison, metric: str) -> list[str]:
@@ -135,7 +133,7 @@ def _of_settings(found: Comparison) -> list[str]:
     between, within = ([each for each in differ if each.between is way] for way in (True, False))
     if between:
         verb = "is not the only thing that differs" if len(found.by) == 1 else "are not the only things that differ"
-        detail = f" ({between[0].name}: {_values(between[0], groups)})"
+        detail = f" ({between[0].name} {_values(between[0], groups)})"
         told.append(f"{listed(found.by)} {verb}: {listed([each.name for each in between])} too{detail}.")
     if within:
         names = listed([each.name for each in within])
@@ -144,11 +142,12 @@ def _of_settings(found: Comparison) -> list[str]:
 
 
 def _values(difference: Difference, groups: Sequence[Group]) -> str:
-    """Which group has which."""
-    told = []
-    for group, values in list(zip(groups, difference.by_group, strict=True))[:LISTED]:
-        told.append(f"{listed(['none' if each is None else _number(each) for each in values])} in {group.name}")
-    return "; ".join(told) + ("; …" if len(groups) > LISTED else "")
+    """Which groups have which."""
+    having: dict[str, list[str]] = {}
+    for group, values in zip(groups, difference.by_group, strict=True):
+        having.setdefault(listed(["none" if each is None else spoken(each) for each in values]), []).append(group.name)
+    told = [f"{values} in {listed(names)}" for values, names in having.items()]
+    return "; ".join(told[:LISTED]) + ("; …" if len(told) > LISTED else "")
 
 
 def _of_seeds(found: Comparison) -> list[str]:
@@ -173,7 +172,7 @@ def _of_states(found: Comparison) -> list[str]:
     if not any(counts.values()):
         return []
     told = " and ".join(f"{count:,} {state}" for state, count in counts.items() if count)
-    return [f"Of {len(found.runs):,} runs {told}: they are counted, and no number is of them."]
+    return [f"{told} of {len(found.runs):,} runs: they are counted, and no number is of them."]
 
 
 def listed(names: Sequence[str]) -> str:
@@ -181,9 +180,3 @@ def listed(names: Sequence[str]) -> str:
     if len(names) > LISTED:
         names = [*names[: LISTED - 1], f"{len(names) - LISTED + 1:,} more"]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _number(value: Value | None) -> str:
-    from headway.runs.comparing import spoken
-
-    return spoken(value)

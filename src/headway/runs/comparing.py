@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from headway.errors import HeadwayError, unknown
+from headway.output import as_html
+from headway.runs.compared import sentences
 from headway.runs.describing import Row, Value
 from headway.runs.differing import in_order
 from headway.runs.index import find_runs
-from headway.runs.spread import Spread, spread
+from headway.runs.spread import Spread, spoken, spread
 from headway.runs.where import parse_where
 
 METRICS = ("exact_match", "reach", "in_range", "heads_together", "final_loss")
@@ -80,8 +82,6 @@ class Comparison:
 
     def sentences(self) -> list[str]:
         """What the table says and what it does not."""
-        from headway.runs.compared import sentences
-
         return sentences(self)
 
     def to_json(self) -> dict[str, Any]:
@@ -103,14 +103,15 @@ class Comparison:
 
     def table(self) -> list[dict[str, Any]]:
         """A row a group, for a screen: of each metric the median, and from where to where."""
-        rows = []
-        for group in self.groups:
-            row: dict[str, Any] = {**group.values, **group.counts()}
-            for metric, found in group.spreads.items():
-                row[metric] = found.median
-                row[f"{metric}, range"] = None if found.n < 2 else f"{spoken(found.least)} to {spoken(found.most)}"
-            rows.append({key: value for key, value in row.items() if key not in COUNTED or value != row["runs"]})
-        return rows
+        amiss = [state for state in COUNTED[1:] if any(group.counts()[state] for group in self.groups)]
+        return [
+            {
+                **group.values,
+                **{key: group.counts()[key] for key in ("runs", *amiss, "seeds")},
+                **{metric: found.told() for metric, found in group.spreads.items()},
+            }
+            for group in self.groups
+        ]
 
     def to_csv(self) -> str:
         """A line a group."""
@@ -131,8 +132,6 @@ class Comparison:
         return _csv([keys, *([row.get(key) for key in keys] for row in self.runs)])
 
     def _repr_html_(self) -> str:
-        from headway.output import as_html
-
         return as_html(self.sentences(), self.table())
 
 
@@ -215,11 +214,3 @@ def _csv(rows: Sequence[Sequence[Any]]) -> str:
     written = io.StringIO()
     csv.writer(written, lineterminator="\n").writerows([cell(value) for value in row] for row in rows)
     return written.getvalue()
-
-
-def spoken(value: Value | None) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float) and not value.is_integer():
-        return f"{value:.4f}" if 0.001 <= abs(value) < 1 else f"{value:.4g}"
-    return f"{value:,.0f}" if isinstance(value, int | float) else repr(value) if value == "" else str(value)

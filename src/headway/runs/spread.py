@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from headway.runs.describing import Row
+from headway.runs.describing import Row, Value
 
 CONFIDENCE = 0.95
 LOWER_IS_BETTER = ("final_loss", "errors", "seconds", "steps", "parameters")
@@ -33,11 +33,17 @@ class Spread:
     least: float | None
     most: float | None
     interval: tuple[float, float] | None
-    """of the mean, 95%: Student's t over the runs; of a truth value Wilson's, of the share of runs. None for one seed, or
-    where all runs say the same"""
+    """of the mean, 95%: Student's t over the runs; of a truth value Wilson's, of the share of runs. None for one seed,
+    and where all runs say the same"""
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "interval": None if self.interval is None else list(self.interval)}
+
+    def told(self) -> str | None:
+        """The median, and from where to where."""
+        if self.n < 2 or self.least == self.most:
+            return None if self.median is None else spoken(self.median)
+        return f"{spoken(self.median)} ({spoken(self.least)} to {spoken(self.most)})"
 
 
 def is_reach(metric: str) -> bool:
@@ -90,3 +96,12 @@ def wilson(right: float, n: int) -> tuple[float, float]:
     middle = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def spoken(value: Value | None) -> str:
+    """As a person reads it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float) and not value.is_integer():
+        return f"{value:.4f}" if 0.001 <= abs(value) < 1 else f"{value:.4g}"
+    return f"{value:,.0f}" if isinstance(value, int | float) else repr(value) if value == "" else str(value)

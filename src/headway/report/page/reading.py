@@ -103,6 +103,22 @@ LENGTHS = {
     "findings?": [str],
     "withheld?": WITHHELD,
 }
+COMPARISON = {
+    "folders": [str],
+    "by": [str],
+    "metrics": [str],
+    "where?": Maybe(str),
+    "among": int,
+    "rows": [{"runs": int, "complete": int, "unfinished": int, "broken": int, "seeds": int, "metrics": dict}],
+    "runs": [{"run": str, "group": int, "state": str}],
+    "findings": [str],
+}
+SPREAD_OF_METRIC = {
+    "n": int,
+    "missing": int,
+    **dict.fromkeys(("median", "mean", "best", "worst", "least", "most"), REAL),
+    "interval": Maybe((REAL, REAL)),
+}
 CERTIFICATE = {"contexts": int, "smallest_margin": REAL}
 LAB = {
     "runs": [{"finding": str, "examples": int, "errors": int, "seed": int, "interval": Maybe((float, float))}],

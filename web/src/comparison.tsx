@@ -6,7 +6,7 @@ import { Figure, Table, type Cells } from "./save";
 
 const LISTED = 300; // groups in the table
 const DRAWN = 60; // groups in a figure
-const WIDE_RANGE = 100; // from the least to the most, from which on an axis is logarithmic
+const WIDE_RANGE = 100, WIDE_REACH = 8; // from the least to the most, from which on an axis is logarithmic
 const LETTERS = 26; // of a group's name beside a figure
 const order = signal<Record<string, { by: string; down: boolean }>>({}); // of each comparison
 
@@ -43,7 +43,7 @@ function sorted(found: Comparison): Group[] {
 }
 
 function Groups({ found }: { found: Comparison }) {
-  const counts = ["runs", "unfinished", "broken", "seeds"].filter((key) => !["unfinished", "broken"].includes(key) || found.rows.some((row) => row[key]));
+  const amiss = (row: Group): string => [row.unfinished && `${row.unfinished} unfinished`, row.broken && `${row.broken} broken`].filter(Boolean).join(", ");
   const asked = order.value[found.name];
   const turn = (by: string) => (order.value = { ...order.value, [found.name]: { by, down: asked?.by === by ? !asked.down : found.metrics.includes(by) } });
   const name = (by: string, title: string) => (
@@ -66,17 +66,18 @@ function Groups({ found }: { found: Comparison }) {
   return (
     <>
       <Table label={`groups by ${found.by.join(", ")}`} csv={csv}>
-        <thead><tr>{found.by.map((key) => name(key, key))}{counts.map((key) => name(key, key))}{found.metrics.map((metric) => name(metric, metric))}</tr></thead>
+        <thead><tr>{found.by.map((key) => name(key, key))}{name("runs", "runs")}{name("seeds", "seeds")}{found.metrics.map((metric) => name(metric, metric))}</tr></thead>
         <tbody>{rows.slice(0, LISTED).map((row) => (
           <tr key={nameOf(found, row)}>
             {found.by.map((key) => <td key={key}>{row[key] == null ? "\u2013" : String(row[key])}</td>)}
-            {counts.map((key) => <td key={key} class="number">{(row[key] as number).toLocaleString("en")}</td>)}
+            <td class="number spread">{row.runs.toLocaleString("en")}{amiss(row) && <small>{amiss(row)}</small>}</td>
+            <td class="number">{row.seeds.toLocaleString("en")}</td>
             {found.metrics.map((metric) => {
               const each = row.metrics[metric]!;
               return (
                 <td key={metric} class="number spread">
                   <b>{told(each.median)}</b>{range(each) && <small>{range(each)}</small>}{bounds(each) && <small>mean {told(each.mean)}, 95%: {bounds(each)}</small>}
-                  {each.missing > 0 && <small>{each.missing} not measured</small>}
+                  {each.unlearned > 0 && <small>{each.unlearned} did not learn</small>}{each.missing > each.unlearned && <small>{each.missing - each.unlearned} not measured</small>}
                 </td>
               );
             })}
@@ -97,7 +98,7 @@ interface Scale {
 function scaleOf(values: number[], lengths: boolean): Scale {
   const [least, most] = [Math.min(...values), Math.max(...values)], above = values.filter((each) => each > 0);
   const small = above.length ? Math.min(...above) : 1;
-  if (least < 0 || most <= WIDE_RANGE * small) {
+  if (least < 0 || most <= (lengths ? WIDE_REACH : WIDE_RANGE) * small) {
     const ticks = ticksOver(least, most), [low, up] = [ticks[0]!, ticks.at(-1)!];
     return { at: (value) => (value - low) / (up - low), ticks };
   }
@@ -130,10 +131,10 @@ function Dots({ found, metric }: { found: Comparison; metric: string }) {
           <g key={place}>
             <line class="grid" x1={left} x2={wide - right} y1={py(place)} y2={py(place)} />
             <text x={left - 12} y={py(place) + 4} text-anchor="end">{names[place]}<title>{nameOf(found, row)}</title></text>
+            {row.metrics[metric]!.median != null && <line class="middle" style={{ color: COLOURS[1] }} x1={px(row.metrics[metric]!.median!)} x2={px(row.metrics[metric]!.median!)} y1={py(place) - 10} y2={py(place) + 10}><title>{`median of ${nameOf(found, row)}: ${told(row.metrics[metric]!.median)}`}</title></line>}
             <g style={{ color: COLOURS[0] }}>
               {dots[place]!.map(([value, run], n) => <circle key={run} cx={px(value)} cy={py(place) + (((n * 0.618034) % 1) - 0.5) * line * 0.5} r="3.5" class="dot"><title>{`${run}: ${told(value)}`}</title></circle>)}
             </g>
-            {row.metrics[metric]!.median != null && <line class="middle" style={{ color: COLOURS[1] }} x1={px(row.metrics[metric]!.median!)} x2={px(row.metrics[metric]!.median!)} y1={py(place) - 10} y2={py(place) + 10}><title>{`median of ${nameOf(found, row)}: ${told(row.metrics[metric]!.median)}`}</title></line>}
           </g>
         ))}
         <Legend samples={[{ name: "median", colour: COLOURS[1]!, dash: "" }]} left={left} top={high - 4} wide={wide - left} />

@@ -103,6 +103,7 @@ export interface Signal {
 export interface Spread {
   n: number;
   missing: number;
+  unlearned: number; // of those that are missing: runs that did not learn in range
   median: number | null;
   mean: number | null;
   best: number | null;

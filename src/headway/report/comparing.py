@@ -17,7 +17,7 @@ Drawn = TypeVar("Drawn", float, tuple[float, str])
 MOST_GROUPS = 60
 MOST_DOTS = 300
 """of a group; of more, so many are drawn that lie evenly among all"""
-WIDE_RANGE = 100
+WIDE_RANGE, WIDE_REACH = 100, 8
 """between the least and the most, from which on an axis is logarithmic"""
 
 
@@ -62,13 +62,19 @@ def _metric(axes: Axes, found: dict[str, Any], rows: list[dict[str, Any]], metri
     for line, row in enumerate(rows):
         values = drawn(by_group[line])
         jitter = [line + 0.5 * ((n * 0.618034) % 1 - 0.5) for n in range(len(values))]
-        axes.scatter(values, jitter, s=14, color=BLUE, alpha=0.75, linewidths=0, zorder=2)
+        axes.scatter(values, jitter, s=14, color=BLUE, alpha=0.75, linewidths=0, zorder=3)
         middle = row["metrics"][metric]["median"]
         if middle is not None:
-            axes.plot([middle, middle], [line - 0.36, line + 0.36], color=ORANGE, linewidth=2.2, zorder=3)
+            axes.plot([middle, middle], [line - 0.36, line + 0.36], color=ORANGE, linewidth=2.2, zorder=2)
     every = [value for values in by_group for value in values]
-    if min(every) >= 0 and max(every) > WIDE_RANGE * (least := min((v for v in every if v > 0), default=1)):
-        axes.set_xscale("symlog", base=2 if metric.startswith("reach") else 10, linthresh=least)
+    least, lengths = min((value for value in every if value > 0), default=1.0), metric.startswith("reach")
+    if min(every) >= 0 and max(every) > (WIDE_REACH if lengths else WIDE_RANGE) * least:
+        axes.set_xscale("symlog", base=2 if lengths else 10, linthresh=least)
+        if lengths:
+            ticks = sorted(set(every))
+            axes.set_xticks(ticks if len(ticks) <= 7 else ticks[:: len(ticks) // 7 + 1])
+            axes.xaxis.set_major_formatter("{x:,.0f}")
+            axes.minorticks_off()
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.grid(axis="y", linewidth=0.4, alpha=0.5)
     axes.tick_params(axis="x", labelsize=8)

@@ -104,6 +104,8 @@ def _in_memory(root: Path, home: Path | None, question: Callable[[_Table], Answe
             with contextlib.suppress(sqlite3.Error):
                 there = sqlite3.connect(f"{home.resolve().as_uri()}?mode=ro", uri=True, timeout=0.1)
                 with contextlib.closing(there):
+                    there.execute("BEGIN")
+                    there.execute("SELECT 1 FROM runs LIMIT 1").fetchall()  # nobody else writes from here on
                     there.backup(connection)
         table = _Table(connection)
         try:

@@ -8,7 +8,7 @@ from typing import Any
 from headway.errors import BrokenRun, HeadwayError
 from headway.report.comparing import drawn
 from headway.report.page import told
-from headway.report.page.commands import missing, recorded
+from headway.report.page.commands import command_of_comparison, missing, recorded
 from headway.report.page.found import Found
 from headway.report.page.packing import packed, packed_files
 from headway.report.page.reading import (
@@ -62,7 +62,7 @@ def content_of(found: Found) -> dict[str, Any]:
         "certificates": [_certificate(found, path) for path in found.certificates],
         "made": {
             "facts": _facts(found),
-            "commands": list(dict.fromkeys(command for command in map(recorded, found.runs) if command)),
+            "commands": _commands(found, comparisons),
             "runs": [_row(found, run) for run in found.runs],
         },
         "missing": missing(found),
@@ -163,6 +163,13 @@ def _refused(content: dict[str, Any], run: RunFolder) -> str | None:
     if content.get("weights_sha256") != run.training().weights_sha256:
         return "it is of other weights"
     return None if content.get("certified") is True and content.get("wrong") == 0 else "it was not granted"
+
+
+def _commands(found: Found, comparisons: list[dict[str, Any]]) -> list[str]:
+    """That made the runs, and put them side by side."""
+    begun = [command for command in map(recorded, found.runs) if command]
+    compared = [command_of_comparison(*each) for each in zip(found.comparisons, comparisons, strict=True)]
+    return list(dict.fromkeys([*begun, *compared]))
 
 
 def _facts(found: Found) -> dict[str, str]:

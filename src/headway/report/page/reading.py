@@ -116,6 +116,7 @@ COMPARISON = {
 SPREAD_OF_METRIC = {
     "n": int,
     "missing": int,
+    "unlearned": int,
     **dict.fromkeys(("median", "mean", "best", "worst", "least", "most"), REAL),
     "interval": Maybe((REAL, REAL)),
 }

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headway.runs.differing import Difference, conditions, differences
-from headway.runs.spread import LOWER_IS_BETTER, is_reach, spoken
+from headway.runs.spread import LOWER_IS_BETTER, Number, is_reach, spoken
 
 if TYPE_CHECKING:
     from headway.runs.comparing import Comparison, Group
@@ -66,13 +66,13 @@ def _ranked(metric: str, groups: list[Group]) -> list[str]:
     return [f"{said}; {verdict}."]
 
 
-def _best(group: Group, metric: str) -> float:
+def _best(group: Group, metric: str) -> Number:
     best = group.spreads[metric].best
     assert best is not None
     return best
 
 
-def _worst_median(metric: str, groups: list[Group]) -> float:
+def _worst_median(metric: str, groups: list[Group]) -> Number:
     medians = [group.spreads[metric].median or 0.0 for group in groups]
     return max(medians) if metric in LOWER_IS_BETTER else min(medians)
 
@@ -95,7 +95,7 @@ def _tested(metric: str, groups: list[Group]) -> list[str]:
     return [f"{metric} of {listed([group.name for group in capped])} ends where testing ended: it may be longer."]
 
 
-def _tested_to(group: Group, metric: str) -> float | None:
+def _tested_to(group: Group, metric: str) -> Number | None:
     lengths = [row["tested_to"] for row in group.complete if metric in row and "tested_to" in row]
     return max((each for each in lengths if not isinstance(each, str)), default=None)
 

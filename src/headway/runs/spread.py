@@ -10,6 +10,7 @@ from typing import Any
 
 from headway.runs.describing import Row, Value
 
+Number = int | float
 CONFIDENCE = 0.95
 LOWER_IS_BETTER = ("final_loss", "errors", "seconds", "steps", "parameters")
 SHARES = ("exact_match", "in_range", "together_accuracy", "baseline")
@@ -25,13 +26,13 @@ class Spread:
     """complete runs that do not have it"""
     unlearned: int
     """of those, runs that did not learn in range, of whose reach nothing can be said"""
-    median: float | None
-    mean: float | None
-    best: float | None
-    worst: float | None
+    median: Number | None
+    mean: Number | None
+    best: Number | None
+    worst: Number | None
     """None where a run did not learn"""
-    least: float | None
-    most: float | None
+    least: Number | None
+    most: Number | None
     interval: tuple[float, float] | None
     """of the mean, 95%: Student's t over the runs; of a truth value Wilson's, of the share of runs. None for one seed,
     and where all runs say the same"""
@@ -78,7 +79,7 @@ def spread(metric: str, runs: Sequence[Row]) -> Spread:
     )
 
 
-def _of_mean(metric: str, values: Sequence[float]) -> tuple[float, float] | None:
+def _of_mean(metric: str, values: Sequence[Number]) -> tuple[float, float] | None:
     if min(values) == max(values):
         return None
     from scipy.special import stdtrit
@@ -89,7 +90,7 @@ def _of_mean(metric: str, values: Sequence[float]) -> tuple[float, float] | None
     return (max(0.0, low), min(1.0, high)) if metric in SHARES else (low, high)
 
 
-def wilson(right: float, n: int) -> tuple[float, float]:
+def wilson(right: Number, n: int) -> tuple[float, float]:
     """Wilson's score interval of a share."""
     z = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
     share = right / n

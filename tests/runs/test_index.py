@@ -242,6 +242,14 @@ def test_a_run_folder_keeps_no_table(tmp_path: Path) -> None:
     assert not (tmp_path / "a" / "runs.sqlite").exists()
 
 
+def test_a_folder_without_runs_keeps_no_table(tmp_path: Path) -> None:
+    (tmp_path / "some" / "folder").mkdir(parents=True)
+    assert list_runs(tmp_path) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["some"]
+    make_run(tmp_path / "some" / "folder" / "run")
+    assert [row["run"] for row in list_runs(tmp_path)] == ["some/folder/run"]
+
+
 def test_names_that_are_no_text_are_listed(tmp_path: Path) -> None:
     make_run(Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")), options={"first": "\ud800"})
     (row,) = list_runs(tmp_path)

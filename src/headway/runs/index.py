@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from headway.errors import HeadwayError
 from headway.runs.describing import KEYS, Row
 from headway.runs.folder import RunFolder
-from headway.runs.looking import Look, Seen, look
+from headway.runs.looking import Look, Seen, holds_a_run, look
 from headway.runs.where import FALSE, TRUE, Where, parse_where, quoted
 
 NAME = "runs.sqlite"
@@ -69,8 +69,8 @@ def find_runs(root: Path, where: Where | None = None, rebuild: bool = False) -> 
 def _answered(root: Path, rebuild: bool, question: Callable[[_Table], Answer]) -> Answer:
     """What the table says, once it says what the folders hold."""
     home = root / NAME
-    if RunFolder.is_run(root):  # a run keeps its own files alone
-        return _in_memory(root, None, question)
+    if RunFolder.is_run(root) or not (home.exists() or holds_a_run(os.fsencode(root))):
+        return _in_memory(root, None, question)  # a run keeps its own files alone, a folder without runs none
     try:
         return _asked(root, home, rebuild, question)
     except sqlite3.Error as error:

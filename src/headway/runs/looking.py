@@ -58,6 +58,17 @@ class Look:
     """runs and folders that are there no more, with all that was in them"""
 
 
+def holds_a_run(root: bytes) -> bool:
+    """Whether there is any, at any depth."""
+    waiting = [root]
+    while waiting:
+        folder = waiting.pop()
+        if _is_run(folder):
+            return True
+        waiting += [folder + b"/" + name for name in _folders_in(folder)]
+    return False
+
+
 Stamps = dict[bytes, str]
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sqlite3
+import statistics
 import subprocess
 import sys
 import time
@@ -352,6 +353,25 @@ def test_more_keys_than_a_table_can_have_are_refused(tmp_path: Path, monkeypatch
         list_runs(tmp_path)
 
 
+TIMED = """
+import json, sys, time
+from pathlib import Path
+from headway.runs.index import list_runs
+
+def timed(where):
+    began = time.perf_counter()
+    found = list_runs(Path(sys.argv[1]), where)
+    return time.perf_counter() - began, found
+
+first, _ = timed("state=broken")
+time.sleep(1.1)
+timed("state=broken")  # what was new a moment ago is looked at again
+asked = [timed("positions=rope and reach>256") for _ in range(5)]
+print(json.dumps([first, [seconds for seconds, _ in asked], [row["seed"] for row in asked[-1][1]]]))
+"""
+"""in a process of its own, where no shapes are checked"""
+
+
 @pytest.mark.slow
 def test_a_question_over_100_000_runs_takes_a_fifth_of_a_second(tmp_path: Path) -> None:
     root, every = tmp_path / "runs", ["rope", "alibi", "t5", "kerple", "fire", "none", "learned", "sinusoidal"]
@@ -367,20 +387,11 @@ def test_a_question_over_100_000_runs_takes_a_fifth_of_a_second(tmp_path: Path) 
         for name, text in (("config", config), *((("training", ended), ("lengths", reach)) if number % 3 else ())):
             with open(f"{home}/{name}.json", "w") as file:
                 file.write(text)
-    began = time.perf_counter()
-    list_runs(root, "state=broken")
-    print(f"\nread for the first time: {time.perf_counter() - began:.1f} s")
-    time.sleep(1.1)
-    list_runs(root, "state=broken")  # what was new a moment ago is looked at again
-    taken, found = [], []
-    for _ in range(5):
-        began = time.perf_counter()
-        found = list_runs(root, "positions=rope and reach>256")
-        taken.append(time.perf_counter() - began)
+    told = subprocess.run([sys.executable, "-c", TIMED, str(root)], capture_output=True, text=True, check=True)
+    first, taken, found = json.loads(told.stdout)
     wanted = [n for n in range(100_000) if n % 8 == 0 and n % 3 and 2 ** (n // 8 % 6 + 5) > 256]
-    assert sorted(row["seed"] for row in found) == wanted
-    print(
-        f"positions=rope and reach>256: {len(found):,} of 100,000 runs in {min(taken):.3f} s (worst {max(taken):.3f})"
-    )
+    assert sorted(found) == wanted
+    print(f"\nread for the first time: {first:.1f} s")
+    print(f"positions=rope and reach>256: {len(found):,} of 100,000 runs in {', '.join(f'{s:.3f}' for s in taken)} s")
     shutil.rmtree(root)
-    assert min(taken) < 0.2
+    assert statistics.median(taken) < 0.2

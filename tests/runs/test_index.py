@@ -175,11 +175,19 @@ VERBS = st.sampled_from(["make", "record", "finish", "delete", "move", "break", 
 CHANGES = st.lists(st.tuples(VERBS, NAMES, NAMES), min_size=1, max_size=9)
 
 
+def by_hand(path: Path) -> None:
+    """Runs that lie in runs are seen as they come where Headway puts them there; of other hands it has to be told."""
+    for above in path.parents:
+        RunFolder(above).changed()
+
+
 def change(root: Path, what: str, path: Path, other: Path, number: int) -> None:
     is_run = RunFolder.is_run(path)
     match what:
         case "make" if not is_run and not path.is_symlink():
-            RunFolder(path).begin(a_config(seed=number), {}, resume=True) if not path.exists() else make_run(path)
+            RunFolder(path).begin(a_config(seed=number), {}, resume=True) if not path.exists() else make_run(
+                path
+            ).changed()
         case "record" if is_run:
             RunFolder(path).record("evaluation", exact(number))
         case "finish" if is_run:
@@ -190,6 +198,7 @@ def change(root: Path, what: str, path: Path, other: Path, number: int) -> None:
         case "move" if path.is_dir() and not other.exists() and path not in other.parents:
             other.parent.mkdir(parents=True, exist_ok=True)
             path.rename(other)
+            by_hand(other)
         case "break" if is_run:
             disk.write_bytes(path / "config.json", b"{")
             RunFolder(path).changed()
@@ -199,6 +208,7 @@ def change(root: Path, what: str, path: Path, other: Path, number: int) -> None:
         case "mkdir":
             if not path.exists():
                 path.mkdir(parents=True)
+                by_hand(path)
         case "link" if not path.exists() and not path.is_symlink() and path.parent.is_dir():
             path.symlink_to(root, target_is_directory=True)
 

@@ -161,17 +161,15 @@ class RunFolder:
         return path
 
     def changed(self) -> None:
-        """Tells the folders above, up to the first that is no run, that a file in here was replaced: the index of runs
-        looks only there. What lies in no run folder is nobody's business."""
+        """Tells the folder above that a file in here was replaced: the index of runs looks only there. Where that lies
+        in another run, the folder above that one is told too. What lies in no run folder is nobody's business."""
         if not self.is_run(self.path):
             return
-        for home in {os.path.abspath(self.path), os.path.realpath(self.path)}:
-            for above in Path(home).parents:
+        for home in {Path(os.path.abspath(self.path)), Path(os.path.realpath(self.path))}:
+            for run in (home, *(above for above in home.parents if self.is_run(above))):
                 now = time.time_ns()
                 with contextlib.suppress(OSError):  # a folder of somebody else's: 'headway list runs --rebuild' sees it
-                    os.utime(above, ns=(now, now))
-                if not self.is_run(above):
-                    break
+                    os.utime(run.parent, ns=(now, now))
 
     def log_lines(self) -> list[dict[str, Any]]:
         if not self.log.exists():

@@ -25,7 +25,7 @@ def test_help_answers_in_half_a_second() -> None:
         shown = subprocess.run([*HEADWAY, "--help"], capture_output=True, text=True, check=True).stdout
         taken.append(time.perf_counter() - began)
     assert min(taken) < 0.5
-    for command in ("train", "evaluate", "data", "list", "lab", "bench"):
+    for command in ("train", "evaluate", "data", "list", "compare", "lab", "bench"):
         assert command in shown
 
 
@@ -178,6 +178,13 @@ WRONG = {
     "bench speed": "unknown bench 'speed'",
     "data addition": "out",
     "list runs --root nowhere": "there is no folder nowhere",
+    "list runs --where positions=": "a value should stand: 'positions=⟨here⟩'",
+    "list tasks --where positions=rope": "--where is about runs; leave it out, or say 'headway list runs'",
+    "list checks --rebuild": "--rebuild is about runs",
+    "compare nowhere --by positions": "there is no folder nowhere",
+    "compare . --by positions": "holds no run; 'headway train' makes one",
+    "compare . --by positions,": "--by 'positions,'; write names with commas between",
+    "compare .": "by",
 }
 
 

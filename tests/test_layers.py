@@ -23,7 +23,7 @@ LAYERS = [
     {"heads", "lengths"},
     {"doctor"},
     {"report"},
-    {"api", "listing"},
+    {"api", "listing", "comparing"},
     {"sweeps"},
     {"lab", "bench"},
     {"cli"},
@@ -63,7 +63,7 @@ def test_report_knows_only_the_files() -> None:
 
 
 def test_help_runs_and_report_need_no_torch() -> None:
-    light = "headway.cli, headway.runs.folder, headway.runs.index, headway.report.figures"
+    light = "headway.cli, headway.runs.folder, headway.runs.index, headway.comparing, headway.report.figures"
     code = f"import sys, {light}; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
 

@@ -467,12 +467,41 @@ class List(Common):
     """tasks, positions, runs or checks"""
     root: str | None = None
     """folder whose runs are listed (default: runs)"""
+    where: str | None = None
+    """which runs, such as 'positions=rope and reach>256': = != < <= > >=, ~ (contains), and, or, not, parentheses"""
+    rebuild: bool = False
+    """read every run anew, also those whose files were edited by other hands"""
 
     def run(self) -> Output:
-        from headway.listing import listing
+        from headway.listing import listing, shown
 
-        items = listing(self.what, None if self.root is None else Path(self.root))
-        return Output({"items": items}, self.what.capitalize(), items)
+        items = listing(self.what, None if self.root is None else Path(self.root), self.where, self.rebuild)
+        return Output({"items": items}, self.what.capitalize(), shown(self.what, items, self.where))
+
+
+@dataclass(frozen=True)
+class Compare(Common):
+    """Many runs in one table, grouped by what they are; says what else differs between the groups."""
+
+    folders: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="DIR")] = tyro.MISSING
+    """folders that hold runs, at any depth"""
+    by: str = tyro.MISSING
+    """keys that runs are grouped by, with commas between, such as positions or positions,index"""
+    metric: str | None = None
+    """numbers to compare, with commas between (default: exact_match, reach, in_range, heads_together, final_loss)"""
+    where: str | None = None
+    """which runs, such as 'task=addition and steps>=500' (see 'headway list --help')"""
+    out: str | None = None
+    """folder of compare.json, tables, a picture and the page (default: nothing is written)"""
+
+    def run(self) -> Output:
+        from headway.comparing import compare, write_comparison
+
+        metrics = () if self.metric is None else listed_words("metric", self.metric)
+        found = compare(self.folders, listed_words("by", self.by), metrics, self.where)
+        written = {} if self.out is None else write_comparison(found, Path(self.out))
+        words = [*found.sentences(), *([f"The page is {written['report']}."] if written else [])]
+        return Output({**found.to_json(), **written}, "Compared", found.table(), words=words)
 
 
 @dataclass(frozen=True)
@@ -582,6 +611,7 @@ COMMANDS = {
     "add": Add,
     "data": Data,
     "list": List,
+    "compare": Compare,
     "lab": Lab,
     "report": Report,
     "sweep": Sweep,

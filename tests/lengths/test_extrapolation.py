@@ -16,8 +16,10 @@ from headway.evaluation.exact import evaluate_chunks
 from headway.lengths.diagnosis import diagnose, weight_of_one_key
 from headway.lengths.probes import Measured, Questions, reach
 from headway.models import Classifier, build_model
+from headway.report.page import find
 from headway.runs.config import Wishes
 from headway.runs.folder import RunFolder
+from headway.runs.index import list_runs
 from headway.subjects.own import open_run
 from headway.tasks import Sortedness
 from headway.training.defaults import plan
@@ -99,6 +101,15 @@ def test_a_study_says_what_it_trained_measured_and_may_conclude(tmp_path: Path, 
     assert main([*command, "--out", str(out), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == found
     assert all(path.stat().st_mtime_ns == when for path, when in {**trained, **measured}.items())
+    kept = [json.loads(path.read_text()) for path in measured]
+    assert all(run["converged"] is False and list(run["reach"]) == run["asked"]["probes"] for run in kept)
+    older = next(iter(measured))  # of a Headway that did not tell its reach: told from the rows that are there
+    older.write_text(json.dumps({key: value for key, value in kept[0].items() if key not in ("reach", "converged")}))
+    assert main([*command, "--out", str(out), "--json"]) == 0
+    capsys.readouterr()
+    assert json.loads(older.read_text()) == kept[0]
+    assert len(find([out]).lengths) == 1  # a run's own file is no study
+    assert {row["converged"] for row in list_runs(out, "in_range >= 0 and tested_to = 40")} == {False}
     longer = [word.replace("20,40", "20") for word in command]
     assert main([*longer, "--out", str(out), "--json"]) == 0  # other questions: the runs stay, the rows are new
     assert {row["length"] for row in json.loads(capsys.readouterr().out)["rows"]} == {16, 20}

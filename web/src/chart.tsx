@@ -52,7 +52,7 @@ export function Legend({ samples, left, top, wide }: { samples: Sample[]; left: 
 }
 
 /** Round numbers from below the least to above the most. */
-function ticksOver(least: number, most: number): number[] {
+export function ticksOver(least: number, most: number): number[] {
   const rough = (most - least || Math.abs(most) || 1) / 4, power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((each) => each * power).find((each) => each >= rough)!;
   const [from, to] = [Math.floor(least / step), Math.ceil(most / step)];

@@ -100,6 +100,40 @@ export interface Signal {
   after: Moment;
 }
 
+export interface Spread {
+  n: number;
+  missing: number;
+  unlearned: number; // of those that are missing: runs that did not learn in range
+  median: number | null;
+  mean: number | null;
+  best: number | null;
+  worst: number | null;
+  least: number | null;
+  most: number | null;
+  interval: [number | null, number | null] | null;
+}
+
+export interface Group {
+  runs: number;
+  complete: number;
+  unfinished: number;
+  broken: number;
+  seeds: number;
+  metrics: Record<string, Spread>;
+  [key: string]: unknown; // the values it is a group by
+}
+
+export interface Comparison {
+  name: string;
+  by: string[];
+  metrics: string[];
+  where?: string | null;
+  among: number;
+  rows: Group[];
+  dots: Record<string, [number, string][][]>; // by metric and group: the value and the run
+  findings: string[];
+}
+
 export interface Content {
   title: string;
   headlines: { question: string; answer: string; rest: string }[];
@@ -112,6 +146,7 @@ export interface Content {
   examples: Example[];
   seeds: { subject: string; alone: number; alone_removed_together: number; together: number; together_accuracy: number; critical: string[] }[];
   lengths: Lengths[];
+  comparisons: Comparison[];
   certificates: { run: string; contexts: number; smallest_margin: number | null; refused: string | null }[];
   made: { facts: Record<string, string>; commands: string[]; runs: Record<string, string | number | null>[] };
   missing: { what: string; command: string }[];

@@ -1,6 +1,7 @@
 // The page: answers first, then the model to try, then the evidence.
 import { render } from "preact";
 import { useErrorBoundary } from "preact/hooks";
+import { ComparisonSection } from "./comparison";
 import { content, type Finding } from "./content";
 import { HeadsSection } from "./heads";
 import { LengthsSection } from "./lengths";
@@ -69,10 +70,10 @@ function Made() {
     <>
       <dl>{Object.entries(facts).map(([name, value]) => <><dt>{name}</dt><dd>{value}</dd></>)}</dl>
       {commands.length > 0 && <pre>{commands.join("\n")}</pre>}
-      <Table label="runs" csv={() => [columns, ...runs.map((run) => columns.map((each) => run[each]))]}>
+      {runs.length > 0 && <Table label="runs" csv={() => [columns, ...runs.map((run) => columns.map((each) => run[each]))]}>
         <thead><tr>{columns.map((each) => <th key={each}>{each}</th>)}</tr></thead>
         <tbody>{runs.map((run, i) => <tr key={i}>{columns.map((each) => <td key={each} class="number">{typeof run[each] === "number" ? run[each].toLocaleString("en") : (run[each] ?? "–")}</td>)}</tr>)}</tbody>
-      </Table>
+      </Table>}
       <h3>Everything in this page, as files</h3>
       <Files />
       {content.missing.map((each) => <Missing key={each.what} what={each.what} />)}
@@ -80,7 +81,14 @@ function Made() {
   );
 }
 
-const PARTS = [["Answers", Answers], ["Try it", Try], ["Heads", HeadsSection], ["Length", LengthsSection], ["How it was made", Made]] as const;
+const PARTS: Record<string, [string, () => preact.JSX.Element | null]> = {
+  answers: ["Answers", Answers],
+  try: ["Try it", Try],
+  heads: ["Heads", HeadsSection],
+  length: ["Length", LengthsSection],
+  comparison: ["Comparison", ComparisonSection],
+  made: ["How it was made", Made],
+};
 
 /** What cannot be drawn leaves the rest as it is. */
 function Part({ of: Drawn }: { of: () => preact.JSX.Element | null }) {
@@ -95,11 +103,11 @@ function Page() {
       <header>
         <h1>{content.title}</h1>
         <nav aria-label="sections">
-          {PARTS.map(([name], i) => <button key={name} onClick={() => document.getElementById(SECTIONS[i]!)!.scrollIntoView({ behavior: "smooth" })}>{name}</button>)}
+          {SECTIONS.map((id) => <button key={id} onClick={() => document.getElementById(id)!.scrollIntoView({ behavior: "smooth" })}>{PARTS[id]![0]}</button>)}
           <button id="theme" onClick={() => (theme.value = theme.value === "dark" ? "light" : "dark")}>{theme.value === "dark" ? "light" : "dark"}</button>
         </nav>
       </header>
-      <main>{PARTS.map(([name, Section], i) => <section id={SECTIONS[i]} key={name} aria-label={name}><h2>{name}</h2><Part of={Section} /></section>)}</main>
+      <main>{SECTIONS.map((id) => <section id={id} key={id} aria-label={PARTS[id]![0]}><h2>{PARTS[id]![0]}</h2><Part of={PARTS[id]![1]} /></section>)}</main>
     </>
   );
 }

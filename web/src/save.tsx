@@ -24,7 +24,9 @@ function fileName(label: string, ending: string): string {
 }
 
 function saveCsv(label: string, rows: Cells[]): void {
-  const cell = (each: Cells[number]): string => `"${String(each ?? "").replaceAll('"', '""')}"`;
+  // text that a spreadsheet would take for a formula gets an apostrophe before it; a number may be negative
+  const safe = (text: string): string => (/^[=+\-@\t\r]/.test(text) && Number.isNaN(Number(text)) ? `'${text}` : text);
+  const cell = (each: Cells[number]): string => `"${safe(String(each ?? "")).replaceAll('"', '""')}"`;
   save(fileName(label, ".csv"), rows.map((row) => row.map(cell).join(",")).join("\n") + "\n");
 }
 

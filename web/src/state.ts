@@ -10,7 +10,9 @@ const usual = ["457", "968"].map((text) => text.slice(-(model?.digits ?? text.le
 const fits = (text: string): boolean => /^\d+$/.test(text) && Number(text) <= most;
 
 export const landed = location.hash.slice(1); // what was asked for when the page was opened
-export const SECTIONS = ["answers", "try", "heads", "length", "made"];
+// a page of comparisons alone has no model and no study to show
+const compares = content.comparisons.length > 0, alone = compares && !content.made.runs.length && !content.heads && !content.seeds.length && !content.lengths.length;
+export const SECTIONS = ["answers", ...(alone ? [] : ["try", "heads", "length"]), ...(compares ? ["comparison"] : []), "made"];
 
 /** What was worked out beforehand with exactly these heads closed; null where nothing was. */
 function workedName(shut: ReadonlySet<string>): string | null {

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from headway.errors import HeadwayError
-from headway.lengths.certificate import certify, is_sealed, sealed
+from headway.lengths.certificate import certify
 from headway.lengths.verdict import Verdict
 from headway.machine import choose_device
 from headway.models import Decoder, EncoderDecoder
@@ -35,7 +35,7 @@ def certify_run(subject: str | Path, *, device: str = "auto", quiet: bool = True
     if path.exists():
         content = _compared(content, path)
     elif verdict.certified and run.writable:
-        disk.write_json(path, sealed(content))
+        run.folder.record(path.stem, disk.sealed(content))
     return content
 
 
@@ -52,7 +52,7 @@ def _content(run: Run, verdict: Verdict) -> dict[str, Any]:
 def _compared(content: dict[str, Any], path: Path) -> dict[str, Any]:
     """What was found, refused where the certificate that is there says anything else."""
     there = disk.read_json(path)
-    if not isinstance(there, dict) or not is_sealed(there):
+    if not isinstance(there, dict) or not disk.is_sealed(there):
         reason = f"{path} was altered after it was granted; remove it and certify again"
     elif there.get("weights_sha256") != content["weights_sha256"]:
         reason = f"{path} is of other weights; remove it and certify again"

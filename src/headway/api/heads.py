@@ -97,7 +97,7 @@ def _by_metric(asked: Asked, subject: Subject) -> Asked:
 
 def _keep(study: HeadStudy, subject: Subject, home: Path, seed: int) -> None:
     """heads.json and heads.csv, maps.json, and the pictures of both."""
-    disk.write_json(home / "heads.json", study.to_json())
+    RunFolder(home).record("heads", study.to_json())
     disk.write_bytes(home / "heads.csv", study.to_csv().encode())
     if not study.withheld:
         heads_figures(home / "heads.json", home)
@@ -211,7 +211,7 @@ def _studied_together(
         if isinstance(study, HeadStudy):
             if asked.budget:
                 studies[place] = study = searched(study, subject_of(open_run(folder, device)), asked, quiet)
-            disk.write_json(folder.path / "heads.json", study.to_json())
+            folder.record("heads", study.to_json())
     return studies
 
 

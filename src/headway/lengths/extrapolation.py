@@ -389,7 +389,7 @@ def measured(folder: RunFolder, questions: Questions, precision: torch.dtype) ->
         "precision": str(precision).removeprefix("torch."),
     }
     kept = folder.path / "lengths.json"
-    content = disk.read_json(kept) if kept.exists() else None
+    known = content = disk.read_json(kept) if kept.exists() else None
     if content is None or content.get("asked") != key:
         errors, examples = _in_range(run, 0)
         fast = run.model if precision == torch.float32 else run.model.to(precision)
@@ -405,8 +405,12 @@ def measured(folder: RunFolder, questions: Questions, precision: torch.dtype) ->
             "rows": [row.to_json() for row in rows],
             "diagnosis": [each.to_json() for each in found],
         }
-        disk.write_json(kept, content)
-    return content
+    rows = [Measured.from_json(row) for row in content["rows"]]
+    reaches = {probe: reach(rows, probe) for probe in questions.probes}
+    told = {**content, "reach": reaches, "converged": content["interval"][0] >= CONVERGED}
+    if told != known:  # measured now, or kept by a Headway that did not tell its reach
+        folder.record("lengths", told)
+    return told
 
 
 def trained(entry: Entry, rate: float, folder: RunFolder, content: dict[str, Any]) -> Trained:

@@ -8,6 +8,7 @@ import json
 import math
 import re
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cache
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -232,13 +233,18 @@ def _at_least(config: Any, name: str, least: int) -> None:
 
 def _fill(kind: type, raw: dict[str, Any]) -> Any:
     """A dataclass from plain values, each held against its annotation."""
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     for name, value in raw.items():
         if name not in hints:
             raise TypeError(f"unknown entry {name!r} in {kind.__name__}")
         if not fits(value, hints[name]):
             raise TypeError(f"{name} of {kind.__name__} is {value!r}")
     return kind(**raw)
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
 def fits(value: Any, hint: Any) -> bool:

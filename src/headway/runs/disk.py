@@ -50,12 +50,30 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise BrokenRun(f"{path} is missing; is {path.parent} a run folder?") from error
-    except (ValueError, UnicodeDecodeError) as error:
+    except IsADirectoryError as error:
+        raise BrokenRun(f"{path} is a folder where a file should be; take it away, or train again elsewhere") from error
+    except RecursionError as error:
+        raise BrokenRun(f"{path} is nested too deeply to be a run's; restore it or train again elsewhere") from error
+    except ValueError as error:
         raise BrokenRun(
             f"{path} is no JSON ({error}); it was truncated or altered: restore it or train again elsewhere"
         ) from error
     except OSError as error:
         raise explained(error, path) from error
+
+
+def sealed(content: dict[str, Any]) -> dict[str, Any]:
+    """With a hash over everything it says."""
+    return {**content, "sha256": _seal(content)}
+
+
+def is_sealed(content: dict[str, Any]) -> bool:
+    """Whether it says what it said when it was sealed."""
+    return content.get("sha256") == _seal({key: value for key, value in content.items() if key != "sha256"})
+
+
+def _seal(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def sha256(path: Path) -> str:

@@ -13,8 +13,11 @@ A folder with a training.json is complete; its files are checked against the has
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import os
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -79,6 +82,7 @@ class RunFolder:
             disk.write_json(self.path / "environment.json", environment)
         for left_over in self.path.rglob(".*.part"):  # of a write that a kill cut short
             left_over.unlink(missing_ok=True)
+        self.changed()
 
     def check(self, config: RunConfig, resume: bool) -> None:
         """Refuses where this config may not be trained in this folder; changes nothing."""
@@ -146,13 +150,26 @@ class RunFolder:
             log_sha256=disk.sha256(self.log),
         )
         disk.write_json(self.path / "training.json", {**asdict(training), "sha256": training.digest})
+        self.changed()
         return training
 
     def record(self, study: str, content: Any) -> Path:
         """Keeps the result of a study beside the weights."""
         path = self.path / f"{study}.json"
         disk.write_json(path, content)
+        self.changed()
         return path
+
+    def changed(self) -> None:
+        """Tells the folder above that a file in here was replaced: the index of runs looks only there. Where that lies
+        in another run, the folder above that one is told too. What lies in no run folder is nobody's business."""
+        if not self.is_run(self.path):
+            return
+        for home in {Path(os.path.abspath(self.path)), Path(os.path.realpath(self.path))}:
+            for run in (home, *(above for above in home.parents if self.is_run(above))):
+                now = time.time_ns()
+                with contextlib.suppress(OSError):  # a folder of somebody else's: 'headway list runs --rebuild' sees it
+                    os.utime(run.parent, ns=(now, now))
 
     def log_lines(self) -> list[dict[str, Any]]:
         if not self.log.exists():

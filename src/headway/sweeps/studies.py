@@ -19,14 +19,13 @@ from headway.api.lengths import DIGITS, LENGTHS
 from headway.errors import HeadwayError, unknown
 from headway.heads.ablation import TooWeak
 from headway.lengths.extrapolation import (
-    CONVERGED,
     LEAST_EXAMPLES,
     check_lengths,
     errors_in_range,
     measured,
     questions_of,
 )
-from headway.lengths.probes import Measured, Questions, reach
+from headway.lengths.probes import Questions
 from headway.machine import choose_precision
 from headway.runs.config import RunConfig, fits
 from headway.subjects.own import Run
@@ -125,15 +124,10 @@ class Lengths(Asked):
         probes, lengths = tuple(self.asked_probes(run.task)), tuple(self.asked_lengths(run.task))
         questions = _questions(run, lengths, probes, self.examples, self.seed, device)
         found = measured(run.folder, questions, choose_precision(precision, device))
-        rows = [Measured.from_json(row) for row in found["rows"]]
-        converged = found["interval"][0] >= CONVERGED
-        reached = {f"reach.{probe}": reach(rows, probe) if converged else None for probe in probes}
-        return {
-            "in_range": found["in_range"],
-            "converged": converged,
-            "reach": reached[f"reach.{probes[0]}"],
-            **reached,
-        }
+        converged = found["converged"]
+        reached = {f"reach.{probe}": number if converged else None for probe, number in found["reach"].items()}
+        first = reached[f"reach.{probes[0]}"]
+        return {"in_range": found["in_range"], "converged": converged, "reach": first, **reached}
 
 
 _kept: dict[str, Questions] = {}

@@ -13,7 +13,7 @@ from typing import Any
 
 from headway.errors import HeadwayError
 from headway.report.page.content import completed, content_of
-from headway.report.page.found import Found, find
+from headway.report.page.found import Found, find, find_comparison
 from headway.report.page.markdown import TITLE, markdown_of
 from headway.report.page.reading import bytes_of, finite
 from headway.runs import disk
@@ -33,6 +33,7 @@ EMPTY: dict[str, Any] = {
     "examples": [],
     "seeds": [],
     "lengths": [],
+    "comparisons": [],
     "certificates": [],
     "made": {"facts": {}, "commands": [], "runs": []},
     "missing": [],
@@ -62,7 +63,15 @@ def write_page(folders: list[Path], out: Path) -> dict[str, Any]:
     """One page of everything that is in these folders, and its words as Markdown beside it; says where, how large, and
     what it found."""
     words = _checked(out)
-    found = find(folders)
+    return _written(find(folders), out, words)
+
+
+def write_comparison_page(comparison: Path, out: Path) -> dict[str, Any]:
+    """The page of one comparison alone."""
+    return _written(find_comparison(comparison), out, _checked(out))
+
+
+def _written(found: Found, out: Path, words: Path) -> dict[str, Any]:
     content = content_of(found)
     page = page_of(content).encode(errors="replace")
     disk.write_bytes(out, page)
@@ -126,4 +135,4 @@ def page_of(content: dict[str, Any]) -> str:
     return re.sub(r"\{(title|style|content|script)\}", lambda found: parts[found[1]], SHELL)
 
 
-__all__ = ["Found", "Inline", "content_of", "find", "page_of", "write_page"]
+__all__ = ["Found", "Inline", "content_of", "find", "page_of", "write_comparison_page", "write_page"]

@@ -67,6 +67,13 @@ def command_of_lab(found: Found, folder: Path) -> str:
     return shlex.join(["headway", "lab", *(["--preset", "full"] if full else []), "--out", str(folder)])
 
 
+def command_of_comparison(path: Path, found: dict[str, Any]) -> str:
+    words = ["headway", "compare", *found["folders"], "--by", ",".join(found["by"])]
+    words += ["--metric", ",".join(found["metrics"])] if found["metrics"] else []
+    words += [] if found.get("where") is None else ["--where", found["where"]]
+    return shlex.join([*words, "--out", str(path.parent)])
+
+
 def command_of_doctor(run: Path) -> str:
     return shlex.join(["headway", "doctor", str(run)])
 
@@ -88,6 +95,8 @@ def going_on(run: RunFolder) -> str:
 
 
 def missing(found: Found) -> list[dict[str, str]]:
+    if found.only_compares:
+        return []
     told = []
     unfinished = [run for run in found.runs if not run.complete]
     for command in dict.fromkeys(going_on(run) for run in unfinished):

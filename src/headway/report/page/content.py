@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
-from headway.errors import HeadwayError
+from headway.errors import BrokenRun, HeadwayError
+from headway.report.comparing import drawn
 from headway.report.page import told
-from headway.report.page.commands import missing, recorded
+from headway.report.page.commands import command_of_comparison, missing, recorded
 from headway.report.page.found import Found
 from headway.report.page.packing import packed, packed_files
-from headway.report.page.reading import CERTIFICATE, HEADS, LENGTHS, MAPS, MEMBER, POPULATION, check, read
+from headway.report.page.reading import (
+    CERTIFICATE,
+    COMPARISON,
+    HEADS,
+    LENGTHS,
+    MAPS,
+    MEMBER,
+    POPULATION,
+    SPREAD_OF_METRIC,
+    check,
+    read,
+)
+from headway.runs import disk
 from headway.runs.folder import RunFolder
 
 SHOWN = 3
@@ -26,11 +37,13 @@ def content_of(found: Found) -> dict[str, Any]:
         {"signals": [], "diagnosis": [], "findings": [], "name": found.name(path), **read(path, LENGTHS)}
         for path in found.lengths
     ]
+    comparisons = [_comparison(found, path) for path in found.comparisons]
     adder, seeds, (files, left_out) = found.adder, _seeds(found, population), packed_files(found)
     told_of_each = [
         *told.of_heads(found, heads, len(seeds)),
         *told.of_population(found, population),
         *told.of_lengths(found, lengths),
+        *told.of_comparisons(found, comparisons),
         *told.of_lab(found),
     ]
     return {
@@ -45,10 +58,11 @@ def content_of(found: Found) -> dict[str, Any]:
         "examples": [] if adder is not None else _examples(found),
         "seeds": seeds,
         "lengths": lengths,
+        "comparisons": comparisons,
         "certificates": [_certificate(found, path) for path in found.certificates],
         "made": {
             "facts": _facts(found),
-            "commands": list(dict.fromkeys(command for command in map(recorded, found.runs) if command)),
+            "commands": _commands(found, comparisons),
             "runs": [_row(found, run) for run in found.runs],
         },
         "missing": missing(found),
@@ -110,6 +124,26 @@ def _seeds(found: Found, population: dict[str, Any] | None) -> list[dict[str, An
     return rows
 
 
+def _comparison(found: Found, path: Path) -> dict[str, Any]:
+    """A comparison with its runs as dots: by metric and group, the value and the run of each."""
+    content = read(path, COMPARISON)
+    metrics = dict.fromkeys(content["metrics"], SPREAD_OF_METRIC)
+    for place, row in enumerate(content["rows"]):
+        for key in content["by"]:
+            if isinstance(value := row.get(key, []), dict | list):
+                check(path, value, str, f"rows[{place}].{key}")
+        check(path, row["metrics"], metrics, f"rows[{place}].metrics")
+    dots: dict[str, list[list[Any]]] = {metric: [[] for _ in content["rows"]] for metric in metrics}
+    for place, run in enumerate(content["runs"]):
+        if not 0 <= run["group"] < len(content["rows"]):
+            raise BrokenRun(f"{path} is not what Headway writes: runs[{place}] is of no group; make it again")
+        for metric in metrics if run["state"] == "complete" else ():
+            if isinstance(value := run.get(metric), int | float):
+                dots[metric][run["group"]].append((float(value), run["run"]))
+    shown = {metric: [drawn(each) for each in groups] for metric, groups in dots.items()}
+    return {**{key: value for key, value in content.items() if key != "runs"}, "name": found.name(path), "dots": shown}
+
+
 def _certificate(found: Found, path: Path) -> dict[str, Any]:
     """What was proved; where the certificate is not of the run beside it, why it does not count."""
     content = read(path, CERTIFICATE)
@@ -120,8 +154,7 @@ def _certificate(found: Found, path: Path) -> dict[str, Any]:
 def _refused(content: dict[str, Any], run: RunFolder) -> str | None:
     if not run.complete:
         return "no finished run lies beside it"
-    rest = {key: value for key, value in content.items() if key != "sha256"}
-    if content.get("sha256") != hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest():
+    if not disk.is_sealed(content):
         return "it was altered after it was granted"
     try:
         run.verified()
@@ -130,6 +163,13 @@ def _refused(content: dict[str, Any], run: RunFolder) -> str | None:
     if content.get("weights_sha256") != run.training().weights_sha256:
         return "it is of other weights"
     return None if content.get("certified") is True and content.get("wrong") == 0 else "it was not granted"
+
+
+def _commands(found: Found, comparisons: list[dict[str, Any]]) -> list[str]:
+    """That made the runs, and put them side by side."""
+    begun = [command for command in map(recorded, found.runs) if command]
+    compared = [command_of_comparison(*each) for each in zip(found.comparisons, comparisons, strict=True)]
+    return list(dict.fromkeys([*begun, *compared]))
 
 
 def _facts(found: Found) -> dict[str, str]:

@@ -29,6 +29,7 @@ class Found:
     """of many runs"""
     lengths: list[Path] = field(default_factory=list)
     certificates: list[Path] = field(default_factory=list)
+    comparisons: list[Path] = field(default_factory=list)
     lab: Path | None = None
     files: list[Path] = field(default_factory=list)
 
@@ -45,6 +46,12 @@ class Found:
         last = Path(written).parts[-2:]
         same = [run.path for run in self.runs if run.path.resolve().parts[-2:] == last]
         return same[0] if len(same) == 1 else Path(written)
+
+    @property
+    def only_compares(self) -> bool:
+        """Whether there is nothing but comparisons of runs that lie elsewhere."""
+        others = (self.runs, self.heads, self.population, self.lengths, self.certificates, self.lab)
+        return bool(self.comparisons) and not any(others)
 
     @property
     def adder(self) -> RunFolder | None:
@@ -72,10 +79,18 @@ def find(folders: list[Path]) -> Found:
                 found.runs.append(RunFolder(here))
             for name in sorted(files):
                 _take(found, here / name)
-    if not (found.runs or found.heads or found.population or found.lengths or found.lab):
+    if not (found.runs or found.heads or found.population or found.lengths or found.comparisons or found.lab):
         raise HeadwayError(f"{folders[0]} holds no run and no study; 'headway lab' makes one")
     found.heads.sort(key=lambda path: not _studies_one_in_page(found, path))
     return found
+
+
+def find_comparison(comparison: Path) -> Found:
+    """A comparison with the files beside it, and nothing of the runs that may lie in the same folder."""
+    home = comparison.parent
+    beside = [home / name for name in ("compare.csv", "compare-runs.csv", "compare.svg")]
+    files = [comparison, *(path for path in beside if path.is_file())]
+    return Found([home], home.resolve(), comparisons=[comparison], files=files)
 
 
 def _take(found: Found, path: Path) -> None:
@@ -85,10 +100,12 @@ def _take(found: Found, path: Path) -> None:
             found.population = found.population or path
         case "heads.json":
             found.heads.append(path)
-        case "lengths.json" if "reach" in read(path) or not of_run:  # in a run's folder it holds that run's rows
+        case "lengths.json" if "train_lengths" in read(path) or not of_run:  # in a run's folder it has its rows
             found.lengths.append(path)
         case "certificate.json":
             found.certificates.append(path)
+        case "compare.json" if not of_run:
+            found.comparisons.append(path)
         case "lab.json":
             found.lab = path
         case "maps.json" | "lengths.json":

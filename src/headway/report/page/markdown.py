@@ -8,6 +8,8 @@ from typing import Any
 from urllib.parse import quote
 
 TITLE = "# Headway: "
+LISTED = 200
+"""groups of a comparison"""
 
 
 def markdown_of(content: dict[str, Any], figures: Sequence[str] = ()) -> str:
@@ -28,6 +30,8 @@ def markdown_of(content: dict[str, Any], figures: Sequence[str] = ()) -> str:
         lines += ["", f"## Length: {_plain(study['task'])}, {_plain(study['track'])} track", ""]
         reach = [[row["positions"], row["index"], row["probe"], row["worst"], row["median"]] for row in study["reach"]]
         lines += _table(["encoding", "index", "probe", "worst seed reaches", "median"], reach)
+    for found in content["comparisons"]:
+        lines += ["", f"## Comparison by {_plain(', '.join(found['by']))}", "", *_groups(found)]
     if figures:
         lines += ["", "## Figures", ""]
         lines += [f"![{_plain(path)}]({quote(path, errors='replace')})" for path in figures]
@@ -52,6 +56,24 @@ def _ranking(heads: dict[str, Any]) -> list[str]:
     ]
     margin = f"A head is redundant when the {_plain(counted)} rises by less than {heads['max_loss_increase']:g}."
     return [margin, "", *_table(["head", f"more {counted}", "interval", "verdict", "looks"], cells)]
+
+
+def _groups(found: dict[str, Any]) -> list[str]:
+    def told(cell: dict[str, Any]) -> str | None:
+        if cell["median"] is None:
+            return None
+        return f"{cell['median']:.4g}" + (
+            f" ({cell['least']:.4g} to {cell['most']:.4g})" if cell["least"] != cell["most"] else ""
+        )
+
+    names = [*found["by"], "runs", "complete", "seeds", *(f"{metric}, median" for metric in found["metrics"])]
+    rows = [
+        [*(row[key] for key in found["by"]), row["runs"], row["complete"], row["seeds"]]
+        + [told(row["metrics"][metric]) for metric in found["metrics"]]
+        for row in found["rows"][:LISTED]
+    ]
+    more = len(found["rows"]) - LISTED
+    return _table(names, rows) + (["", f"And {more:,} more groups, in compare.csv."] if more > 0 else [])
 
 
 def _table(names: list[str], rows: list[list[Any]]) -> list[str]:

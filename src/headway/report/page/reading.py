@@ -103,6 +103,23 @@ LENGTHS = {
     "findings?": [str],
     "withheld?": WITHHELD,
 }
+COMPARISON = {
+    "folders": [str],
+    "by": [str],
+    "metrics": [str],
+    "where?": Maybe(str),
+    "among": int,
+    "rows": [{"runs": int, "complete": int, "unfinished": int, "broken": int, "seeds": int, "metrics": dict}],
+    "runs": [{"run": str, "group": int, "state": str}],
+    "findings": [str],
+}
+SPREAD_OF_METRIC = {
+    "n": int,
+    "missing": int,
+    "unlearned": int,
+    **dict.fromkeys(("median", "mean", "best", "worst", "least", "most"), REAL),
+    "interval": Maybe((REAL, REAL)),
+}
 CERTIFICATE = {"contexts": int, "smallest_margin": REAL}
 LAB = {
     "runs": [{"finding": str, "examples": int, "errors": int, "seed": int, "interval": Maybe((float, float))}],
@@ -113,7 +130,10 @@ KINDS = {str: "text", int: "a whole number", float: "a number", bool: "true or f
 
 def read(path: Path, shape: Any = dict) -> dict[str, Any]:
     """The object in this file, which must have this shape; numbers that are none become nothing."""
-    content = finite(disk.read_json(path))
+    try:
+        content = finite(disk.read_json(path))
+    except RecursionError as error:
+        raise BrokenRun(f"{path} is nested too deeply to be Headway's; restore it, or make it again") from error
     check(path, content, shape)
     return content
 

@@ -166,6 +166,21 @@ def of_lengths(found: Found, lengths: list[dict[str, Any]]) -> list[dict[str, An
     return told
 
 
+def of_comparisons(found: Found, comparisons: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    told = []
+    for path, each in zip(found.comparisons, comparisons, strict=True):
+        runs, complete = (sum(row[key] for row in each["rows"]) for key in ("runs", "complete"))
+        details = {
+            "runs": f"{runs:,}, {complete:,} of them complete",
+            "groups": f"{len(each['rows']):,}, by {', '.join(each['by'])}",
+            "seeds": ", ".join(dict.fromkeys(str(row["seeds"]) for row in each["rows"])) + " a group",
+            "interval": "of the mean over runs, 95%, in the table below",
+            "command": commands.command_of_comparison(path, each),
+        }
+        told += [{"text": text, "details": details, "withheld": None} for text in each["findings"]]
+    return told
+
+
 def _checked(study: dict[str, Any]) -> str:
     """What was looked at before anything was concluded."""
     if study.get("withheld"):

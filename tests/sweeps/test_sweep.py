@@ -84,13 +84,23 @@ def test_what_is_done_is_reused_and_a_new_study_is_made_of_it(
     again = called(tmp_path, FILE + "[studies.evaluate]\nexamples = 50\n", capsys)
     assert (again["done"], again["reused"]) == (0, 2)
     assert again["rows"] == more["rows"]
-    other = called(tmp_path, FILE + "[studies.evaluate]\nexamples = 60\n", capsys)
+    wanted = '[studies.evaluate]\nexamples = 60\n[compare]\nby = "positions"\nmetrics = "exact_match"\n'
+    other = called(tmp_path, FILE + wanted, capsys)
     assert (other["done"], [row["examples"] for row in other["rows"]]) == (2, [60, 60])
     assert weights == [path.stat().st_mtime_ns for path in sorted((tmp_path / "out").glob("runs/*/model.safetensors"))]
     rows = list(csv.DictReader((tmp_path / "out" / "table.csv").read_text().splitlines()))
     assert [row["run"] for row in rows] == [row["run"] for row in other["rows"]]
     for row in rows:
         RunFolder(tmp_path / "out" / "runs" / row["run"]).verified()
+    compared = json.loads((tmp_path / "out" / "compare.json").read_text())
+    assert [(row["positions"], row["runs"], row["metrics"]["exact_match"]["n"]) for row in compared["rows"]] == [
+        ("learned", 2, 2)
+    ]
+    assert Path(other["report"]).exists()
+    one = called(tmp_path, FILE.replace("seeds = 2", "seeds = [1]") + wanted, capsys)
+    assert (one["trials"], one["reused"]) == (1, 1)
+    compared = json.loads((tmp_path / "out" / "compare.json").read_text())
+    assert [row["runs"] for row in compared["rows"]] == [1], "only the trials of this sweep are compared"
 
 
 def test_a_trial_is_the_run_that_train_makes(
@@ -178,6 +188,7 @@ REFUSED = {
     "[studies.lengths]\nlengths = [1]": "a test length is at least 2",
     "[studies.lengths]\nlengths = [[3]]": "lengths of studies.lengths is [[3]]",
     "[studies.lengths]\nexamples = 5": "at least 2,000",
+    '[compare]\nby = "position"': "unknown key of compare 'position'; did you mean 'positions'?",
 }
 
 

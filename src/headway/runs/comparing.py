@@ -6,7 +6,7 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -140,8 +140,10 @@ def compare(
     by: str | Sequence[str],
     metrics: Sequence[str] = (),
     where: str | None = None,
+    only: Collection[str] | None = None,
 ) -> Comparison:
-    """All runs under these folders, grouped by these keys. A run that is reached twice counts once."""
+    """All runs under these folders, or only those in folders of these names, grouped by these keys. A run that is
+    reached twice counts once."""
     named = [folders] if isinstance(folders, str | Path) else list(folders)
     by = [by] if isinstance(by, str) else list(by)
     asked = None if where is None else parse_where(where)
@@ -152,7 +154,8 @@ def compare(
     rows, among, known = list[Row](), 0, set[str]()
     for folder in _outermost([Path(each) for each in named]):
         found = find_runs(folder, asked)
-        rows += [{**row, "run": os.path.normpath(folder / str(row["run"]))} for row in found.rows]
+        named_so = [row for row in found.rows if only is None or Path(str(row["run"])).name in only]
+        rows += [{**row, "run": os.path.normpath(folder / str(row["run"]))} for row in named_so]
         among, known = among + found.runs, known | found.keys
     _check(by, metrics, known)
     if asked is not None:
@@ -161,7 +164,7 @@ def compare(
     if not among:
         raise HeadwayError(f"{shown} holds no run; 'headway train' makes one")
     if not rows:
-        raise HeadwayError(f"--where {where!r} leaves none of the {among:,} runs in {shown}; ask for more")
+        raise HeadwayError(f"--where {where or only!r} leaves none of the {among:,} runs in {shown}; ask for more")
     chosen = tuple(dict.fromkeys(metrics)) or _usual(rows)
     return Comparison(tuple(map(str, named)), tuple(by), chosen, where, among, _grouped(rows, by, chosen))
 

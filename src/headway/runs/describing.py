@@ -32,7 +32,7 @@ SETTINGS = ("task", *OF_MODEL, "steps_asked", *OF_TRAINING, "data")
 FOUND = (
     "steps", "seconds", "final_loss", "perfect", "parameters", "exact_match", "examples", "errors", "reach", "in_range",
     "converged", "tested_to", "heads_alone", "heads_together", "together_accuracy", "baseline", "ablation", "max_drop",
-    "certified",
+    "certified", "healthy",
 )  # fmt: skip
 """what came of it"""
 KEYS = ("run", "state", "seed", *SETTINGS, *FOUND, "digest", "error")
@@ -153,11 +153,17 @@ def _of_certificate(folder: RunFolder, found: dict[str, Any]) -> dict[str, Any]:
     return {"certified": _truth(found.get("certified"))}
 
 
+def _of_doctor(folder: RunFolder, found: dict[str, Any]) -> dict[str, Any]:
+    return {"healthy": _truth(found.get("healthy"))}
+
+
 STUDIES: dict[str, Callable[[RunFolder, dict[str, Any]], dict[str, Any]]] = {
-    "evaluation": _of_evaluation,
+    "evaluation-sample": _of_evaluation,
+    "evaluation": _of_evaluation,  # of all problems, it takes the place of a sample's
     "lengths": _of_lengths,
     "heads": _of_heads,
     "certificate": _of_certificate,
+    "doctor": _of_doctor,
 }
 
 

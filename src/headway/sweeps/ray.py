@@ -108,6 +108,7 @@ def write_run(out: Path, config: RunConfig, files: Files) -> None:
         set_aside(folder, out)
     for name in sorted(files, key=lambda name: (name in LAST, LAST.index(name) if name in LAST else 0, name)):
         disk.write_bytes(folder.path / name, files[name])
+    folder.changed()
 
 
 def _other(folder: RunFolder, config: RunConfig) -> bool:

@@ -21,16 +21,19 @@ from typing import Any
 
 import torch
 
+from headway.comparing import compare, write_comparison
 from headway.doctor.examination import forbidden
-from headway.errors import HeadwayError
+from headway.errors import HeadwayError, unknown
 from headway.lengths.extrapolation import Asked, Entry, put_together
 from headway.lengths.tracks import Track, find_track
 from headway.machine import choose_device, choose_precision
-from headway.output import Output
+from headway.output import Output, Rows
 from headway.plugins import at_home
 from headway.report.lengths import lengths_figures
+from headway.report.page import write_page
 from headway.runs import disk
 from headway.runs.config import Wishes
+from headway.runs.describing import KEYS, OPEN
 from headway.subjects.own import subject_of
 from headway.sweeps.board import Board
 from headway.sweeps.claims import Claims
@@ -151,6 +154,9 @@ def _checked(sweep: Sweep) -> list[Trial]:
     trials = trials_of(sweep)
     shapes = {alike(trial.config).digest: trial.config for trial in trials}
     check_studies(sweep.studies, list(shapes.values()))
+    for key in (*sweep.compare.by, *sweep.compare.metrics):
+        if key not in KEYS and not key.startswith(OPEN):
+            raise unknown("key of compare", key, KEYS)
     return trials
 
 
@@ -241,8 +247,11 @@ def _told(
         "out": str(sweep.out),
         "rows": rows,
     }
-    disk.write_json(sweep.out / "sweep.json", {"name": sweep.name, **content})
     words = _leaderboard(sweep, studied, tally, device, how.quiet) if not failed else []
+    more, report, sentences = _comparison(sweep, studied, tally)
+    content |= {"report": report}
+    words += sentences
+    disk.write_json(sweep.out / "sweep.json", {"name": sweep.name, **content})
     words += [f"Failed: {each['trial']}: {each['error']}" for each in failed[:10]]
     if len(failed) > 10:
         words.append(f"and {len(failed) - 10:,} more, in {sweep.out / 'failures'}")
@@ -252,7 +261,25 @@ def _told(
         f"The table is {sweep.out / 'table.csv'}."
     )
     shown = [{key: value for key, value in row.items() if key != "run"} for row in rows]
-    return Output(content, sweep.name, shown, words=words, status=1 if failed else 0)
+    return Output(content, sweep.name, shown, more, words, status=1 if failed else 0)
+
+
+def _comparison(
+    sweep: Sweep, studied: Sequence[Trial], tally: Tally
+) -> tuple[list[tuple[str, Rows]], str | None, list[str]]:
+    """The comparison that was asked for: a table, where its page is, and what it says."""
+    only = {trial.address for trial in studied if trial.address in tally.found}
+    if not sweep.compare.by or not only:
+        return [], None, []
+    try:
+        found = compare([sweep.out / "runs"], sweep.compare.by, sweep.compare.metrics, only=only)
+    except HeadwayError as error:
+        return [], None, [f"There is no comparison: {error}."]
+    report = write_comparison(found, sweep.out)["report"]
+    if (sweep.out / "lengths.json").exists():
+        report = write_page([sweep.out], sweep.out / "report.html")["report"]
+    words = [*found.sentences(), f"The comparison is {report}."]
+    return [(f"By {', '.join(sweep.compare.by)}", found.table())], report, words
 
 
 def table_of(sweep: Sweep, trials: Sequence[Trial], studied: Sequence[Trial], tally: Tally) -> list[dict[str, Any]]:

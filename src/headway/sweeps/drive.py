@@ -135,6 +135,7 @@ class Driver:
             timeout=resources.timeout,
             memory=resources.memory,
             home=None if self.sweep.home is None else str(self.sweep.home),
+            command=sys.argv[1:],
         )
         self._tickets += 1
         self._running[self._tickets] = piece

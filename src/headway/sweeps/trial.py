@@ -22,7 +22,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -65,6 +65,8 @@ class Order:
     timeout: float | None = None
     memory: int | None = None
     home: str | None = None
+    command: list[str] = field(default_factory=list)
+    """what the person typed, for the record of how a run was made"""
 
     @property
     def runs(self) -> list[RunConfig]:
@@ -95,6 +97,7 @@ def carry_out(order: Order) -> list[Result]:
     """Trains and studies the trials of an order. What goes wrong is an answer too; only a killed process gives none."""
     if order.home is not None and order.home not in sys.path:
         sys.path.insert(0, order.home)
+    sys.argv[1:] = order.command or sys.argv[1:]
     began, out, runs = time.perf_counter(), Path(order.out), order.runs
     results: list[Result] = []
     try:

@@ -250,3 +250,20 @@ def test_the_board_counts_and_knows_the_best(capsys: pytest.CaptureFixture[str])
         line = board.line()
     assert "2 done, 1 reused, 1 failed, 0 running, 1 left" in line
     assert "best final_loss 1 (seed=1)" in line
+
+
+def test_a_population_of_which_some_are_done_can_be_finished(tmp_path: Path) -> None:
+    runs = [config_of({**TINY, "seed": seed}) for seed in (0, 1, 2)]
+    whole = Order([config.to_json() for config in runs], [], str(tmp_path / "whole"))
+    order = replace(whole, out=str(tmp_path / "cut"), population=whole.configs)
+    carry_out(whole)
+    carry_out(order)
+    lost = tmp_path / "cut" / "runs" / runs[1].address
+    for path in lost.iterdir():
+        path.unlink()
+    lost.rmdir()
+    (result,) = carry_out(replace(order, configs=[runs[1].to_json()]))
+    assert result.address == runs[1].address
+    for config in runs:
+        ours, theirs = (tmp_path / home / "runs" / config.address for home in ("cut", "whole"))
+        assert (ours / "model.safetensors").read_bytes() == (theirs / "model.safetensors").read_bytes()

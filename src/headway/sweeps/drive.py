@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -108,27 +108,34 @@ class Driver:
             self.board.tick()
 
     def _begin(self, piece: Piece, elsewhere: deque[Piece], last: bool) -> None:
-        """Starts what is left to do of a piece; what another driver has claimed is looked at later."""
-        ours, theirs = [], []
-        for trial in piece.trials:
-            if self._reuse(trial, piece.studies, last):
-                continue
+        """Starts what is left to do of a piece; one of which another driver has claimed a trial is looked at later."""
+        left = self._unfinished(piece, last)
+        claimed: list[Trial] = []
+        for trial in left.trials:
             if not self.claims.take(trial.address):
-                theirs.append(trial)
-            elif self._reuse(trial, piece.studies, last):  # done by another one in this very moment
-                self.claims.drop(trial.address)
-            else:
-                ours.append(trial)
-        if theirs:
-            elsewhere.append(Piece(tuple(theirs), piece.studies))
-        if ours:
-            self._start(Piece(tuple(ours), piece.studies))
+                self._drop(claimed)
+                elsewhere.append(left)
+                return
+            claimed.append(trial)
+        ours = self._unfinished(left, last)  # another driver may have done some in this very moment
+        self._drop([trial for trial in claimed if trial not in ours.trials])
+        if ours.trials:
+            self._start(ours)
+
+    def _unfinished(self, piece: Piece, last: bool) -> Piece:
+        """What is not done of a piece; what is, is reused."""
+        return replace(piece, trials=tuple(t for t in piece.trials if not self._reuse(t, piece.studies, last)))
+
+    def _drop(self, trials: Sequence[Trial]) -> None:
+        for trial in trials:
+            self.claims.drop(trial.address)
 
     def _start(self, piece: Piece) -> None:
         resources = self.sweep.resources
         order = Order(
             configs=[trial.config.to_json() for trial in piece.trials],
             studies=[asdict(study) for study in piece.studies],
+            population=[trial.config.to_json() for trial in piece.population],
             out=str(self.out.resolve()),
             device=self.engine.device,
             precision=resources.precision,
@@ -161,7 +168,7 @@ class Driver:
                 self._found(trial, result.metrics, last, reused=False)
             elif self._crowded(trial, result):
                 self.board.running.pop(trial.title, None)
-                waiting.append(Piece((trial,), piece.studies))
+                waiting.append(replace(piece, trials=(trial,)))
             else:
                 self._fail(trial, result, ended.tail)
             self.claims.drop(trial.address)

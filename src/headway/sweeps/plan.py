@@ -43,6 +43,8 @@ class Piece:
 
     trials: tuple[Trial, ...]
     studies: tuple[Study, ...]
+    population: tuple[Trial, ...] = ()
+    """all that train as one, those that are done with them: how a sum is rounded depends on how many there are"""
 
     def __len__(self) -> int:
         return len(self.trials)
@@ -96,11 +98,8 @@ def pieces_of(trials: Sequence[Trial], studies: Sequence[Study], most: int) -> l
     shapes: dict[str, list[Trial]] = {}
     for trial in trials:
         shapes.setdefault(alike(trial.config).digest if most > 1 else trial.address, []).append(trial)
-    return [
-        Piece(tuple(group[start : start + most]), tuple(studies))
-        for group in shapes.values()
-        for start in range(0, len(group), most)
-    ]
+    groups = [tuple(group[start : start + most]) for group in shapes.values() for start in range(0, len(group), most)]
+    return [Piece(group, tuple(studies), group if most > 1 else ()) for group in groups]
 
 
 def _count(axis: Axis) -> int:

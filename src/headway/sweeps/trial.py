@@ -60,6 +60,8 @@ class Order:
     configs: list[dict[str, Any]]
     studies: list[dict[str, Any]]
     out: str
+    population: list[dict[str, Any]] = field(default_factory=list)
+    """all that train as one with these, where several do"""
     device: str = "cpu"
     precision: str = "auto"
     timeout: float | None = None
@@ -71,6 +73,10 @@ class Order:
     @property
     def runs(self) -> list[RunConfig]:
         return [RunConfig.from_json(config) for config in self.configs]
+
+    @property
+    def together(self) -> list[RunConfig]:
+        return [RunConfig.from_json(config) for config in self.population or self.configs]
 
 
 @dataclass(frozen=True)
@@ -103,7 +109,7 @@ def carry_out(order: Order) -> list[Result]:
     try:
         with _limits(order), _held(out, runs):
             device = choose_device(order.device)
-            _train(runs, out, device, order.precision)
+            _train(runs, order.together, out, device, order.precision)
             share = (time.perf_counter() - began) / len(runs)
             for config in runs:
                 results.append(_studied(config, out, order, device, share))
@@ -137,10 +143,12 @@ def metrics_of(folder: RunFolder, config: RunConfig, studies: Sequence[Study]) -
         return None
 
 
-def _train(runs: Sequence[RunConfig], out: Path, device: torch.device, precision: str) -> None:
+def _train(
+    runs: Sequence[RunConfig], together: Sequence[RunConfig], out: Path, device: torch.device, precision: str
+) -> None:
     for config in runs:
         _mend(home_of(out, config), config, out)
-    if len(runs) == 1 and device.type == "cpu":
+    if len(together) == 1 and device.type == "cpu":
         folder = home_of(out, runs[0])
         try:
             train_run(runs[0], folder.path, device=device, resume=True, may_diverge=True)
@@ -148,9 +156,9 @@ def _train(runs: Sequence[RunConfig], out: Path, device: torch.device, precision
             set_aside(folder, out)
             train_run(runs[0], folder.path, device=device, resume=True, may_diverge=True)
         return
-    members = [Member(config, home_of(out, config)) for config in runs]
-    together = hashlib.sha256("".join(config.digest for config in runs).encode()).hexdigest()[:20]
-    home, exactness = out / "populations" / together, choose_precision(precision, device)
+    members = [Member(config, home_of(out, config)) for config in together]
+    name = hashlib.sha256("".join(config.digest for config in together).encode()).hexdigest()[:20]
+    home, exactness = out / "populations" / name, choose_precision(precision, device)
     try:
         train_population(members, home, device=device, precision=exactness, resume=True)
     except BrokenRun:

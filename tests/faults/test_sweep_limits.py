@@ -38,14 +38,25 @@ class Sums(Addition):
             os.abort()
         if self.wrong == "raises":
             raise RuntimeError("a mistake of the user's own")
+        if self.wrong == "forks":
+            import os
+            if os.fork() == 0:
+                time.sleep(10_000)
+            os._exit(3)
+        if self.wrong == "asks":
+            input("what now?")
+        if self.wrong == "exits":
+            raise SystemExit(7)
+        if self.wrong == "denied":
+            raise PermissionError(13, "Permission denied", "/data/of/mine.bin")
         return super().draw(dice, probe, length)
 
 
-def build(wrong):
+def build(wrong, seeds=2):
     return {
         "base": {
             "task": "misbehaving:Sums", "d_model": 8, "heads": 2, "d_ff": 16, "layers": 1, "decoder_layers": 1,
-            "steps": 20, "batch": 8, "options": {"digits": 2}, "seeds": 2,
+            "steps": 20, "batch": 8, "options": {"digits": 2}, "seeds": seeds,
         },
         "axis": [{"option.wrong": ["", *wrong]}],
         "studies": {"evaluate": {"examples": 200}},
@@ -55,7 +66,7 @@ def build(wrong):
 
 def leaks(): return build(["leaks"])
 def hangs(): return build(["sleeps", "counts"])
-def fails(): return build(["dies", "raises"])
+def fails(): return build(["dies", "raises", "forks", "asks", "exits", "denied"], seeds=1)
 def peace(): return build([])
 '''
 
@@ -109,22 +120,26 @@ def test_a_trial_that_hangs_is_given_up(own: Path, tmp_path: Path, told: Callabl
     )
 
 
-@pytest.mark.fault("a trial takes its process down; a trial raises an error of the user's own")
+@pytest.mark.fault("trials that abort, exit, raise, ask a question, fork a child that outlives them")
 def test_a_failure_is_kept_with_the_end_of_its_log(own: Path, tmp_path: Path, told: Callable[[str], None]) -> None:
     found = sweep(f"{own}:fails", out := tmp_path / "out", status=1)
-    assert (found["done"], len(found["failed"])) == (2, 4)
+    assert (found["done"], len(found["failed"])) == (1, 6)
     kept = failures(out)
+    assert "status 3" in kept["forks 0"]["error"], "a child that outlives its worker keeps nobody waiting"
+    assert kept["asks 0"]["error"].startswith("EOFError")
+    assert kept["exits 0"]["error"] == "SystemExit: 7"
+    assert "PermissionError" in kept["denied 0"]["error"], "a file of the user's own is no reason to end the sweep"
     assert "SIGABRT" in kept["dies 0"]["error"]
     assert kept["dies 0"]["attempts"] == 2, "begun again once, as asked"
-    assert kept["raises 1"]["error"] == "RuntimeError: a mistake of the user's own"
-    assert "in draw" in kept["raises 1"]["tail"]
-    assert kept["raises 1"]["attempts"] == 1, "what a trial raises it would raise again"
+    assert kept["raises 0"]["error"] == "RuntimeError: a mistake of the user's own"
+    assert "in draw" in kept["raises 0"]["tail"]
+    assert kept["raises 0"]["attempts"] == 1, "what a trial raises it would raise again"
     process = start(f"{own}:fails", out, "--fail-fast")
     _, said = process.communicate(timeout=60)
     assert process.returncode == 2
     assert said.count("\n") == 1
     assert "failed: " in said
-    told("4 failed with reason, place and log kept, 2 others done; --fail-fast ends at the first")
+    told("6 failed with reason, place and log kept, the other one done; --fail-fast ends at the first")
 
 
 @pytest.mark.fault("ten thousand tiny trials, the driver killed half-way")

@@ -67,10 +67,33 @@ def test_one_that_was_taken_for_dead_finds_out(tmp_path: Path) -> None:
         (tmp_path / "owners" / f"{sleeper.name}.json").unlink()  # as one does who takes over
         with Claims(tmp_path) as other:
             assert other.take("a")
-            time.sleep(0.3)
+            assert not sleeper.take("a"), "it was ours once"
+            assert not sleeper.take("b"), "and nothing else is ours any more"
             assert sleeper.lost
             sleeper.drop("a")
             assert (tmp_path / "a.claim").read_text() == other.name, "a claim of another one is not ours to drop"
+
+
+def test_a_beat_does_not_bring_back_one_that_was_struck_off(tmp_path: Path) -> None:
+    with Claims(tmp_path, beat=0.05) as sleeper:
+        mine = tmp_path / "owners" / f"{sleeper.name}.json"
+        with alone(tmp_path / ".mutex"):  # as one does who takes over, while a beat waits
+            time.sleep(0.2)
+            mine.unlink()
+        time.sleep(0.3)
+        assert sleeper.lost
+        assert not mine.exists()
+
+
+def test_an_owner_that_cannot_be_read_is_given_its_time(tmp_path: Path) -> None:
+    """A shared folder may answer with an error now and then, where a file is replaced every second."""
+    owner(tmp_path, "far", place="another machine", pid=1, born="1")
+    (tmp_path / "owners" / "far.json").unlink()
+    (tmp_path / "owners" / "far.json").mkdir()  # neither there nor missing
+    with Claims(tmp_path, patience=0.3) as ours:
+        assert not ours.take("a")
+        time.sleep(0.4)
+        assert ours.take("a")
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"../../../etc/passwd", b"{}" * 1000])

@@ -93,6 +93,14 @@ WRONG = {
     '[resources]\nprecision = "half"': "unknown precision 'half'",
     "[compare]\nby = 3": "by is 3",
     "a = [": "is no TOML",
+    '[base]\ntask = "addition"\nsteps = 1' + "0" * 400: "steps is a number of",
+    "[base]\nseeds = 1" + "0" * 5000: "is no TOML",
+    '[[axis]]\nhow = "random"\ndraws = 1\nhard = {low = 1, high = 1'
+    + "0" * 400
+    + ", log = true}": "hard is drawn from",
+    '[resources]\npip = ["x @ https://evil"]': "pip has",
+    '[resources]\npip = ["git+evil"]': "pip has",
+    '[resources]\npip = ["./evil"]': "pip has",
     "a = " + "[" * 10_000: "",
 }
 
@@ -131,6 +139,11 @@ def test_a_toml_file_runs_no_code(tmp_path: Path, text: str, monkeypatch: pytest
     with pytest.raises(HeadwayError, match="a TOML file runs none"):
         trials_of(read_sweep(written(tmp_path, text)))
     assert not (tmp_path / "ran").exists()
+
+
+def test_packages_may_be_named(tmp_path: Path) -> None:
+    sweep = read_sweep(written(tmp_path, '[resources]\npip = ["einops", "numpy==2.1.0", "some[extra]>=1.2"]'))
+    assert sweep.resources.pip == ("einops", "numpy==2.1.0", "some[extra]>=1.2")
 
 
 def test_a_python_function_may_name_code_of_its_own(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from headway.errors import HeadwayError
 from headway.machine import choose_device
 from headway.runs.folder import RunFolder
 from headway.sweeps.board import Board
+from headway.sweeps.claims import alone
 from headway.sweeps.file import Study
 from headway.sweeps.plan import Trial, config_of
 from headway.sweeps.ray import run_files, write_run
@@ -236,6 +237,59 @@ def test_a_half_written_study_is_made_again_and_a_record_of_other_weights_is_not
     (folder.path / "trial.json").write_text(json.dumps(record))
     assert metrics_of(folder, config, studies) is None, "an altered record"
     assert carry_out(order)[0].metrics == result.metrics
+
+
+def test_nobody_works_in_a_folder_where_another_process_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headway.sweeps.trial.WAIT", 0.1)
+    config = config_of({**TINY, "seed": 0})
+    (tmp_path / "claims").mkdir()
+    with alone(tmp_path / "claims" / f"{config.address}.lock"):
+        (result,) = carry_out(Order([config.to_json()], [], str(tmp_path)))
+    assert "another process works" in result.error
+    assert not (tmp_path / "runs").exists()
+
+
+def test_what_stands_in_a_trials_place_is_set_aside(tmp_path: Path) -> None:
+    config = config_of({**TINY, "seed": 0})
+    order = Order([config.to_json()], [], str(tmp_path))
+    path = home_of(tmp_path, config).path
+    path.parent.mkdir()
+    path.write_text("a file")
+    (result,) = carry_out(order)
+    assert result.error == ""
+    (path / "model.safetensors").unlink()
+    (path / "model.safetensors").mkdir()
+    (again,) = carry_out(order)
+    assert again.metrics == result.metrics
+    assert len(list((tmp_path / "broken").iterdir())) == 2
+
+
+def test_what_a_function_prints_or_raises_is_no_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.py").write_text(
+        'def loud(): print("hello"); return {"base": {"task": "addition"}}\n'
+        'def wrong(): raise ValueError("no")\n'
+        "def leaves(): raise SystemExit(7)\n"
+        'def keys(): return {"axis": [{1: [2]}]}\n'
+    )
+    assert main(["sweep", f"{tmp_path / 'mine.py'}:loud", "--out", str(tmp_path / "o"), "--dry-run", "--json"]) == 0
+    json.loads(capsys.readouterr().out)
+    for name, said in {"wrong": "raised ValueError: no", "leaves": "SystemExit: 7", "keys": "has the key 1"}.items():
+        assert main(["sweep", f"{tmp_path / 'mine.py'}:{name}", "--out", str(tmp_path / "o")]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_a_dry_run_for_gpus_elsewhere_needs_none_here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = called(tmp_path, FILE + "[resources]\ngpus = 1\n", capsys, "--dry-run", "--engine", "ray")
+    assert found["left"] == 2
+
+
+def test_a_file_in_the_current_folder_is_not_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "queue.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    assert called(tmp_path, FILE.replace("seeds = 2", "seeds = 1"), capsys)["done"] == 1
+    assert not (tmp_path / "ran").exists()
 
 
 def test_the_board_counts_and_knows_the_best(capsys: pytest.CaptureFixture[str]) -> None:

@@ -205,6 +205,8 @@ class Wishes:
                 raise unknown("setting", name, hints)
             if not fits(value, hints[name]):
                 raise HeadwayError(f"{name} is {value!r}; {_wanted(hints[name])}")
+            if isinstance(value, int) and value.bit_length() > 63:
+                raise HeadwayError(f"{name} is a number of {value.bit_length()} bits; it must be below 2^63")
         return Wishes(**raw)
 
     def asked(self) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import secrets
 import socket
 import threading
@@ -29,6 +30,8 @@ from headway.errors import CannotWrite, HeadwayError
 
 BEAT = 1.0
 PATIENCE = 15.0
+MUTEX = 30.0
+"""seconds for another driver to let go of the mutex: it holds it for a moment, unless it was stopped in it"""
 
 
 @dataclass
@@ -44,7 +47,7 @@ class Claims:
 
     def __init__(self, folder: Path, beat: float = BEAT, patience: float = PATIENCE) -> None:
         self.folder, self.beat, self.patience = folder, beat, patience
-        self.name = f"{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(4)}".replace("/", "-")
+        self.name = f"{re.sub(r'[^A-Za-z0-9]', '-', socket.gethostname())[:40]}-{os.getpid()}-{secrets.token_hex(4)}"
         self.lost = False
         """whether somebody took this owner for dead"""
         self._ended = threading.Event()
@@ -73,9 +76,13 @@ class Claims:
         """Makes a trial ours, unless a living owner has it."""
         path = self.folder / f"{address}.claim"
         try:
-            with alone(self.folder / ".mutex"):
-                if path.exists() and self._alive(path.read_text(encoding="utf-8", errors="replace").strip()):
-                    return address in self._mine
+            with self._mutex():
+                self.lost = self.lost or not self._owner(self.name).exists()
+                if self.lost:
+                    return False
+                owner = path.read_text(encoding="utf-8", errors="replace").strip() if path.exists() else None
+                if owner is not None and self._alive(owner):
+                    return owner == self.name
                 beside = self.folder / f".{address}.{secrets.token_hex(3)}.part"
                 beside.write_text(self.name, encoding="utf-8")
                 os.replace(beside, path)
@@ -86,10 +93,13 @@ class Claims:
 
     def drop(self, address: str) -> None:
         path = self.folder / f"{address}.claim"
-        with contextlib.suppress(OSError), alone(self.folder / ".mutex"):
+        with contextlib.suppress(OSError), self._mutex():
             if path.read_text(encoding="utf-8", errors="replace").strip() == self.name:
                 path.unlink()
         self._mine.discard(address)
+
+    def _mutex(self) -> contextlib.AbstractContextManager[None]:
+        return alone(self.folder / ".mutex", MUTEX)
 
     @property
     def _owners(self) -> Path:
@@ -102,15 +112,20 @@ class Claims:
         """Whether the owner of that name is; one that is not is struck off, for good."""
         if name == self.name:
             return True
+        if not re.fullmatch(r"[A-Za-z0-9-]{1,80}", name):
+            return False  # nobody is called so
+        beat, gone = None, False
         try:
             owner = json.loads(self._owner(name).read_text(encoding="utf-8"))
-            beat, same_machine, gone = owner["beat"], owner["place"] == place(), not _runs(owner["pid"], owner["born"])
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            return False  # owners are written whole: it has ended, or is no owner
+            beat, gone = owner["beat"], owner["place"] == place() and not _runs(owner["pid"], owner["born"])
+        except FileNotFoundError:
+            return False  # it has ended, or never was
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+            pass  # it cannot be read, now or ever: as long as nothing changes, its beat stands still
         seen = self._seen.setdefault(name, _Seen(beat, time.monotonic()))
         if beat != seen.beat:
             seen.beat, seen.since = beat, time.monotonic()
-        if (same_machine and gone) or time.monotonic() - seen.since > self.patience:
+        if gone or time.monotonic() - seen.since > self.patience:
             with contextlib.suppress(OSError):
                 self._owner(name).unlink()
             return False
@@ -118,13 +133,14 @@ class Claims:
 
     def _keep_beating(self) -> None:
         count = 0
-        while not self._ended.wait(self.beat):
-            if not self._owner(self.name).exists():
-                self.lost = True
-                return
+        while not self.lost and not self._ended.wait(self.beat):
             count += 1
-            with contextlib.suppress(OSError):  # a disk that is full now may not be at the next beat
-                self._write(count)
+            # a disk that is full now, or a mutex that is held long, may not be at the next beat
+            with contextlib.suppress(OSError, HeadwayError), self._mutex():
+                if self._owner(self.name).exists():
+                    self._write(count)
+                else:
+                    self.lost = True
 
     def _write(self, beat: int) -> None:
         content = {"place": place(), "pid": os.getpid(), "born": born(os.getpid()), "beat": beat}

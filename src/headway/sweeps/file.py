@@ -25,6 +25,8 @@ TABLES = ("name", "out", "base", "axis", "studies", "choose", "resources", "comp
 HOWS = ("grid", "zip", "list", "random")
 PRECISIONS = ("auto", "float32", "bfloat16")
 SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
+PACKAGE = re.compile(r"[A-Za-z0-9._-]+(\[[A-Za-z0-9,._-]+\])?([=<>!~]=?[A-Za-z0-9.*+!_-]+)?")
+"""a package of an index: an address or a folder would be code that the file brings along"""
 LARGEST = 10_000_000
 """bytes of a sweep file"""
 
@@ -100,14 +102,19 @@ def read_sweep(name: str, out: str | None = None) -> Sweep:
     if Path(name).suffix == ".toml" or not colon:
         raw, stem, home = _toml(Path(name)), Path(name).stem, None
         for where, text in _strings(raw):
-            if ":" in text and where != "resources.pip":
+            if where == "resources.pip":
+                if not PACKAGE.fullmatch(text):
+                    raise HeadwayError(
+                        f"{name}: pip has {text!r}; in a TOML file write a name and a version, like a==1.0"
+                    )
+            elif ":" in text:
                 raise HeadwayError(
                     f"{name}: {where} is {text!r}, a name of Python code, and a TOML file runs none; write the sweep "
                     "as a function in a Python file and name it like sweep.py:build"
                 )
     else:
         with at_home(name):
-            raw, stem = load_function(name)(), Path(file).stem.rpartition(".")[2]
+            raw, stem = _called(name), Path(file).stem.rpartition(".")[2]
         if not isinstance(raw, dict):
             raise HeadwayError(f"{name} returned {type(raw).__name__}; it must return a dict like that of a sweep file")
         home = Path(file).resolve().parent if file.endswith(".py") else Path.cwd()
@@ -117,6 +124,15 @@ def read_sweep(name: str, out: str | None = None) -> Sweep:
         raise HeadwayError(f"{name}: {error}") from error
 
 
+def _called(name: str) -> Any:
+    build = load_function(name)
+    try:
+        return build()
+    except (Exception, SystemExit) as error:  # whatever a user's function may raise
+        said = f"{type(error).__name__}: {error}"
+        raise HeadwayError(f"{name} raised {said}; call it by itself to see where") from error
+
+
 def _toml(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise HeadwayError(f"there is no sweep file {path}; name a TOML file, or a function like sweep.py:build")
@@ -124,7 +140,7 @@ def _toml(path: Path) -> dict[str, Any]:
         raise HeadwayError(f"{path} has {path.stat().st_size:,} bytes; a sweep file has at most {LARGEST:,}")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # of TOML, of UTF-8, or of a number with thousands of digits
         raise HeadwayError(f"{path} is no TOML: {error}") from error
     except RecursionError as error:
         raise HeadwayError(f"{path} is nested too deeply to be a sweep file") from error
@@ -143,7 +159,21 @@ def _strings(raw: Any, where: str = "") -> Iterator[tuple[str, str]]:
                 yield from _strings(value, where)
 
 
+def _names(raw: Any, where: str = "") -> Iterator[tuple[str, Any]]:
+    """Keys that are no texts, as a Python function may have them."""
+    if isinstance(raw, dict):
+        for key, value in raw.items():
+            if not isinstance(key, str):
+                yield where, key
+            yield from _names(value, f"{where}.{key}".strip("."))
+    if isinstance(raw, list):
+        for value in raw:
+            yield from _names(value, where)
+
+
 def _sweep(raw: dict[str, Any], stem: str, out: str | None, home: Path | None) -> Sweep:
+    for where, key in _names(raw):
+        raise HeadwayError(f"{where or 'the sweep'} has the key {key!r}; keys are texts")
     _known("entry", raw, TABLES)
     name = _typed(raw, "name", str, stem)
     if not re.fullmatch(r"[\w .,+-]{1,80}", name) or name.startswith("."):
@@ -249,6 +279,8 @@ def _resources(raw: dict[str, Any]) -> Resources:
             raise HeadwayError(f"{name} is {found[name]!r}; it must be a whole number of at least {least}")
     if "gpus" in found and not (_number(found["gpus"]) and 0 <= found["gpus"] <= 64):
         raise HeadwayError(f"gpus is {found['gpus']!r}; it must be a number from 0 on, such as 1 or 0.25")
+    if "gpus" in found:
+        found["gpus"] = float(found["gpus"])
     if "memory" in found:
         found["memory"] = parse_memory(str(found["memory"]))
     if "timeout" in found:
@@ -310,4 +342,4 @@ def _whole(value: Any) -> bool:
 
 
 def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value == value
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import selectors
 import signal
 import subprocess
@@ -27,6 +28,7 @@ from headway.sweeps.trial import GRACE, Order, Result
 TAIL = 50
 """lines kept of a log"""
 LONGEST_LOG = 1_000_000
+SOON = 2.0
 WORKER = "from headway.sweeps.worker import main; main()"
 
 
@@ -36,7 +38,8 @@ class LocalEngine:
         self.slots = workers or default_workers(resources, device)
         self._lanes: dict[int, _Worker] = {}
         self._selector = selectors.DefaultSelector()
-        for log in (out / "logs").glob("*.log"):  # of drivers that were killed
+        self.logs = out / "claims" / "logs"
+        for log in self.logs.glob("*.log"):  # of drivers that were killed
             if not (out / "claims" / "owners" / f"{log.stem.rpartition('-')[0]}.json").exists():
                 log.unlink(missing_ok=True)
 
@@ -45,27 +48,28 @@ class LocalEngine:
         return self.slots - sum(worker.ticket is not None for worker in self._lanes.values())
 
     def start(self, ticket: int, order: Order) -> None:
-        lane = next((lane for lane, worker in self._lanes.items() if worker.ticket is None), None)
+        idle = [lane for lane, worker in self._lanes.items() if worker.ticket is None]
+        for lane in [lane for lane in idle if self._lanes[lane].process.poll() is not None]:
+            self._retire(lane)
+            idle.remove(lane)
+        lane = idle[0] if idle else None
         if lane is None:
             lane = next(number for number in range(self.slots) if number not in self._lanes)
-            self._lanes[lane] = worker = _Worker(
-                self.out / "logs" / f"{self.owner}-{lane}.log", self._environment(lane)
-            )
+            self._lanes[lane] = worker = _Worker(self.logs / f"{self.owner}-{lane}.log", self._environment(lane))
             self._selector.register(worker.answers, selectors.EVENT_READ, lane)
         self._lanes[lane].send(ticket, order)
 
     def wait(self, seconds: float) -> list[Ended]:
         ended = []
-        for key, _ in self._selector.select(seconds):
-            worker = self._lanes[key.data]
-            found = worker.read()
-            if found is not None:
-                ended.append(found)
-            if worker.gone or (found is not None and worker.spoiled):
-                self._retire(key.data)
+        spoke = {key.data for key, _ in self._selector.select(seconds)}
         for lane, worker in list(self._lanes.items()):
-            if worker.overdue:
-                worker.process.kill()
+            # a process that a trial has begun may outlive the worker, and keep its pipe open
+            if lane in spoke or worker.process.poll() is not None:
+                found = worker.read()
+                ended += [] if found is None else [found]
+                if worker.gone or (found is not None and worker.spoiled):
+                    self._retire(lane)
+            elif worker.overdue:
                 ended.append(worker.died("it did not answer when its time was over, and was killed", late=True))
                 self._retire(lane)
         return ended
@@ -75,7 +79,7 @@ class LocalEngine:
             self._retire(lane)
         self._selector.close()
         with contextlib.suppress(OSError):
-            (self.out / "logs").rmdir()
+            self.logs.rmdir()
 
     def _retire(self, lane: int) -> None:
         worker = self._lanes.pop(lane)
@@ -108,13 +112,13 @@ class _Worker:
             log.parent.mkdir(parents=True, exist_ok=True)
             with open(log, "ab") as file:
                 self.process = subprocess.Popen(
-                    [sys.executable, "-c", WORKER, str(theirs)],
+                    [sys.executable, "-P", "-c", WORKER, str(theirs)],  # nothing from the current folder
                     stdin=subprocess.PIPE,
                     stdout=file,
                     stderr=file,
                     env=environment,
                     pass_fds=[theirs],
-                    start_new_session=True,  # Ctrl-C is the driver's
+                    start_new_session=True,  # Ctrl-C is the driver's; and what it begins ends with it
                 )
         except OSError as error:
             os.close(answers)
@@ -122,6 +126,7 @@ class _Worker:
         finally:
             os.close(theirs)
         self.answers = answers
+        os.set_blocking(answers, False)
         self.ticket: int | None = None
         self.ready = self.gone = self.spoiled = False
         self.deadline: float | None = None
@@ -146,7 +151,13 @@ class _Worker:
 
     def read(self) -> Ended | None:
         """What the process has said, if that ends its order."""
-        said = os.read(self.answers, 1 << 20)
+        over = self.process.poll() is not None  # asked first: what it said before, it has said
+        try:
+            said = os.read(self.answers, 1 << 24)
+        except BlockingIOError:
+            said = b""
+            if not over:
+                return None
         if not said:
             self.gone = True
             return self._ended_itself()
@@ -167,17 +178,21 @@ class _Worker:
         return None
 
     def _ended_itself(self) -> Ended | None:
-        status = self.process.wait()
+        try:
+            status = self.process.wait(SOON)
+        except subprocess.TimeoutExpired:  # it closed what is not its own, and goes on
+            self.kill()
+            return self.died("it closed the pipe of its process") if self.ticket is not None else None
         if not self.ready and status > 0:
             last = (self.tail().splitlines() or ["it said nothing"])[-1]
-            raise HeadwayError(f"a process for trials cannot start: {last}; the log is {self.log}")
+            raise HeadwayError(f"a process for trials cannot start: {last}")
         if self.ticket is None:
             return None
         if status < 0:
             name = signal.Signals(-status).name
             memory = ", perhaps for want of memory" if -status == signal.SIGKILL else ""
             return self.died(f"its process was ended by {name}{memory}")
-        late = "Timeout (" in self.tail()
+        late = re.search(r"^Timeout \(\d+:\d\d:\d\d", self.tail(), re.MULTILINE) is not None
         why = "it took longer than it may, and did not answer" if late else f"its process ended with status {status}"
         return self.died(why, late)
 
@@ -196,9 +211,14 @@ class _Worker:
         except OSError:
             return ""
 
-    def end(self) -> None:
-        self.process.kill()
+    def kill(self) -> None:
+        """Ends the process and whatever its trial has begun."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+
+    def end(self) -> None:
+        self.kill()
         if self.process.stdin is not None:
             with contextlib.suppress(OSError):
                 self.process.stdin.close()

@@ -11,6 +11,7 @@ import logging
 import os
 import socket
 import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,8 @@ class RayEngine:
         if resources.memory is not None:
             wanted["memory"] = resources.memory
         self._task = ray.remote(**wanted)(_returned if returned else _shared)
-        self._running: dict[Any, tuple[int, Order]] = {}
+        self._running: dict[Any, tuple[int, Order, float]] = {}
+        self._check_nodes()
 
     @property
     def slots(self) -> int:
@@ -67,7 +69,7 @@ class RayEngine:
 
     def start(self, ticket: int, order: Order) -> None:
         there = {config.address: run_files(self.out, config) for config in order.runs if self.returned}
-        self._running[self._task.remote(order, there)] = (ticket, order)
+        self._running[self._task.remote(order, there)] = (ticket, order, time.monotonic())
 
     def wait(self, seconds: float) -> list[Ended]:
         if not self._running:
@@ -76,6 +78,20 @@ class RayEngine:
         more, _ = self.ray.wait(list(self._running), num_returns=len(self._running), timeout=0)
         return [self._ended(task) for task in dict.fromkeys([*done, *more])]
 
+    def _check_nodes(self) -> None:
+        """Refuses what no node can meet, where there are nodes that take trials at all: it would wait for ever."""
+        asked = {"CPU": float(self.resources.threads)}
+        if self.device == "cuda":
+            asked["GPU"] = self.resources.gpus or 1.0
+        if self.resources.memory is not None:
+            asked["memory"] = float(self.resources.memory)
+        nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
+        if nodes and not any(all(node.get(name, 0) >= amount for name, amount in asked.items()) for node in nodes):
+            told = ", ".join(f"{name} {amount:g}" for name, amount in asked.items())
+            best = ", ".join(f"{name} {max(node.get(name, 0) for node in nodes):g}" for name in asked)
+            self.ray.shutdown()
+            raise HeadwayError(f"no node has what a trial asks for ({told}; the most there is: {best}); ask for less")
+
     def stop(self) -> None:
         for task in self._running:
             self.ray.cancel(task, force=True)
@@ -83,12 +99,15 @@ class RayEngine:
         self.ray.shutdown()
 
     def _ended(self, task: Any) -> Ended:
-        ticket, order = self._running.pop(task)
+        ticket, order, since = self._running.pop(task)
         try:
             answer = self.ray.get(task)
         except self.ray.exceptions.RayError as error:
             said = " ".join(str(error).split())
-            return Ended(ticket, None, f"its process or node died ({type(error).__name__})", said[:4000])
+            most = None if order.timeout is None else order.timeout * len(order.configs)
+            late = most is not None and time.monotonic() - since > most
+            why = f"its process or node died ({type(error).__name__}){', when its time was over' if late else ''}"
+            return Ended(ticket, None, why, said[:4000], late)
         if not self.returned:
             return Ended(ticket, answer)
         results, files = answer

@@ -17,7 +17,9 @@ from headway.api.examining import examine
 from headway.api.heads import study_heads
 from headway.api.lengths import DIGITS, LENGTHS
 from headway.errors import HeadwayError, unknown
-from headway.heads.ablation import TooWeak
+from headway.heads.ablation import Margin, TooWeak
+from headway.heads.study import Asked as HeadsAsked
+from headway.heads.variants import ABLATIONS
 from headway.lengths.extrapolation import (
     LEAST_EXAMPLES,
     check_lengths,
@@ -82,6 +84,12 @@ class Heads(Asked):
     beam: int = 1
     budget: float = 0.0
     seed: int = 0
+
+    def check(self, config: RunConfig) -> None:
+        margin = Margin(self.max_drop, self.max_loss_increase)
+        HeadsAsked(self.ablation, self.examples, self.all, margin, self.seed, self.beam, self.budget)
+        if self.ablation not in ABLATIONS:
+            raise unknown("ablation", self.ablation, ABLATIONS)
 
     def of(self, run: Run, device: torch.device, precision: str) -> dict[str, Any]:
         asked = {entry.name: getattr(self, entry.name) for entry in fields(Heads)}

@@ -82,7 +82,7 @@ class How:
 def run_sweep(name: str, out: str | None, how: How) -> Output:
     """Carries out what is not done yet of a sweep, and writes its table."""
     began = time.monotonic()
-    with at_home(name):
+    with at_home(name), redirect_stdout(sys.stderr):  # what others print, Ray among them, is no result
         sweep = read_sweep(name, out)
         trials, device = _checked(sweep), _device(sweep, how)
         interrupts = Interrupts()
@@ -109,19 +109,20 @@ def run_sweep(name: str, out: str | None, how: How) -> Output:
                 driver.run(pieces_of(studied, sweep.studies, most))
             finally:
                 engine.stop()
+        _made_good(sweep, studied, driver.tally)
         return _told(sweep, trials, studied, driver.tally, engine.device, how, slots, time.monotonic() - began)
 
 
 def plan_sweep(name: str, out: str | None, how: How) -> Output:
     """What a sweep would do, and roughly what it would cost; nothing is trained and nothing written."""
-    with at_home(name):
+    with at_home(name), redirect_stdout(sys.stderr):
         sweep = read_sweep(name, out)
         trials, device = _checked(sweep), _device(sweep, how)
         done = _done(sweep, trials)
         kept = {trial.address for trial in done}
         left = [trial for trial in trials if trial.address not in kept]
         most = _together(sweep, device)
-        cost = estimate(left, torch.device(device)) if left else None
+        cost = estimate(left, choose_device("cpu" if device == "cpu" else "auto")) if left else None
     slots = how.workers or default_workers(sweep.resources, device)
     seconds = 0.0 if cost is None else cost.seconds
     content = {
@@ -152,6 +153,8 @@ def plan_sweep(name: str, out: str | None, how: How) -> Output:
 def _checked(sweep: Sweep) -> list[Trial]:
     """The trials, after everything that can be refused before training was."""
     trials = trials_of(sweep)
+    if not trials:
+        raise HeadwayError("the axes make no trial; give each setting at least one value")
     shapes = {alike(trial.config).digest: trial.config for trial in trials}
     check_studies(sweep.studies, list(shapes.values()))
     for key in (*sweep.compare.by, *sweep.compare.metrics):
@@ -212,6 +215,17 @@ def _best(sweep: Sweep, trials: Sequence[Trial], tally: Tally) -> list[Trial]:
         if whole:
             chosen += min(whole, key=lambda group: sum(tally.found[t.address]["choosing_errors"] for t in group))
     return chosen
+
+
+def _made_good(sweep: Sweep, studied: Sequence[Trial], tally: Tally) -> None:
+    """Trials that failed here, and that another driver on the same folder has done since."""
+    for trial in studied:
+        if trial.address in tally.failed:
+            metrics = metrics_of(home_of(sweep.out, trial.config), trial.config, sweep.studies)
+            if metrics is not None:
+                del tally.failed[trial.address]
+                tally.found[trial.address] = metrics
+                tally.reused.add(trial.address)
 
 
 def set_apart(trials: Sequence[Trial], studied: Sequence[Trial], tally: Tally) -> list[Trial]:

@@ -16,6 +16,7 @@ import hashlib
 import json
 import os
 import resource
+import secrets
 import signal
 import sys
 import threading
@@ -29,7 +30,7 @@ from typing import Any
 
 import torch
 
-from headway.errors import BrokenRun, HeadwayError
+from headway.errors import BrokenRun, CannotWrite, HeadwayError
 from headway.machine import choose_device, choose_precision
 from headway.runs import disk
 from headway.runs.config import RunConfig
@@ -47,6 +48,10 @@ GRACE = 10.0
 """seconds after the time limit at which a process that does not answer is ended"""
 WAIT = 60.0
 """seconds for a process that works in a folder and was given up, to be gone"""
+
+
+NO_MEMORY = ("out of memory", "can't allocate memory", "failed to map segment", "Cannot allocate memory")
+"""what is said where there is none left"""
 
 
 class TooLong(HeadwayError):
@@ -113,9 +118,9 @@ def carry_out(order: Order) -> list[Result]:
             share = (time.perf_counter() - began) / len(runs)
             for config in runs:
                 results.append(_studied(config, out, order, device, share))
-    except Exception as error:
+    except BaseException as error:  # also what a task of the user's own may raise to end its process
         share = (time.perf_counter() - began) / len(runs)
-        results += [_failed(config, error, share) for config in runs[len(results) :]]
+        results += [_failed(config, error, share, out) for config in runs[len(results) :]]
     if order.device == "cuda":
         torch.cuda.empty_cache()  # others may share the GPU
     return results
@@ -150,9 +155,12 @@ def _train(
         _mend(home_of(out, config), config, out)
     if len(together) == 1 and device.type == "cpu":
         folder = home_of(out, runs[0])
+        begun = folder.path.exists()
         try:
             train_run(runs[0], folder.path, device=device, resume=True, may_diverge=True)
-        except BrokenRun:
+        except HeadwayError as error:
+            if not begun or isinstance(error, CannotWrite | TooLong):
+                raise
             set_aside(folder, out)
             train_run(runs[0], folder.path, device=device, resume=True, may_diverge=True)
         return
@@ -175,6 +183,8 @@ def _mend(folder: RunFolder, config: RunConfig, out: Path, thoroughly: bool = Fa
     if not folder.path.exists():
         return
     try:
+        if not folder.path.is_dir():
+            raise BrokenRun(f"{folder.path} is no folder")
         folder.check(config, resume=True)
         if folder.complete and thoroughly:
             folder.verified()
@@ -185,8 +195,7 @@ def _mend(folder: RunFolder, config: RunConfig, out: Path, thoroughly: bool = Fa
 def set_aside(folder: RunFolder, out: Path) -> None:
     """Out of the way, and not deleted: what broke it may be worth knowing."""
     (out / "broken").mkdir(exist_ok=True)
-    number = sum(1 for each in (out / "broken").iterdir() if each.name.startswith(f"{folder.path.name}."))
-    os.rename(folder.path, out / "broken" / f"{folder.path.name}.{number}")
+    os.rename(folder.path, out / "broken" / f"{folder.path.name}.{secrets.token_hex(4)}")
 
 
 def _studied(config: RunConfig, out: Path, order: Order, device: torch.device, share: float) -> Result:
@@ -204,7 +213,7 @@ def _studied(config: RunConfig, out: Path, order: Order, device: torch.device, s
     except TooLong:
         raise
     except Exception as error:
-        return _failed(config, error, share + time.perf_counter() - began)
+        return _failed(config, error, share + time.perf_counter() - began, out)
 
 
 def _made(study: Study, folder: RunFolder, device: torch.device, precision: str) -> dict[str, Any]:
@@ -268,12 +277,12 @@ def _trained_metrics(folder: RunFolder) -> dict[str, Any]:
     }
 
 
-def _failed(config: RunConfig, error: Exception, seconds: float) -> Result:
-    if isinstance(error, OSError):
-        error = disk.explained(error, Path(str(error.filename or "a file of the trial")))
+def _failed(config: RunConfig, error: BaseException, seconds: float, out: Path) -> Result:
+    if isinstance(error, OSError) and error.filename and Path(str(error.filename)).is_relative_to(out):
+        error = disk.explained(error, Path(str(error.filename)))
     said = str(error) if isinstance(error, HeadwayError) else f"{type(error).__name__}: {error}"
     kind = type(error).__name__
-    if isinstance(error, MemoryError) or "out of memory" in said or "can't allocate memory" in said:
+    if isinstance(error, MemoryError) or any(words in said for words in NO_MEMORY):
         kind, said = "OutOfMemory", f"the trial wanted more memory than it may take ({said.splitlines()[0][:200]})"
     return Result(config.address, seconds, None, kind, " ".join(said.split()), traceback.format_exc())
 
@@ -307,7 +316,7 @@ def _limits(order: Order) -> Iterator[None]:
                 raise TooLong(f"it took longer than the {seconds:g} seconds it may; raise timeout under [resources]")
 
             before = signal.signal(signal.SIGALRM, ring)
-            signal.setitimer(signal.ITIMER_REAL, seconds)
+            signal.setitimer(signal.ITIMER_REAL, seconds, GRACE / 4)  # again, where somebody caught it
     try:
         yield
     finally:

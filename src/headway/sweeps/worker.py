@@ -18,9 +18,11 @@ DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to answer
     _die_with_parent()
+    answering = int(sys.argv[1])
+    os.set_inheritable(answering, False)
     orders: queue.SimpleQueue[str] = queue.SimpleQueue()
-    threading.Thread(target=_read, args=(sys.stdin, orders), daemon=True).start()
-    with os.fdopen(int(sys.argv[1]), "w", encoding="utf-8") as answers:
+    threading.Thread(target=_read, args=(_own_input(), orders), daemon=True).start()
+    with os.fdopen(answering, "w", encoding="utf-8") as answers:
         from headway.sweeps.trial import Order, carry_out
 
         answers.write("ready\n")
@@ -33,10 +35,20 @@ def main() -> None:
             answers.flush()
 
 
+def _own_input() -> TextIO:
+    """Standard input for ourselves alone: a trial that reads it finds its end."""
+    own, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return os.fdopen(own, encoding="utf-8")
+
+
 def _read(lines: TextIO, orders: queue.SimpleQueue[str]) -> None:
-    for line in lines:
-        orders.put(line)
-    os._exit(0)  # the driver has ended, or wants us to
+    try:
+        for line in lines:
+            orders.put(line)
+    finally:
+        os._exit(0)  # the driver has ended, or wants us to
 
 
 def _die_with_parent() -> None:

@@ -14,12 +14,13 @@ import torch
 
 from headway.api import add, certify_run, certifying
 from headway.cli import main
-from headway.lengths.certificate import certify, sealed
+from headway.lengths.certificate import certify
 from headway.lengths.columns import contexts, patterns
 from headway.lengths.verdict import Verdict
 from headway.models import Classifier, Decoder, build_model
 from headway.models.blocks import Tokens
 from headway.runs.config import Wishes
+from headway.runs.seal import sealed
 from headway.subjects.own import Run, open_one, pretrained_folder
 from headway.tasks import Addition, Sortedness
 from headway.training.defaults import plan

@@ -8,10 +8,6 @@ in one page, and what it does not cover.
 
 from __future__ import annotations
 
-import hashlib
-import json
-from typing import Any
-
 from headway.lengths.columns import certify_addition
 from headway.lengths.locality import NotLocal, check_relative
 from headway.lengths.neighbours import certify_sortedness
@@ -35,17 +31,3 @@ def certify(model: Model, task: Task, watch: Watch | None = None) -> Verdict:
         return Verdict(reason=str(reason))
     finally:
         model.train(was_training)
-
-
-def sealed(content: dict[str, Any]) -> dict[str, Any]:
-    """With a hash of itself, so that an altered certificate shows."""
-    return {**content, "sha256": _seal(content)}
-
-
-def is_sealed(content: dict[str, Any]) -> bool:
-    rest = {key: value for key, value in content.items() if key != "sha256"}
-    return content.get("sha256") == _seal(rest)
-
-
-def _seal(content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

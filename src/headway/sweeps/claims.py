@@ -20,22 +20,33 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from headway.errors import CannotWrite, HeadwayError
+from headway.runs import disk
+from headway.runs.config import filled
 
 BEAT = 1.0
 PATIENCE = 15.0
+
+
+@dataclass(frozen=True)
+class Owner:
+    """What an owner's file says."""
+
+    place: str
+    pid: int
+    born: str
+    beat: int
 
 
 @dataclass
 class _Seen:
     """The last beat of another owner, and when we first saw it."""
 
-    beat: Any
+    beat: int
     since: float
 
 
@@ -74,7 +85,7 @@ class Claims:
         path = self.folder / f"{address}.claim"
         try:
             with alone(self.folder / ".mutex"):
-                if path.exists() and self._alive(path.read_text(encoding="utf-8", errors="replace").strip()):
+                if self._alive(_owner_in(path)):
                     return address in self._mine
                 beside = self.folder / f".{address}.{secrets.token_hex(3)}.part"
                 beside.write_text(self.name, encoding="utf-8")
@@ -87,7 +98,7 @@ class Claims:
     def drop(self, address: str) -> None:
         path = self.folder / f"{address}.claim"
         with contextlib.suppress(OSError), alone(self.folder / ".mutex"):
-            if path.read_text(encoding="utf-8", errors="replace").strip() == self.name:
+            if _owner_in(path) == self.name:
                 path.unlink()
         self._mine.discard(address)
 
@@ -103,10 +114,10 @@ class Claims:
         if name == self.name:
             return True
         try:
-            owner = json.loads(self._owner(name).read_text(encoding="utf-8"))
-            beat, same_machine, gone = owner["beat"], owner["place"] == place(), not _runs(owner["pid"], owner["born"])
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            owner = filled(Owner, disk.read_json(self._owner(name)))
+        except (HeadwayError, TypeError, ValueError):
             return False  # owners are written whole: it has ended, or is no owner
+        beat, same_machine, gone = owner.beat, owner.place == place(), not _runs(owner.pid, owner.born)
         seen = self._seen.setdefault(name, _Seen(beat, time.monotonic()))
         if beat != seen.beat:
             seen.beat, seen.since = beat, time.monotonic()
@@ -127,10 +138,18 @@ class Claims:
                 self._write(count)
 
     def _write(self, beat: int) -> None:
-        content = {"place": place(), "pid": os.getpid(), "born": born(os.getpid()), "beat": beat}
+        content = asdict(Owner(place(), os.getpid(), born(os.getpid()), beat))
         beside = self._owners / f".{self.name}.part"
         beside.write_text(json.dumps(content), encoding="utf-8")
         os.replace(beside, self._owner(self.name))
+
+
+def _owner_in(path: Path) -> str:
+    """The name in a claim; nobody's where there is none, or none that can be read."""
+    try:
+        return disk.read_bytes(path).decode(errors="replace").strip()
+    except HeadwayError:
+        return ""
 
 
 def place() -> str:
@@ -149,9 +168,11 @@ def born(pid: int) -> str:
 
 
 def _runs(pid: int, since: str) -> bool:
+    if pid < 1:
+        return False
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except OSError:
         pass
@@ -163,7 +184,8 @@ def alone(path: Path, patience: float | None = None) -> Iterator[None]:
     """Holds a lock of the system's own, which a process that dies lets go; waits, at most `patience` seconds."""
     until = None if patience is None else time.monotonic() + patience
     while True:
-        with open(path, "a") as file:
+        # nothing is waited for but the lock: a pipe or a link in its place is refused by the system
+        with open(path, "a", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK | os.O_NOFOLLOW)) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | (0 if until is None else fcntl.LOCK_NB))
             except BlockingIOError as error:

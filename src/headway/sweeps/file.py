@@ -27,6 +27,8 @@ PRECISIONS = ("auto", "float32", "bfloat16")
 SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 LARGEST = 10_000_000
 """bytes of a sweep file"""
+DEEPEST = 20
+"""levels of tables and lists in one another"""
 
 
 @dataclass(frozen=True)
@@ -124,23 +126,25 @@ def _toml(path: Path) -> dict[str, Any]:
         raise HeadwayError(f"{path} has {path.stat().st_size:,} bytes; a sweep file has at most {LARGEST:,}")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise HeadwayError(f"{path} is no TOML: {error}") from error
     except RecursionError as error:
         raise HeadwayError(f"{path} is nested too deeply to be a sweep file") from error
 
 
-def _strings(raw: Any, where: str = "") -> Iterator[tuple[str, str]]:
+def _strings(raw: Any, where: str = "", deep: int = 0) -> Iterator[tuple[str, str]]:
     """Every text in the tables that say what trials are, with its place."""
+    if deep > DEEPEST:
+        raise HeadwayError(f"{where[:40]} is nested too deeply for a sweep file; there are at most {DEEPEST} levels")
     match raw:
         case str():
             yield where, raw
         case dict():
             for key, value in raw.items():
-                yield from _strings(value, f"{where}.{key}".strip("."))
+                yield from _strings(value, f"{where}.{key}".strip("."), deep + 1)
         case list():
             for value in raw:
-                yield from _strings(value, where)
+                yield from _strings(value, where, deep + 1)
 
 
 def _sweep(raw: dict[str, Any], stem: str, out: str | None, home: Path | None) -> Sweep:

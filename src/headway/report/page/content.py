@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ from headway.report.page.found import Found
 from headway.report.page.packing import packed, packed_files
 from headway.report.page.reading import CERTIFICATE, HEADS, LENGTHS, MAPS, MEMBER, POPULATION, check, read
 from headway.runs.folder import RunFolder
+from headway.runs.seal import is_sealed
 
 SHOWN = 3
 """decimals of an attention weight"""
@@ -120,8 +119,7 @@ def _certificate(found: Found, path: Path) -> dict[str, Any]:
 def _refused(content: dict[str, Any], run: RunFolder) -> str | None:
     if not run.complete:
         return "no finished run lies beside it"
-    rest = {key: value for key, value in content.items() if key != "sha256"}
-    if content.get("sha256") != hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest():
+    if not is_sealed(content):
         return "it was altered after it was granted"
     try:
         run.verified()

@@ -7,11 +7,18 @@ status 2. An `AssertionError` anywhere else is a bug of ours.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+
+LONGEST = 1_200
+"""letters of a sentence"""
 
 
 class HeadwayError(ValueError):
     """The request is wrong or cannot be met; the message says how to mend it."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(one_line(sentence))
 
 
 class BrokenRun(HeadwayError):
@@ -24,6 +31,12 @@ class CannotWrite(HeadwayError):
 
 class TrainingFailed(HeadwayError):
     """Training cannot go on (the loss is not a number); what was reached is kept."""
+
+
+def one_line(text: str) -> str:
+    """Fit for one line, whatever it quotes: of very long values the middle is left out."""
+    line = re.sub(r"\s*[\n\r]\s*", " ", text.strip())
+    return line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} … {line[-LONGEST // 2 :]}"
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> HeadwayError:

@@ -87,7 +87,7 @@ def parse_memory(text: str) -> int:
     units = {"": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?B?)", text.strip(), re.IGNORECASE)
     unit = "" if found is None else found[2].upper()
-    if found is None or unit not in units or float(found[1]) * units[unit] < 2**20:
+    if found is None or unit not in units or not 2**20 <= float(found[1]) * units[unit] < 2**62:
         raise HeadwayError(f"--memory {text!r}; write it like 4GB or 512MB, at least 1MB")
     return int(float(found[1]) * units[unit])
 

@@ -20,7 +20,7 @@ from headway.lengths.verdict import Verdict
 from headway.models import Classifier, Decoder, build_model
 from headway.models.blocks import Tokens
 from headway.runs.config import Wishes
-from headway.runs.disk import sealed
+from headway.runs.seal import sealed
 from headway.subjects.own import Run, open_one, pretrained_folder
 from headway.tasks import Addition, Sortedness
 from headway.training.defaults import plan

@@ -15,6 +15,8 @@ from headway.machine import choose_device
 from headway.models import Decoder, EncoderDecoder
 from headway.progress import Progress
 from headway.runs import disk
+from headway.runs.config import fits
+from headway.runs.seal import is_sealed, sealed
 from headway.subjects.own import Run, open_one
 from headway.tasks import Addition
 
@@ -35,7 +37,7 @@ def certify_run(subject: str | Path, *, device: str = "auto", quiet: bool = True
     if path.exists():
         content = _compared(content, path)
     elif verdict.certified and run.writable:
-        run.folder.record(path.stem, disk.sealed(content))
+        run.folder.record(path.stem, sealed(content))
     return content
 
 
@@ -52,7 +54,7 @@ def _content(run: Run, verdict: Verdict) -> dict[str, Any]:
 def _compared(content: dict[str, Any], path: Path) -> dict[str, Any]:
     """What was found, refused where the certificate that is there says anything else."""
     there = disk.read_json(path)
-    if not isinstance(there, dict) or not disk.is_sealed(there):
+    if not is_sealed(there):
         reason = f"{path} was altered after it was granted; remove it and certify again"
     elif there.get("weights_sha256") != content["weights_sha256"]:
         reason = f"{path} is of other weights; remove it and certify again"
@@ -65,8 +67,10 @@ def _compared(content: dict[str, Any], path: Path) -> dict[str, Any]:
 
 def _near(there: dict[str, Any], content: dict[str, Any]) -> bool:
     """Whether two margins are one but for how machines round."""
-    pair = there.get("smallest_margin"), content["smallest_margin"]
-    return pair[0] == pair[1] or (None not in pair and abs(pair[0] - pair[1]) <= 0.01 * abs(pair[1]))
+    before, now = there.get("smallest_margin"), content["smallest_margin"]
+    if not fits(before, float) or now is None:
+        return before is None and now is None
+    return before == now or abs(before - now) <= 0.01 * abs(now)
 
 
 def add(a: str, b: str, subject: str = "pretrained:certified-adder", *, device: str = "auto") -> dict[str, Any]:

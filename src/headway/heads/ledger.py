@@ -14,6 +14,7 @@ from torch import Tensor
 from headway.errors import HeadwayError
 from headway.heads.variants import Closed, Outcome, Variants
 from headway.runs import disk
+from headway.runs.seal import KEY, is_sealed, sealed
 from headway.tasks import Problems
 
 
@@ -32,16 +33,15 @@ class Ledger:
             device = problems.source.device
             return Outcome(torch.tensor(right, device=device), torch.tensor(loss, device=device))
         found = variants(problems, closed)
-        disk.write_json(self.path, {**known, key: [found.right.tolist(), found.loss.tolist()]})
+        disk.write_json(self.path, sealed({**known, key: [found.right.tolist(), found.loss.tolist()]}))
         return found
 
     def _read(self) -> dict[str, Any]:
-        if not self.path.exists():
-            return {}
         try:
-            return disk.read_json(self.path)
+            content = disk.read_json(self.path)
         except HeadwayError:
-            return {}  # half a file of another program's: measured again
+            return {}  # not there, or half a file of another program's: measured again
+        return {key: value for key, value in content.items() if key != KEY} if is_sealed(content) else {}
 
     def _key(self, variants: Variants, problems: Problems, closed: Sequence[Closed]) -> str:
         """Everything that the numbers depend on, the weights among it."""

@@ -30,8 +30,9 @@ from headway.output import as_html
 from headway.positions import Positions, build_index, find_positions, used
 from headway.progress import Progress
 from headway.runs import disk
-from headway.runs.config import RunConfig, Wishes
+from headway.runs.config import RunConfig, Wishes, folder_name
 from headway.runs.folder import RunFolder
+from headway.runs.seal import KEY, is_sealed, sealed
 from headway.subjects.own import Run, open_run
 from headway.tasks import Task, create_task
 from headway.training.defaults import plan
@@ -67,7 +68,7 @@ class Entry:
     @property
     def folder(self) -> str:
         parts = [self.positions, *([self.index] if self.index != "sequential" else []), self.pooling or ""]
-        return "-".join(part for part in parts if part).replace(":", ".")
+        return folder_name("-".join(part for part in parts if part))
 
 
 @dataclass(frozen=True)
@@ -353,11 +354,20 @@ def _chosen(asked: Asked, members: Sequence[Member], device: torch.device) -> tu
 def errors_in_range(folder: RunFolder, device: torch.device) -> int:
     """By what a rate is chosen: how many of the problems for that purpose a run has wrong."""
     kept, weights = folder.path / "choosing.json", folder.training().weights_sha256
-    content = disk.read_json(kept) if kept.exists() else None
-    if content is None or content["weights"] != weights:
+    content = _kept(kept)
+    if content.get("weights") != weights:
         content = {"weights": weights, "errors": _in_range(open_run(folder, device), CHOOSING)[0]}
-        disk.write_json(kept, content)
+        disk.write_json(kept, sealed(content))
     return content["errors"]
+
+
+def _kept(path: Path) -> dict[str, Any]:
+    """What was measured before; nothing where the file is missing, broken or was altered."""
+    try:
+        content = disk.read_json(path)
+    except HeadwayError:
+        return {}
+    return {key: value for key, value in content.items() if key != KEY} if is_sealed(content) else {}
 
 
 def _source_of(positions: str) -> str | None:
@@ -389,8 +399,8 @@ def measured(folder: RunFolder, questions: Questions, precision: torch.dtype) ->
         "precision": str(precision).removeprefix("torch."),
     }
     kept = folder.path / "lengths.json"
-    known = content = disk.read_json(kept) if kept.exists() else None
-    if content is None or content.get("asked") != key:
+    known = content = _kept(kept)
+    if content.get("asked") != key:
         errors, examples = _in_range(run, 0)
         fast = run.model if precision == torch.float32 else run.model.to(precision)
         rows = questions.measure(fast)
@@ -408,8 +418,8 @@ def measured(folder: RunFolder, questions: Questions, precision: torch.dtype) ->
     rows = [Measured.from_json(row) for row in content["rows"]]
     reaches = {probe: reach(rows, probe) for probe in questions.probes}
     told = {**content, "reach": reaches, "converged": content["interval"][0] >= CONVERGED}
-    if told != known:  # measured now, or kept by a Headway that did not tell its reach
-        folder.record("lengths", told)
+    if told != known:  # measured now
+        folder.record("lengths", sealed(told))
     return told
 
 

@@ -14,6 +14,11 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from headway.errors import HeadwayError, unknown
 
+LARGEST = 2**31 - 1
+"""of a size, a count or a token"""
+EXACT = 2**53
+"""up to which every whole number is a float too"""
+
 
 @dataclass(frozen=True)
 class ModelConfig:
@@ -47,8 +52,13 @@ class ModelConfig:
     def __post_init__(self) -> None:
         for name in ("d_model", "heads", "d_ff", "layers", "decoder_layers", "vocabulary", "trained"):
             _at_least(self, name, 1)
+        _at_least(self, "trained_answer", 0)
+        for name in ("start", "end", "classes", "digits"):
+            if getattr(self, name) is not None:
+                _at_least(self, name, 0)
         if self.d_model % self.heads:
-            fitting = [n for n in range(1, self.d_model + 1) if self.d_model % n == 0 and n <= 4 * self.heads]
+            most = min(self.d_model, 4 * self.heads, 1024)
+            fitting = [n for n in range(1, most + 1) if self.d_model % n == 0]
             raise HeadwayError(
                 f"{self.heads} heads do not divide d_model {self.d_model}; heads can be {', '.join(map(str, fitting))}"
             )
@@ -133,8 +143,7 @@ class RunConfig:
     @property
     def stem(self) -> str:
         """Fit for the name of a folder, whatever a task or an encoding is called."""
-        plain = re.sub(r"[^\w+=.,-]", ".", f"{self.task}-{self.model.positions}")
-        return re.sub(r"^[.-]", "_", plain)[:80]
+        return folder_name(f"{self.task}-{self.model.positions}")
 
     @property
     def address(self) -> str:
@@ -145,9 +154,11 @@ class RunConfig:
     def from_json(raw: Any) -> RunConfig:
         """The config in `raw`; a missing, unknown or ill-typed entry is named."""
         try:
-            model, training = _fill(ModelConfig, raw["model"]), _fill(TrainingConfig, raw["training"])
-            return _fill(RunConfig, {**raw, "model": model, "training": training})
-        except (KeyError, TypeError) as error:
+            model, training = filled(ModelConfig, raw["model"]), filled(TrainingConfig, raw["training"])
+            config = filled(RunConfig, {**raw, "model": model, "training": training})
+            config.digest  # noqa: B018  what has none is no config
+            return config
+        except (KeyError, TypeError, RecursionError) as error:
             raise HeadwayError(f"no config of a run: {error}") from error
 
 
@@ -215,6 +226,11 @@ class Wishes:
         return {name: value for name, value in values.items() if value is not None}
 
 
+def folder_name(text: str) -> str:
+    """A name for one folder, with nothing in it that leads elsewhere."""
+    return re.sub(r"^[.-]", "_", re.sub(r"[^\w+=.,-]", ".", text))[:80]
+
+
 def check_seed(seed: int) -> None:
     if not 0 <= seed < 2**63:
         raise HeadwayError(f"seed is {seed}; it must be a whole number from 0 to 2^63 - 1")
@@ -231,10 +247,14 @@ def _wanted(hint: Any) -> str:
 def _at_least(config: Any, name: str, least: int) -> None:
     if getattr(config, name) < least:
         raise HeadwayError(f"{name} is {getattr(config, name)}; it must be at least {least}")
+    if getattr(config, name) > LARGEST:
+        raise HeadwayError(f"{name} is {getattr(config, name)}; it must be at most {LARGEST:,}")
 
 
-def _fill(kind: type, raw: dict[str, Any]) -> Any:
-    """A dataclass from plain values, each held against its annotation."""
+def filled(kind: type, raw: Any) -> Any:
+    """A dataclass from plain values, each held against its annotation; a TypeError says what does not fit."""
+    if not isinstance(raw, dict):
+        raise TypeError(f"{kind.__name__} is {raw!r}")
     hints = _hints(kind)
     for name, value in raw.items():
         if name not in hints:
@@ -257,7 +277,7 @@ def fits(value: Any, hint: Any) -> bool:
     if origin in (Union, UnionType):
         return any(fits(value, option) for option in get_args(hint))
     if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
+        return isinstance(value, float) or (fits(value, int) and abs(value) <= EXACT)
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool)
     if origin is list:

@@ -15,6 +15,7 @@ from headway.errors import HeadwayError
 from headway.runs import disk
 from headway.runs.config import RunConfig
 from headway.runs.folder import RunFolder, Training
+from headway.runs.seal import is_sealed
 
 Value = str | int | float | bool
 Row = dict[str, Value]
@@ -146,7 +147,7 @@ def _of_heads(folder: RunFolder, found: dict[str, Any]) -> dict[str, Any]:
 
 def _of_certificate(folder: RunFolder, found: dict[str, Any]) -> dict[str, Any]:
     """A certificate counts for the weights it was granted to, as it was written."""
-    if not disk.is_sealed(found):
+    if not is_sealed(found):
         raise HeadwayError("certificate.json was altered after it was granted; remove it and certify again")
     if found.get("weights_sha256") != folder.training().weights_sha256:
         raise HeadwayError("certificate.json is of other weights; remove it and certify again")

@@ -8,6 +8,8 @@ import hashlib
 import json
 import os
 import secrets
+import stat
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -45,40 +47,49 @@ def append_line(path: Path, line: str) -> None:
         raise explained(error, path) from error
 
 
-def read_json(path: Path) -> Any:
+def open_file(path: Path) -> BufferedReader:
+    """Opens a file to be read; a pipe, a device or a folder in its place is refused, and never waited for."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        file = open(path, "rb", opener=_at_once)  # noqa: SIM115
+    except IsADirectoryError as error:
+        raise _no_file(path) from error
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise _no_file(path)
+    return file
+
+
+def _at_once(name: str, flags: int) -> int:
+    return os.open(name, flags | os.O_NONBLOCK)
+
+
+def _no_file(path: Path) -> BrokenRun:
+    return BrokenRun(f"{path} is no file but something else; take it away, then restore it or make it again")
+
+
+def read_bytes(path: Path) -> bytes:
+    try:
+        with open_file(path) as file:
+            return file.read()
     except FileNotFoundError as error:
         raise BrokenRun(f"{path} is missing; is {path.parent} a run folder?") from error
-    except IsADirectoryError as error:
-        raise BrokenRun(f"{path} is a folder where a file should be; take it away, or train again elsewhere") from error
-    except RecursionError as error:
-        raise BrokenRun(f"{path} is nested too deeply to be a run's; restore it or train again elsewhere") from error
-    except ValueError as error:
-        raise BrokenRun(
-            f"{path} is no JSON ({error}); it was truncated or altered: restore it or train again elsewhere"
-        ) from error
     except OSError as error:
         raise explained(error, path) from error
 
 
-def sealed(content: dict[str, Any]) -> dict[str, Any]:
-    """With a hash over everything it says."""
-    return {**content, "sha256": _seal(content)}
-
-
-def is_sealed(content: dict[str, Any]) -> bool:
-    """Whether it says what it said when it was sealed."""
-    return content.get("sha256") == _seal({key: value for key, value in content.items() if key != "sha256"})
-
-
-def _seal(content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+def read_json(path: Path) -> Any:
+    content = read_bytes(path)
+    try:
+        return json.loads(content.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise BrokenRun(
+            f"{path} is no JSON ({error}); it was truncated or altered: restore it or train again elsewhere"
+        ) from error
 
 
 def sha256(path: Path) -> str:
     try:
-        with open(path, "rb") as file:
+        with open_file(path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except FileNotFoundError as error:
         raise BrokenRun(f"{path} is missing; restore it or train again elsewhere") from error

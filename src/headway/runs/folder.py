@@ -24,7 +24,7 @@ from typing import Any
 
 from headway.errors import BrokenRun, HeadwayError
 from headway.runs import disk
-from headway.runs.config import RunConfig
+from headway.runs.config import RunConfig, filled, fits
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class RunFolder:
         try:
             record = disk.read_json(path)
             seal = record.pop("sha256")
-            training = Training(**record)
+            training = filled(Training, record)
             if training.digest != seal:
                 raise BrokenRun(f"{path} was altered after training; restore it or train again elsewhere")
             return training
@@ -172,27 +172,32 @@ class RunFolder:
                     os.utime(run.parent, ns=(now, now))
 
     def log_lines(self) -> list[dict[str, Any]]:
-        if not self.log.exists():
-            return []
+        return self._entries(disk.read_bytes(self.log).decode(errors="replace").splitlines()) if self._logged else []
+
+    @property
+    def _logged(self) -> bool:
+        return os.path.lexists(self.log)
+
+    def _entries(self, lines: list[str]) -> list[dict[str, Any]]:
+        """What lines of the log say, each of which must be an entry."""
         try:
-            return [json.loads(line) for line in self.log.read_text(encoding="utf-8").splitlines()]
-        except ValueError as error:
+            entries = [json.loads(line) for line in lines]
+            for entry in entries:
+                if not fits(entry["step"], int) or not (entry["loss"] is None or fits(entry["loss"], float)):
+                    raise TypeError(f"step {entry['step']!r}, loss {entry['loss']!r}")
+            return entries
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise BrokenRun(
-                f"{self.log} has a line that is no JSON ({error}); restore it or train again elsewhere"
+                f"{self.log} has a line that is no entry of a log ({error}); restore it or train again elsewhere"
             ) from error
 
     def rewind_log(self, step: int) -> None:
         """Drops what was logged after `step`, and a last line that a kill cut short."""
-        text = self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
+        text = disk.read_bytes(self.log).decode(errors="replace") if self._logged else ""
         lines = text.splitlines(keepends=True)
         if lines and not lines[-1].endswith("\n"):
             lines.pop()
-        try:
-            kept = [line for line in lines if json.loads(line)["step"] <= step]
-        except (ValueError, KeyError, TypeError) as error:
-            raise BrokenRun(
-                f"{self.log} has a line that is no entry of a log ({error}); restore it or train elsewhere"
-            ) from error
+        kept = [line for line, entry in zip(lines, self._entries(lines), strict=True) if entry["step"] <= step]
         disk.write_bytes(self.log, "".join(kept).encode())
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import torch
 
 from headway.errors import HeadwayError
+from headway.runs import disk
 from headway.subjects.foreign import MEMORY, Foreign, check_reads, few_of_one_length
 from headway.subjects.huggingface import attach_huggingface
 from headway.subjects.metrics import Metric
@@ -22,11 +22,11 @@ from headway.tasks import Problems
 
 def is_transformers_folder(name: str | Path) -> bool:
     """Whether a folder holds what `save_pretrained` writes."""
-    path = Path(name) / "config.json"
     try:
-        return "model_type" in json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, TypeError):
+        content = disk.read_json(Path(name) / "config.json")
+    except HeadwayError:
         return False
+    return isinstance(content, dict) and "model_type" in content
 
 
 def subject_from_transformers(
@@ -101,7 +101,7 @@ def load(name: str | Path, hub: bool = False) -> tuple[Any, Any]:
             f"{name} is no folder with a Hugging Face model (config.json, model.safetensors); to fetch a model of that "
             "name from the hub add --hub"
         )
-    source, only = str(name), {"local_files_only": not hub}
+    source, only = str(name), {"local_files_only": not hub, "trust_remote_code": False}
     try:
         transformers.utils.logging.disable_progress_bar()
         config = transformers.AutoConfig.from_pretrained(source, **only)
@@ -111,7 +111,7 @@ def load(name: str | Path, hub: bool = False) -> tuple[Any, Any]:
                 f"{name} does not say what it is (architectures: {kind}); save it from a class such as "
                 "AutoModelForCausalLM"
             )
-        model = getattr(transformers, kind).from_pretrained(source, **only)
+        model = getattr(transformers, kind).from_pretrained(source, weights_only=True, **only)
     except ImportError as error:
         raise HeadwayError(_extra(name, error)) from error
     except HeadwayError:

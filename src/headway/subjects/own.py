@@ -16,6 +16,7 @@ from headway.models import Classifier, Model, build_model, heads_of
 from headway.runs.config import RunConfig
 from headway.runs.folder import RunFolder, runs_in
 from headway.subjects.subject import Subject
+from headway.subjects.weights import read_weights
 from headway.tasks import Addition, Problems, Task, create_task
 from headway.tasks.contrasts import Contrast, contrasts
 
@@ -50,14 +51,13 @@ class Run:
 
 def open_run(folder: RunFolder, device: torch.device | str = "cpu") -> Run:
     """Reads a finished run; refuses one whose files are not as training left them."""
-    from safetensors.torch import load_file
-
     config = folder.verified()
     task = create_task(config.task, config.options)
+    weights = read_weights(folder, config.model)
     model = build_model(config.model)
     try:
-        model.load_state_dict(load_file(folder.weights))
-    except Exception as error:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
         raise BrokenRun(f"{folder.weights} does not fit {folder.path / 'config.json'}: {error}") from error
     return Run(folder, config, task, model.to(device).eval())
 
@@ -135,10 +135,10 @@ def open_stack(folders: Sequence[RunFolder], device: torch.device | str) -> tupl
 
     They share one model, whose own weights are nobody's: it lends its shape alone.
     """
-    from safetensors.torch import load_file
 
     def read(folder: RunFolder) -> tuple[RunConfig, dict[str, Tensor]]:
-        return folder.verified(), load_file(folder.weights)
+        config = folder.verified()
+        return config, read_weights(folder, config.model)
 
     with ThreadPoolExecutor(READERS) as readers:  # hashing and reading wait for the disk
         opened = list(readers.map(read, folders))

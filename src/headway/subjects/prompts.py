@@ -19,6 +19,8 @@ import torch
 from torch import Tensor
 
 from headway.errors import HeadwayError
+from headway.runs import disk
+from headway.runs.config import LARGEST
 from headway.subjects.readers import NOTHING
 from headway.tasks import Problems
 
@@ -77,6 +79,8 @@ def _items(examples: str | Path | Iterable[Any]) -> Iterator[Any]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError as error:
         raise HeadwayError(f"{path} is no text: {error}") from error
+    except OSError as error:
+        raise disk.explained(error, path) from error
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -85,7 +89,7 @@ def _items(examples: str | Path | Iterable[Any]) -> Iterator[Any]:
             continue
         try:
             yield json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise HeadwayError(f"line {number} of {path} is no JSON: {error}") from error
 
 
@@ -106,12 +110,15 @@ def _prompt(item: Any, model: Any, tokenizer: Any) -> Prompt:
     labels = item.get("labels")
     if labels is not None:
         numbers = labels.tolist() if isinstance(labels, Tensor) else labels
-        item = {**item, "label": numbers} if isinstance(numbers, int) else {**item, "answer": _seen(numbers)}
+        item = {**item, "label": numbers} if isinstance(numbers, int) else {**item, "answer": _seen(_whole(numbers))}
     if "tokens" in item or "input_ids" in item:
         read = _numbers(item.get("tokens", item.get("input_ids")))
         mask = item.get("attention_mask")
         if mask is not None:
-            read = [token for token, seen in zip(read, _plain(mask), strict=True) if seen]
+            seen = _whole(mask.tolist() if isinstance(mask, Tensor) else mask)
+            if len(seen) != len(read):
+                raise HeadwayError(f"its attention_mask has {len(seen)} entries for {len(read)} tokens")
+            read = [token for token, there in zip(read, seen, strict=True) if there]
     elif "prompt" in item or "text" in item:
         read = _encoded(tokenizer, item.get("prompt", item.get("text")))
     else:
@@ -146,8 +153,10 @@ def _tokens(tokenizer: Any, written: Any, target: bool) -> list[int]:
     return needed(text_target=written).input_ids if target else needed(written, add_special_tokens=False).input_ids
 
 
-def _plain(values: Any) -> list[Any]:
-    return values.tolist() if isinstance(values, Tensor) else list(values)
+def _whole(values: Any) -> list[int]:
+    if not isinstance(values, list | tuple) or not all(isinstance(each, int) for each in values):
+        raise HeadwayError(f"{values!r} is no list of whole numbers")
+    return list(values)
 
 
 def _seen(labels: list[int]) -> list[int]:
@@ -171,9 +180,13 @@ def _needed(tokenizer: Any) -> Any:
 
 def _numbers(tokens: Any) -> list[int]:
     found = tokens.tolist() if isinstance(tokens, Tensor) else [tokens] if isinstance(tokens, int) else tokens
-    if not isinstance(found, list) or not found or not all(isinstance(each, int) and each >= 0 for each in found):
+    if not isinstance(found, list) or not found or not all(_is_token(each) for each in found):
         raise HeadwayError(f"{tokens!r} are no tokens; give a list of whole numbers, at least one")
     return found
+
+
+def _is_token(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST
 
 
 def _label(label: Any, model: Any) -> int:

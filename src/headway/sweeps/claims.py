@@ -21,12 +21,13 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from headway.errors import CannotWrite, HeadwayError
+from headway.runs import disk
+from headway.runs.config import filled
 
 BEAT = 1.0
 PATIENCE = 15.0
@@ -34,11 +35,21 @@ MUTEX = 30.0
 """seconds for another driver to let go of the mutex: it holds it for a moment, unless it was stopped in it"""
 
 
+@dataclass(frozen=True)
+class Owner:
+    """What an owner's file says."""
+
+    place: str
+    pid: int
+    born: str
+    beat: int
+
+
 @dataclass
 class _Seen:
     """The last beat of another owner, and when we first saw it."""
 
-    beat: Any
+    beat: int | None
     since: float
 
 
@@ -80,8 +91,7 @@ class Claims:
                 self.lost = self.lost or not self._owner(self.name).exists()
                 if self.lost:
                     return False
-                owner = path.read_text(encoding="utf-8", errors="replace").strip() if path.exists() else None
-                if owner is not None and self._alive(owner):
+                if self._alive(owner := _owner_in(path)):
                     return owner == self.name
                 beside = self.folder / f".{address}.{secrets.token_hex(3)}.part"
                 beside.write_text(self.name, encoding="utf-8")
@@ -94,7 +104,7 @@ class Claims:
     def drop(self, address: str) -> None:
         path = self.folder / f"{address}.claim"
         with contextlib.suppress(OSError), self._mutex():
-            if path.read_text(encoding="utf-8", errors="replace").strip() == self.name:
+            if _owner_in(path) == self.name:
                 path.unlink()
         self._mine.discard(address)
 
@@ -114,13 +124,13 @@ class Claims:
             return True
         if not re.fullmatch(r"[A-Za-z0-9-]{1,80}", name):
             return False  # nobody is called so
+        if not os.path.lexists(self._owner(name)):
+            return False  # it has ended, or never was
         beat, gone = None, False
         try:
-            owner = json.loads(self._owner(name).read_text(encoding="utf-8"))
-            beat, gone = owner["beat"], owner["place"] == place() and not _runs(owner["pid"], owner["born"])
-        except FileNotFoundError:
-            return False  # it has ended, or never was
-        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+            owner = filled(Owner, disk.read_json(self._owner(name)))
+            beat, gone = owner.beat, owner.place == place() and not _runs(owner.pid, owner.born)
+        except (HeadwayError, TypeError, ValueError, OverflowError):
             pass  # it cannot be read, now or ever: as long as nothing changes, its beat stands still
         seen = self._seen.setdefault(name, _Seen(beat, time.monotonic()))
         if beat != seen.beat:
@@ -143,10 +153,18 @@ class Claims:
                     self.lost = True
 
     def _write(self, beat: int) -> None:
-        content = {"place": place(), "pid": os.getpid(), "born": born(os.getpid()), "beat": beat}
+        content = asdict(Owner(place(), os.getpid(), born(os.getpid()), beat))
         beside = self._owners / f".{self.name}.part"
         beside.write_text(json.dumps(content), encoding="utf-8")
         os.replace(beside, self._owner(self.name))
+
+
+def _owner_in(path: Path) -> str:
+    """The name in a claim; nobody's where there is none, or none that can be read."""
+    try:
+        return disk.read_bytes(path).decode(errors="replace").strip()
+    except HeadwayError:
+        return ""
 
 
 def place() -> str:
@@ -165,9 +183,11 @@ def born(pid: int) -> str:
 
 
 def _runs(pid: int, since: str) -> bool:
+    if pid < 1:
+        return False
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except OSError:
         pass
@@ -179,7 +199,8 @@ def alone(path: Path, patience: float | None = None) -> Iterator[None]:
     """Holds a lock of the system's own, which a process that dies lets go; waits, at most `patience` seconds."""
     until = None if patience is None else time.monotonic() + patience
     while True:
-        with open(path, "a") as file:
+        # nothing is waited for but the lock: a pipe or a link in its place is refused by the system
+        with open(path, "a", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK | os.O_NOFOLLOW)) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | (0 if until is None else fcntl.LOCK_NB))
             except BlockingIOError as error:

@@ -29,6 +29,8 @@ PACKAGE = re.compile(r"[A-Za-z0-9._-]+(\[[A-Za-z0-9,._-]+\])?([=<>!~]=?[A-Za-z0-
 """a package of an index: an address or a folder would be code that the file brings along"""
 LARGEST = 10_000_000
 """bytes of a sweep file"""
+DEEPEST = 20
+"""levels of tables and lists in one another"""
 
 
 @dataclass(frozen=True)
@@ -146,17 +148,19 @@ def _toml(path: Path) -> dict[str, Any]:
         raise HeadwayError(f"{path} is nested too deeply to be a sweep file") from error
 
 
-def _strings(raw: Any, where: str = "") -> Iterator[tuple[str, str]]:
+def _strings(raw: Any, where: str = "", deep: int = 0) -> Iterator[tuple[str, str]]:
     """Every text in the tables that say what trials are, with its place."""
+    if deep > DEEPEST:
+        raise HeadwayError(f"{where[:40]} is nested too deeply for a sweep file; there are at most {DEEPEST} levels")
     match raw:
         case str():
             yield where, raw
         case dict():
             for key, value in raw.items():
-                yield from _strings(value, f"{where}.{key}".strip("."))
+                yield from _strings(value, f"{where}.{key}".strip("."), deep + 1)
         case list():
             for value in raw:
-                yield from _strings(value, where)
+                yield from _strings(value, where, deep + 1)
 
 
 def _names(raw: Any, where: str = "") -> Iterator[tuple[str, Any]]:

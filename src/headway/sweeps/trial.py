@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import hashlib
-import json
 import os
 import resource
 import secrets
@@ -35,6 +34,7 @@ from headway.machine import choose_device, choose_precision
 from headway.runs import disk
 from headway.runs.config import RunConfig
 from headway.runs.folder import RunFolder
+from headway.runs.seal import is_sealed, sealed
 from headway.subjects.own import open_run
 from headway.sweeps.claims import alone
 from headway.sweeps.file import Study
@@ -136,15 +136,11 @@ def metrics_of(folder: RunFolder, config: RunConfig, studies: Sequence[Study]) -
         found = _trained_metrics(folder)
         entries = _record(folder, config)
         for study in studies:
-            entry = entries[study.name]
-            if entry["asked"] != study.options:
+            if study.name not in entries or not _stands(folder, study, entries[study.name]):
                 return None
-            for name, digest in entry["files"].items():
-                if disk.sha256(folder.path / Path(name).name) != digest:
-                    return None
-            found |= entry["metrics"]
+            found |= entries[study.name]["metrics"]
         return found
-    except (HeadwayError, KeyError, TypeError, AttributeError):
+    except HeadwayError:
         return None
 
 
@@ -251,20 +247,25 @@ def _record(folder: RunFolder, config: RunConfig) -> dict[str, Any]:
         return {}
     try:
         content = disk.read_json(path)
-        seal = content.pop("sha256")
-        fitting = seal == _seal(content) and content["trial"] == config.digest
-        return content["studies"] if fitting and content["weights"] == folder.training().weights_sha256 else {}
-    except (HeadwayError, KeyError, TypeError, AttributeError):
+        if not is_sealed(content) or content["trial"] != config.digest:
+            return {}
+        entries = content["studies"] if content["weights"] == folder.training().weights_sha256 else {}
+        return entries if all(map(_is_entry, entries.values())) else {}
+    except (HeadwayError, KeyError, AttributeError):
         return {}
+
+
+def _is_entry(entry: Any) -> bool:
+    if not isinstance(entry, dict) or not all(
+        isinstance(entry.get(key), dict) for key in ("asked", "metrics", "files")
+    ):
+        return False
+    return all(isinstance(digest, str) for digest in entry["files"].values())
 
 
 def _write_record(folder: RunFolder, config: RunConfig, entries: dict[str, Any]) -> None:
     content = {"trial": config.digest, "weights": folder.training().weights_sha256, "studies": entries}
-    folder.record("trial", {**content, "sha256": _seal(content)})
-
-
-def _seal(content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    folder.record("trial", sealed(content))
 
 
 def _trained_metrics(folder: RunFolder) -> dict[str, Any]:

@@ -67,7 +67,9 @@ def read_split(task: Task, folder: Path, split: str) -> Stored:
     if not path.is_file():
         raise HeadwayError(f"there is no {path}; a data folder holds train.json, val.json and test.json")
     try:
-        items = json.loads(path.read_text(encoding="utf-8"))
+        items = json.loads(disk.read_bytes(path).decode("utf-8"))
+    except HeadwayError:
+        raise
     except (ValueError, RecursionError) as error:
         raise HeadwayError(f"{path} is no JSON: {error}") from error
     if not isinstance(items, list) or not items:
@@ -188,6 +190,9 @@ def _read_sum(task: Addition, item: Any) -> tuple[int, list[int], list[int]]:
             raise HeadwayError(f"input has the digit {digit}; digits run from 0 to {task.base - 1}")
     if len(target) != task.answer_tokens(task.digits):
         raise HeadwayError(f"target has {len(target)} tokens instead of {task.answer_tokens(task.digits)}")
+    for token in target:
+        if not 0 <= token < task.vocabulary:
+            raise HeadwayError(f"target has the token {token}; tokens run from 0 to {task.vocabulary - 1}")
     if sign == task.minus and source[: task.digits] < source[task.digits + 1 :]:
         raise HeadwayError("the difference is negative; differences have a >= b")
     return task.digits, source, target

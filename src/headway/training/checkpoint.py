@@ -5,15 +5,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import os
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
 from headway.errors import BrokenRun
 from headway.runs import disk
+from headway.runs.config import filled
 
 
 @dataclass(frozen=True)
@@ -44,22 +48,25 @@ def save_checkpoint(folder: Path, state: dict[str, Tensor], steps: int, seconds:
 def load_checkpoint(folder: Path) -> tuple[dict[str, Tensor], Pointer] | None:
     """The last checkpoint, or None before the first."""
     latest = folder / "latest.json"
-    if not latest.exists():
+    if not os.path.lexists(latest):
         return None
     try:
         record = disk.read_json(latest)
         seal = record.pop("seal")
-        pointer = Pointer(**record)
+        pointer = filled(Pointer, record)
     except (TypeError, KeyError, AttributeError) as error:
         raise BrokenRun(f"{latest} is no checkpoint's entry ({error}); delete {folder} to begin again") from error
-    if pointer.seal != seal:
+    if pointer.seal != seal or not (pointer.steps >= 0 and 0 <= pointer.seconds < math.inf):
         raise BrokenRun(f"{latest} was altered; delete {folder} to begin again")
     path = folder / Path(pointer.file).name
     if disk.sha256(path) != pointer.sha256:
         raise BrokenRun(
             f"{path} is truncated or altered: its hash is not the recorded one; delete {folder} to begin again"
         )
-    return load(path.read_bytes()), pointer
+    try:
+        return load(disk.read_bytes(path)), pointer
+    except (SafetensorError, ValueError, RuntimeError, OverflowError) as error:
+        raise BrokenRun(f"{path} holds no tensors ({error}); delete {folder} to begin again") from error
 
 
 def remove_checkpoints(folder: Path) -> None:

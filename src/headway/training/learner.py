@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from headway.errors import BrokenRun
 from headway.evaluation.exact import loss, right
 from headway.models import Attention, Model
 from headway.models.blocks import FeedForward
@@ -84,7 +85,21 @@ class Learner:
             table |= {f"{names[at]}/{key}": value for at, entry in entries.items() for key, value in entry.items()}
         return {name: tensor.detach().cpu().contiguous() for name, tensor in table.items()}
 
+    def _check(self, table: dict[str, Tensor]) -> None:
+        """Held against the names and shapes that this model's own table has after a step."""
+        wanted = {f"model/{name}": tensor.shape for name, tensor in self.model.state_dict().items()}
+        for optimizer, _, names in self.parts:
+            for name, parameter in zip(names, optimizer.param_groups[0]["params"], strict=True):
+                kept = ("exp_avg", "exp_avg_sq") if isinstance(optimizer, torch.optim.AdamW) else ("momentum",)
+                wanted |= {f"{name}/{key}": parameter.shape for key in kept}
+                wanted |= {f"{name}/step": torch.Size()} if isinstance(optimizer, torch.optim.AdamW) else {}
+        for name in {**wanted, **table}:
+            if name not in wanted or name not in table or table[name].shape != wanted[name]:
+                raise BrokenRun(f"the checkpoint is of another model: {name} does not fit; delete it to begin again")
+
     def restore(self, table: dict[str, Tensor], steps: int) -> None:
+        """Goes on from a table; one that is not of this model is refused."""
+        self._check(table)
         weights = {name.removeprefix("model/"): t for name, t in table.items() if name.startswith("model/")}
         self.model.load_state_dict(weights)
         for optimizer, _, names in self.parts:

@@ -20,7 +20,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from headway.errors import HeadwayError
+from headway.errors import BrokenRun, HeadwayError
 from headway.evaluation.examples import number_of_problems
 from headway.evaluation.stacked import StackedModels, trainable_right
 from headway.machine import environment
@@ -106,6 +106,7 @@ def _groups(members: Sequence[Member], home: Path, resume: bool) -> list[list[Me
         return [left]
     if not resume:
         raise HeadwayError(f"{home} holds an unfinished population; add --resume to go on, or choose another --out")
+    _check_state(home, found[0])
     held, known = found[0]["members"].tolist(), {member.identity: member for member in members}
     if any(number not in known for number in held):
         raise HeadwayError(
@@ -114,6 +115,19 @@ def _groups(members: Sequence[Member], home: Path, resume: bool) -> list[list[Me
         )
     begun = set(held)
     return [[known[number] for number in held], [member for member in left if member.identity not in begun]]
+
+
+def _check_state(home: Path, state: dict[str, Tensor]) -> None:
+    """Refuses a checkpoint that is no population's: its members, its log, and a row of everything for each member."""
+    rows = len(state["members"]) if "members" in state and state["members"].ndim == 1 else 0
+    lists = all(name in state and state[name].ndim == 1 for name in ("log/step", "log/seconds", "precision"))
+    tables = [tensor for name, tensor in state.items() if name.startswith(("model/", "first/", "second/"))]
+    logged = all(
+        name in state and state[name].ndim == 2 and state[name].shape[1] == rows for name in ("log/loss", "log/exact")
+    )
+    spent = "spent" in state and state["spent"].ndim == 0
+    if not (rows and lists and logged and spent and all(tensor.shape[:1] == (rows,) for tensor in tables)):
+        raise BrokenRun(f"{home / 'checkpoint'} holds no population; delete it to begin again")
 
 
 def _trained(
@@ -325,6 +339,7 @@ class _Sitting:
         if kept is None:
             return
         state, pointer = kept
+        _check_state(self.home, state)
         place = {number: row for row, number in enumerate(state.pop("members").tolist())}
         if any(member.identity not in place for member in self.members):
             return

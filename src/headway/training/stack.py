@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.func import functional_call, stack_module_state, vmap
 
-from headway.errors import HeadwayError
+from headway.errors import BrokenRun, HeadwayError
 from headway.evaluation.exact import loss, right
 from headway.machine import compiled
 from headway.models import Model
@@ -175,10 +175,15 @@ class Stack:
         return {f"{part}/{name}": t.cpu() for part, table in parts.items() for name, t in table.items()}
 
     def restore(self, table: Weights, steps: int) -> None:
+        """Goes on from a table; one that is not of this stack is refused."""
+        parts = {"model": self.weights, "first": self.first, "second": self.second}
+        wanted = {f"{part}/{name}": tensor.shape for part, own in parts.items() for name, tensor in own.items()}
+        for name in {**wanted, **table}:
+            if name not in wanted or name not in table or table[name].shape != wanted[name]:
+                raise BrokenRun(f"the checkpoint is of another stack: {name} does not fit; delete it to begin again")
         for name, tensor in table.items():
             part, _, weight = name.partition("/")
-            own = {"model": self.weights, "first": self.first, "second": self.second}[part]
-            own[weight] = tensor.to(own[weight].device)
+            parts[part][weight] = tensor.to(parts[part][weight].device)
         self.leaves, self.steps = self._copies(), steps
         self._replay = Replay(self._step, self._tensors)
 

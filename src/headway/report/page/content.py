@@ -23,8 +23,8 @@ from headway.report.page.reading import (
     check,
     read,
 )
-from headway.runs import disk
 from headway.runs.folder import RunFolder
+from headway.runs.seal import is_sealed
 
 SHOWN = 3
 """decimals of an attention weight"""
@@ -154,7 +154,7 @@ def _certificate(found: Found, path: Path) -> dict[str, Any]:
 def _refused(content: dict[str, Any], run: RunFolder) -> str | None:
     if not run.complete:
         return "no finished run lies beside it"
-    if not disk.is_sealed(content):
+    if not is_sealed(content):
         return "it was altered after it was granted"
     try:
         run.verified()

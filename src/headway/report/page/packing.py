@@ -7,6 +7,7 @@ import gzip
 from pathlib import Path
 from typing import Any
 
+from headway.errors import BrokenRun
 from headway.report.page.found import Found
 from headway.report.page.reading import bytes_of
 from headway.runs.folder import RunFolder
@@ -19,13 +20,12 @@ def packed(run: RunFolder) -> dict[str, Any]:
     """A model as half floats, after its files were held against their hashes. Of position tables only the rows that a
     sum of these digits uses."""
     import numpy
-    from safetensors.numpy import load_file
 
     config = run.verified()
     model, digits = config.model, config.options.get("digits", 3)
     rows = {"source_positions.table": 2 * digits + 1, "answer_positions.table": digits + 1}
     weights = {}
-    for name, weight in load_file(run.weights).items():
+    for name, weight in _read(run).items():
         half = weight[: rows.get(name, len(weight))].astype(numpy.float16)
         data = base64.b64encode(half.astype("<f2").tobytes()).decode()
         weights[name] = {"shape": list(half.shape), "data": data}
@@ -40,6 +40,20 @@ def packed(run: RunFolder) -> dict[str, Any]:
         "digits": digits,
         "weights": weights,
     }
+
+
+def _read(run: RunFolder) -> dict[str, Any]:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        weights = load_file(run.weights)
+    except (SafetensorError, OSError, ValueError, OverflowError, KeyError, TypeError) as error:
+        raise BrokenRun(f"{run.weights} holds no tensors ({error}); restore it or train again elsewhere") from error
+    for name, weight in weights.items():
+        if weight.ndim == 0 or weight.dtype.kind != "f":
+            raise BrokenRun(f"{run.weights}: {name} is no table of weights; restore it or train again elsewhere")
+    return weights
 
 
 def packed_files(found: Found) -> tuple[list[dict[str, str]], list[str]]:

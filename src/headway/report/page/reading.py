@@ -125,6 +125,9 @@ LAB = {
     "runs": [{"finding": str, "examples": int, "errors": int, "seed": int, "interval": Maybe((float, float))}],
     "withheld?": [{"run": str, "about": str, "check": str, "reason": str}],
 }
+DEEPEST = 100
+"""levels of lists and objects in one another"""
+LARGEST = 10**300
 KINDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false", dict: "an object"}
 
 
@@ -146,19 +149,24 @@ def check(path: Path, content: Any, shape: Any, place: str = "it") -> None:
 
 def bytes_of(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        with disk.open_file(path) as file:
+            return file.read()
     except OSError as error:
         raise HeadwayError(f"cannot read {path}: {error.strerror or error}; mend it or take it away") from error
 
 
-def finite(value: Any) -> Any:
-    """Without NaN and infinity, which JSON does not have."""
+def finite(value: Any, deep: int = 0) -> Any:
+    """Without NaN and infinity, which JSON does not have, and numbers that no float holds."""
+    if deep > DEEPEST:
+        raise RecursionError(f"more than {DEEPEST} levels")
     if isinstance(value, float):
         return value if math.isfinite(value) else None
+    if isinstance(value, int) and not -LARGEST < value < LARGEST:
+        return None
     if isinstance(value, dict):
-        return {key: finite(each) for key, each in value.items()}
+        return {key: finite(each, deep + 1) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(each) for each in value]
+        return [finite(each, deep + 1) for each in value]
     return value
 
 

@@ -29,6 +29,8 @@ SECONDS = 20.0
 MEMORY = 6 << 30
 """bytes that a reader may take at most"""
 
+REFUSED, DOUBTED, RIGHT = "refused in a sentence", "not believed", "read right or made again"
+
 Bytes = Callable[[bytes, random.Random], bytes]
 
 
@@ -253,7 +255,7 @@ class Bench:
         self,
         path: Path,
         reader: Callable[[], Any],
-        right: Callable[[Any], bool],
+        right: Callable[[Any], bool | str],
         examples: int,
         mend: Callable[[], None] = lambda: None,
         kinds: tuple[str, ...] | None = None,
@@ -286,31 +288,30 @@ class Bench:
         broken()
 
     def ask(
-        self, reader: Callable[[], Any], right: Callable[[Any], bool], mend: Callable[[], None] = lambda: None
+        self, reader: Callable[[], Any], right: Callable[[Any], bool | str], mend: Callable[[], None] = lambda: None
     ) -> None:
         """The reader once, on what is there now; everything is put back afterwards."""
         try:
             mend()
             with limited(), contextlib.chdir(self.home / "elsewhere"):
                 found = reader()
-            assert right(found), f"silently believed: {str(found)[:500]}"
-            self.counts["read"] += 1
+            verdict = right(found)
+            assert verdict, f"silently believed: {str(found)[:500]}"
+            self.counts[verdict if isinstance(verdict, str) else RIGHT] += 1
         except HeadwayError as error:
             said = str(error)
             assert said, "nothing said"
             assert "\n" not in said, f"more than a line: {said[:500]!r}"
             assert len(said) < 2_000, f"no sentence but {len(said)} letters: {said[:500]!r}"
-            self.counts["refused"] += 1
+            self.counts[REFUSED] += 1
         finally:
             self.restore()
         assert sorted(each.name for each in self.home.iterdir()) == ["elsewhere", "inside"]
         assert [each.read_text() for each in (self.home / "elsewhere").iterdir()] == ["as it was"]
 
     def told(self) -> str:
-        return (
-            f"{self.counts.total():,} mutated files: {self.counts['refused']:,} refused in a sentence, "
-            f"{self.counts['read']:,} read right or made again"
-        )
+        counted = [f"{self.counts[each]:,} {each}" for each in (REFUSED, DOUBTED, RIGHT) if self.counts[each]]
+        return f"{self.counts.total():,} mutated files: {', '.join(counted)}"
 
 
 @contextlib.contextmanager

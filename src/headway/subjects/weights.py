@@ -15,13 +15,18 @@ from headway.models import build_model
 from headway.runs.config import ModelConfig
 from headway.runs.folder import RunFolder
 
+FLOATS = {"F64", "F32", "F16", "BF16"}
+
 
 def read_weights(folder: RunFolder, config: ModelConfig) -> dict[str, Tensor]:
     """Every tensor by its name; refused where they are not those of this config."""
     try:
         with safe_open(folder.weights, "pt") as file:
-            shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
-        amiss = _amiss(config, shapes)
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            kinds = {each.get_dtype() for each in slices.values()}
+            shapes = {name: each.get_shape() for name, each in slices.items()}
+        other = sorted(kinds - FLOATS)
+        amiss = f"it has tensors of type {', '.join(other)}" if other else _amiss(config, shapes)
         if amiss is None:
             return load_file(folder.weights)
     except (SafetensorError, OSError, ValueError, RuntimeError, OverflowError) as error:

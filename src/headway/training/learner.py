@@ -85,21 +85,25 @@ class Learner:
             table |= {f"{names[at]}/{key}": value for at, entry in entries.items() for key, value in entry.items()}
         return {name: tensor.detach().cpu().contiguous() for name, tensor in table.items()}
 
-    def _check(self, table: dict[str, Tensor]) -> None:
-        """Held against the names and shapes that this model's own table has after a step."""
+    def _check(self, table: dict[str, Tensor], steps: int) -> None:
+        """Held against the names, shapes and steps that this model's own table has; a weight may be untouched yet."""
         wanted = {f"model/{name}": tensor.shape for name, tensor in self.model.state_dict().items()}
         for optimizer, _, names in self.parts:
+            adam = isinstance(optimizer, torch.optim.AdamW)
             for name, parameter in zip(names, optimizer.param_groups[0]["params"], strict=True):
-                kept = ("exp_avg", "exp_avg_sq") if isinstance(optimizer, torch.optim.AdamW) else ("momentum",)
-                wanted |= {f"{name}/{key}": parameter.shape for key in kept}
-                wanted |= {f"{name}/step": torch.Size()} if isinstance(optimizer, torch.optim.AdamW) else {}
+                shapes = dict.fromkeys(("exp_avg", "exp_avg_sq") if adam else ("momentum",), parameter.shape)
+                own = {f"{name}/{key}": shape for key, shape in shapes.items()}
+                own |= {f"{name}/step": torch.Size()} if adam else {}
+                wanted |= own if own.keys() & table.keys() else {}
         for name in {**wanted, **table}:
-            if name not in wanted or name not in table or table[name].shape != wanted[name]:
+            there = table.get(name)
+            fits = there is not None and there.shape == wanted.get(name) and there.is_floating_point()
+            if not fits or (name.endswith("/step") and not 1 <= float(table[name]) <= steps):
                 raise BrokenRun(f"the checkpoint is of another model: {name} does not fit; delete it to begin again")
 
     def restore(self, table: dict[str, Tensor], steps: int) -> None:
         """Goes on from a table; one that is not of this model is refused."""
-        self._check(table)
+        self._check(table, steps)
         weights = {name.removeprefix("model/"): t for name, t in table.items() if name.startswith("model/")}
         self.model.load_state_dict(weights)
         for optimizer, _, names in self.parts:

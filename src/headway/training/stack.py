@@ -179,7 +179,8 @@ class Stack:
         parts = {"model": self.weights, "first": self.first, "second": self.second}
         wanted = {f"{part}/{name}": tensor.shape for part, own in parts.items() for name, tensor in own.items()}
         for name in {**wanted, **table}:
-            if name not in wanted or name not in table or table[name].shape != wanted[name]:
+            there = table.get(name)
+            if there is None or there.shape != wanted.get(name) or not there.is_floating_point():
                 raise BrokenRun(f"the checkpoint is of another stack: {name} does not fit; delete it to begin again")
         for name, tensor in table.items():
             part, _, weight = name.partition("/")

@@ -26,7 +26,8 @@ def packed(run: RunFolder) -> dict[str, Any]:
     rows = {"source_positions.table": 2 * digits + 1, "answer_positions.table": digits + 1}
     weights = {}
     for name, weight in _read(run).items():
-        half = weight[: rows.get(name, len(weight))].astype(numpy.float16)
+        with numpy.errstate(over="ignore"):  # what a half float cannot hold is infinite in the page too
+            half = weight[: rows.get(name, len(weight))].astype(numpy.float16)
         data = base64.b64encode(half.astype("<f2").tobytes()).decode()
         weights[name] = {"shape": list(half.shape), "data": data}
     return {

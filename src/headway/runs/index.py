@@ -165,10 +165,17 @@ class _Table:
             self._write(waiting)
 
     def folders(self) -> dict[bytes, str]:
-        return dict(self.connection.execute("SELECT path, stamp FROM folders"))
+        return self._stamps("SELECT path, stamp FROM folders")
 
     def runs_in(self, parent: bytes) -> dict[bytes, str]:
-        return dict(self.connection.execute("SELECT path, stamp FROM runs WHERE parent = ?", (parent,)))
+        return self._stamps("SELECT path, stamp FROM runs WHERE parent = ?", parent)
+
+    def _stamps(self, question: str, *values: bytes) -> dict[bytes, str]:
+        """Stamps by path; what SQLite can read may still be no table of ours."""
+        found = self.connection.execute(question, values).fetchall()
+        if not all(isinstance(path, bytes) and isinstance(stamp, str) for path, stamp in found):
+            raise sqlite3.DatabaseError("paths and stamps of other kinds")
+        return dict(found)
 
     def _write(self, looks: Sequence[Look]) -> None:
         """A folder's rows and its stamp go together: whoever writes last, a stamp never speaks for older rows."""

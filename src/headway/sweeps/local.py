@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections import deque
 from dataclasses import asdict
 from pathlib import Path
 
@@ -131,7 +130,6 @@ class _Worker:
         self.ready = self.gone = self.spoiled = False
         self.deadline: float | None = None
         self._limit: float | None = None
-        self._lines: deque[str] = deque()
         self._rest = b""
         self._from = log.stat().st_size
 

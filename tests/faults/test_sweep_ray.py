@@ -64,26 +64,25 @@ def test_a_killed_node_costs_the_trials_in_flight_at_most(
 @pytest.mark.fault("on Ray with 1, 2 and 4 nodes")
 @pytest.mark.slow
 def test_any_number_of_nodes_gives_the_same(
-    tmp_path: Path,
-    cluster: Callable[[int], Any],
-    undisturbed: str,
-    told: Callable[[str], None],
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, cluster: Callable[[int], Any], told: Callable[[str], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file, seconds, busy = sweep_file(tmp_path), {}, {}
+    file, seconds, busy = sweep_file(tmp_path, steps=800), {}, {}
+    sweep(file, tmp_path / "local")
     for nodes in (1, 2, 4):
         found = sweep(file, out := tmp_path / str(nodes), *on(cluster(nodes), "--results", "shared"))
         assert (found["done"], found["slots"]) == (TRIALS, nodes)
         check_whole(out, {})
-        assert table(out) == undisturbed
+        assert table(out) == table(tmp_path / "local")
         seconds[nodes], busy[nodes] = found["seconds"], found["efficiency"]
-    weights = [sorted((tmp_path / str(n)).glob("runs/*/model.safetensors")) for n in seconds]
+    weights = [sorted((tmp_path / str(n)).glob("runs/*/model.safetensors")) for n in ("local", *seconds)]
     for group in zip(*weights, strict=True):
         assert len({path.read_bytes() for path in group}) == 1
-    words = ", ".join(f"{n}: {s:.1f} s, nodes busy {busy[n]:.0%} of it" for n, s in seconds.items())
+    faster = {nodes: seconds[1] / each for nodes, each in seconds.items()}
+    words = ", ".join(f"{n}: {s:.1f} s ({faster[n]:.2f} times as fast, busy {busy[n]:.0%})" for n, s in seconds.items())
+    where = f"{len(os.sched_getaffinity(0))} cores, starting included"
     with capsys.disabled():
-        print(f"\nnodes {words} ({len(os.sched_getaffinity(0))} cores)")
-    told(f"the same bytes; {words} ({len(os.sched_getaffinity(0))} cores, starting included)")
+        print(f"\nnodes {words}; {where}")
+    told(f"the same bytes as on local processes; nodes {words}; {where}")
 
 
 @pytest.mark.fault("a Ray node is killed, results come back through the object store, another node joins")

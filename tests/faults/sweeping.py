@@ -34,6 +34,8 @@ examples = 200
 [resources]
 retries = 10
 """
+ONE = ("--workers", "1")
+"""where it matters nothing how many work at a time: a process takes seconds to start"""
 HEADWAY = [sys.executable, "-m", "headway.cli"]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,7 +23,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_a_full_disk_gives_one_line_and_no_half_file(small_disk: Path, capsys) -> None:
+@pytest.mark.fault("the disk is full in training")
+def test_a_full_disk_gives_one_line_and_no_half_file(small_disk: Path, capsys, told: Callable[[str], None]) -> None:
     """The weights alone are four megabytes."""
     assert main(["train", "addition", "--steps", "2", "--batch", "4", "--out", str(small_disk / "run"), "--quiet"]) == 2
     shown = capsys.readouterr().err
@@ -32,11 +33,16 @@ def test_a_full_disk_gives_one_line_and_no_half_file(small_disk: Path, capsys) -
     assert not list(small_disk.rglob("*.safetensors"))
     assert not list(small_disk.rglob("*.part"))
     assert (small_disk / "run" / "config.json").exists()
+    told("one line, no half file, what was there before is whole")
 
 
-def test_a_run_on_a_disk_that_was_full_goes_on_once_there_is_room(small_disk: Path, capsys) -> None:
+@pytest.mark.fault("the disk was full in training, and has room again")
+def test_a_run_on_a_disk_that_was_full_goes_on_once_there_is_room(
+    small_disk: Path, capsys, told: Callable[[str], None]
+) -> None:
     words = ["train", "addition", "--steps", "3", "--batch", "4", "--out", str(small_disk / "run"), "--quiet"]
     assert main(words) == 2
     subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
     assert main([*words, "--resume"]) == 0
     assert (small_disk / "run" / "model.safetensors").exists()
+    told("the same command goes on with --resume")

@@ -7,7 +7,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 WORDS = [
     sys.executable, "-m", "headway.cli", "train", "addition", "--steps", "150", "--batch", "32", "--d-model", "32",
@@ -36,7 +39,10 @@ def wait_for_new_checkpoint(process: subprocess.Popen[str], out: Path) -> bool:
     return False
 
 
-def test_a_run_killed_again_and_again_ends_with_the_bytes_of_one_never_killed(tmp_path: Path) -> None:
+@pytest.mark.fault("SIGKILL of a training run, again and again")
+def test_a_run_killed_again_and_again_ends_with_the_bytes_of_one_never_killed(
+    tmp_path: Path, told: Callable[[str], None]
+) -> None:
     subprocess.run([*WORDS, "--out", str(tmp_path / "whole")], check=True, capture_output=True)
     whole = (tmp_path / "whole" / "model.safetensors").read_bytes()
     chance, out, killed = random.Random(), tmp_path / "killed", 0
@@ -56,9 +62,14 @@ def test_a_run_killed_again_and_again_ends_with_the_bytes_of_one_never_killed(tm
     assert (out / "model.safetensors").read_bytes() == whole
     assert not (out / "checkpoint").exists()
     assert not list(out.glob(".*.part"))
+    told(f"killed {killed} times, the same bytes as one never killed")
 
 
-def test_a_population_killed_and_resumed_ends_with_the_bytes_of_one_never_killed(tmp_path: Path) -> None:
+@pytest.mark.fault("SIGKILL of a population in training, twice")
+@pytest.mark.slow
+def test_a_population_killed_and_resumed_ends_with_the_bytes_of_one_never_killed(
+    tmp_path: Path, told: Callable[[str], None]
+) -> None:
     words = [*WORDS, "--population", "3"]
     subprocess.run([*words, "--out", str(tmp_path / "whole")], check=True, capture_output=True)
     out, again = tmp_path / "killed", [*words, "--out", str(tmp_path / "killed"), "--resume"]
@@ -78,9 +89,11 @@ def test_a_population_killed_and_resumed_ends_with_the_bytes_of_one_never_killed
     for seed in range(3):
         ours, theirs = (tmp_path / home / f"seed-{seed}" / "model.safetensors" for home in ("killed", "whole"))
         assert ours.read_bytes() == theirs.read_bytes()
+    told("3 of 3 members with the same bytes as ones never killed")
 
 
-def test_ctrl_c_ends_in_one_line_that_says_how_to_go_on(tmp_path: Path) -> None:
+@pytest.mark.fault("Ctrl-C in training")
+def test_ctrl_c_ends_in_one_line_that_says_how_to_go_on(tmp_path: Path, told: Callable[[str], None]) -> None:
     process = start(tmp_path / "run")
     assert wait_for_new_checkpoint(process, tmp_path / "run")
     process.send_signal(signal.SIGINT)
@@ -90,3 +103,4 @@ def test_ctrl_c_ends_in_one_line_that_says_how_to_go_on(tmp_path: Path) -> None:
     assert "the last checkpoint is kept, go on with: headway train addition" in shown
     assert shown.rstrip().endswith("--resume")
     assert (tmp_path / "run" / "checkpoint" / "latest.json").exists()
+    told("one line that says how to go on; the last checkpoint is kept")

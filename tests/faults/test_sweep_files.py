@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from sweeping import TRIALS, check_whole, done, start, sweep, sweep_file, table
+from sweeping import ONE, TRIALS, check_whole, done, start, sweep, sweep_file, table
 
 FILES = ("config.json", "log.jsonl", "model.safetensors", "training.json", "trial.json", "evaluation-sample.json")
 
@@ -36,7 +36,7 @@ DAMAGES = {"truncated": truncated, "zero-length": emptied, "bit-flipped": flippe
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sweep that is done."""
     home = tmp_path_factory.mktemp("whole")
-    sweep(sweep_file(home, steps=30), home / "out")
+    sweep(sweep_file(home, steps=30), home / "out", *ONE)
     return home
 
 
@@ -48,7 +48,7 @@ def mended(tmp_path: Path, whole: Path, damage: Callable[[bytes], bytes], files:
         path = out / "runs" / address / name
         path.write_bytes(damage(path.read_bytes()))
     kept = {address: record for address, record in done(whole / "out").items() if address in addresses[len(files) :]}
-    found = sweep(whole / "faults.toml", out)
+    found = sweep(whole / "faults.toml", out, *ONE)
     assert (found["done"], found["reused"], found["failed"]) == (len(files), TRIALS - len(files), [])
     check_whole(out, kept)
     assert table(out) == table(whole / "out")
@@ -62,7 +62,7 @@ def test_broken_files_are_found_and_made_again(tmp_path: Path, whole: Path, told
     for address, name, damage in zip(addresses, FILES, [*DAMAGES.values()] * 2, strict=False):
         path = out / "runs" / address / name
         path.write_bytes(damage(path.read_bytes()))
-    found = sweep(whole / "faults.toml", out)
+    found = sweep(whole / "faults.toml", out, *ONE)
     assert (found["done"], found["reused"]) == (6, TRIALS - 6)
     check_whole(out, {})
     assert table(out) == table(whole / "out")
@@ -121,7 +121,7 @@ def test_a_full_disk_ends_the_sweep_in_one_line(
     tmp_path: Path, whole: Path, small_disk: Path, told: Callable[[str], None]
 ) -> None:
     out = small_disk / "out"
-    process = start(whole / "faults.toml", out)
+    process = start(whole / "faults.toml", out, *ONE)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 2
     assert said.count("\n") == 1, said
@@ -129,7 +129,7 @@ def test_a_full_disk_ends_the_sweep_in_one_line(
     kept = done(out)
     assert 0 < len(kept) < TRIALS
     subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
-    found = sweep(whole / "faults.toml", out)
+    found = sweep(whole / "faults.toml", out, *ONE)
     assert found["reused"] >= len(kept)
     check_whole(out, kept)
     assert table(out) == table(whole / "out")
@@ -137,6 +137,7 @@ def test_a_full_disk_ends_the_sweep_in_one_line(
 
 
 @pytest.mark.fault("the folder becomes read-only")
+@pytest.mark.slow
 def test_a_read_only_folder_gives_one_line(
     tmp_path: Path, whole: Path, small_disk: Path, told: Callable[[str], None]
 ) -> None:
@@ -146,13 +147,13 @@ def test_a_read_only_folder_gives_one_line(
     shutil.rmtree(out / "runs" / lost)
     kept = done(out)
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-    process = start(whole / "faults.toml", out)
+    process = start(whole / "faults.toml", out, *ONE)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 2
     assert said.count("\n") == 1, said
     assert "read-only" in said.lower() or "no permission" in said, said
     subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
-    found = sweep(whole / "faults.toml", out)
+    found = sweep(whole / "faults.toml", out, *ONE)
     assert (found["done"], found["reused"]) == (1, TRIALS - 1)
     check_whole(out, kept)
     assert table(out) == table(whole / "out")

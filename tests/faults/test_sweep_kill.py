@@ -10,14 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from sweeping import TRIALS, check_whole, children, done, finish, runs, start, sweep, sweep_file, table, wait_for
+from sweeping import ONE, TRIALS, check_whole, children, done, finish, runs, start, sweep, sweep_file, table, wait_for
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The table of the same sweep, left in peace."""
     home = tmp_path_factory.mktemp("undisturbed")
-    sweep(sweep_file(home), home / "out")
+    sweep(sweep_file(home), home / "out", *ONE)
     return table(home / "out")
 
 

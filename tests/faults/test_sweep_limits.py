@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from sweeping import check_whole, done, start, sweep, sweep_file, table, wait_for
+from sweeping import ONE, check_whole, done, start, sweep, sweep_file, table, wait_for
 
 MISBEHAVING = '''
 import time
@@ -89,8 +89,9 @@ def of_the_good(shown: str) -> list[str]:
 
 
 @pytest.mark.fault("a trial leaks memory until it may have no more")
+@pytest.mark.slow
 def test_a_leak_ends_at_the_limit(own: Path, tmp_path: Path, told: Callable[[str], None]) -> None:
-    found = sweep(f"{own}:leaks", out := tmp_path / "out", status=1)
+    found = sweep(f"{own}:leaks", out := tmp_path / "out", *ONE, status=1)
     assert (found["done"], len(found["failed"])) == (2, 2)
     kept = failures(out)
     assert sorted(kept) == ["leaks 0", "leaks 1"]
@@ -99,7 +100,7 @@ def test_a_leak_ends_at_the_limit(own: Path, tmp_path: Path, told: Callable[[str
     )
     check_whole(out, {}, trials=2)
     peace = tmp_path / "peace"
-    sweep(f"{own}:peace", peace)
+    sweep(f"{own}:peace", peace, *ONE)
     assert of_the_good(table(out)) == of_the_good(table(peace))
     told("failed at its limit of 1 GB, with the reason kept; the other trials as in an undisturbed sweep")
 
@@ -134,7 +135,7 @@ def test_a_failure_is_kept_with_the_end_of_its_log(own: Path, tmp_path: Path, to
     assert kept["raises 0"]["error"] == "RuntimeError: a mistake of the user's own"
     assert "in draw" in kept["raises 0"]["tail"]
     assert kept["raises 0"]["attempts"] == 1, "what a trial raises it would raise again"
-    process = start(f"{own}:fails", out, "--fail-fast")
+    process = start(f"{own}:fails", out, "--fail-fast", *ONE)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 2
     assert said.count("\n") == 1

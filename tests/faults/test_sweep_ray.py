@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sweeping import TRIALS, check_whole, done, finish, start, sweep, sweep_file, table, wait_for
+from sweeping import ONE, TRIALS, check_whole, done, finish, start, sweep, sweep_file, table, wait_for
 
 pytest.importorskip("ray")
 
@@ -37,7 +37,7 @@ def cluster() -> Iterator[Callable[[int], Any]]:
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
     home = tmp_path_factory.mktemp("undisturbed")
-    sweep(sweep_file(home), home / "out")
+    sweep(sweep_file(home), home / "out", *ONE)
     return table(home / "out")
 
 

@@ -35,4 +35,4 @@ page:               ## the report page's script and style, from web/
 
 proof: setup        ## heavy proofs and long runs; all faults, into docs/reliability.md
 	$(BIN)/pytest --quiet -m slow --ignore tests/faults
-	HEADWAY_RELIABILITY=docs/reliability.md $(BIN)/pytest --quiet -m '' tests/faults
+	HEADWAY_RELIABILITY=docs/reliability.md $(BIN)/pytest --quiet --numprocesses auto --dist loadfile -m '' tests/faults

@@ -100,7 +100,7 @@ def test_what_a_killed_sweep_leaves_may_be_damaged_too(
     (out / "failures" / "broken.json").write_bytes(b"{")
     found = sweep(file, out)
     assert found["done"] + found["reused"] == TRIALS
-    check_whole(out, kept)
+    check_whole(out, kept, owners=False)  # one that now seems to be of another machine is given its time
     told(f"{damage}: {count} files damaged, {len(kept)} trials that were done kept, all {TRIALS} in the end")
 
 

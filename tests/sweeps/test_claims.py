@@ -85,15 +85,26 @@ def test_a_beat_does_not_bring_back_one_that_was_struck_off(tmp_path: Path) -> N
         assert not mine.exists()
 
 
-def test_an_owner_that_cannot_be_read_is_given_its_time(tmp_path: Path) -> None:
+def test_an_owner_that_cannot_be_read_is_given_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A shared folder may answer with an error now and then, where a file is replaced every second."""
     owner(tmp_path, "far", place="another machine", pid=1, born="1")
-    (tmp_path / "owners" / "far.json").unlink()
-    (tmp_path / "owners" / "far.json").mkdir()  # neither there nor missing
     with Claims(tmp_path, patience=0.3) as ours:
+
+        def stale(path: Path) -> None:
+            raise HeadwayError("stale file handle")
+
+        monkeypatch.setattr("headway.sweeps.claims.disk.read_json", stale)
         assert not ours.take("a")
         time.sleep(0.4)
         assert ours.take("a")
+
+
+def test_owners_that_are_gone_are_struck_off(tmp_path: Path) -> None:
+    owner(tmp_path, "gone", pid=2**22 - 1, born="1")
+    (tmp_path / "owners" / "broken.json").write_text("{")
+    owner(tmp_path, "far", place="another machine", pid=1, born="1")
+    with Claims(tmp_path) as ours:
+        assert {path.stem for path in (tmp_path / "owners").iterdir()} == {"far", ours.name}
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"../../../etc/passwd", b"{}" * 1000])

@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 
-from headway.errors import CannotWrite, HeadwayError
+from headway.errors import BrokenRun, CannotWrite, HeadwayError
 from headway.runs import disk
 from headway.runs.config import filled
 
@@ -71,6 +71,8 @@ class Claims:
             self._write(0)
         except OSError as error:
             raise CannotWrite(f"cannot write in {self.folder}: {error.strerror}; choose another --out") from error
+        for left_over in self._owners.glob("*.json"):  # of drivers that were killed
+            self._alive(left_over.stem)
         self._beating = threading.Thread(target=self._keep_beating, daemon=True)
         self._beating.start()
         return self
@@ -130,8 +132,12 @@ class Claims:
         try:
             owner = filled(Owner, disk.read_json(self._owner(name)))
             beat, gone = owner.beat, owner.place == place() and not _runs(owner.pid, owner.born)
-        except (HeadwayError, TypeError, ValueError, OverflowError):
-            pass  # it cannot be read, now or ever: as long as nothing changes, its beat stands still
+        except BrokenRun:
+            gone = True  # owners are written whole: this is none
+        except HeadwayError:
+            pass  # the disk gives no answer; a shared one may have it in a moment
+        except (TypeError, ValueError, OverflowError):
+            gone = True
         seen = self._seen.setdefault(name, _Seen(beat, time.monotonic()))
         if beat != seen.beat:
             seen.beat, seen.since = beat, time.monotonic()

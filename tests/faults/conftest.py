@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+HEAD = ("| fault | what came of it | test | also in `make test` |", "|---|---|---|---|")
 BEGIN, END = "<!-- faults: written by make proof -->", "<!-- end of faults -->"
 
 
@@ -33,10 +34,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                 outcome = properties.get("outcome", "not seen")
                 daily = "yes" if properties["quick"] else ""
                 rows.append((properties["fault"], f"| {properties['fault']} | {outcome} | {state} | {daily} |"))
-    table = ["| fault | what came of it | test | also in `make test` |", "|---|---|---|---|"]
-    table += [row for _, row in sorted(rows)]
     path = Path(target)
     before, _, rest = path.read_text(encoding="utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
-    path.write_text(f"{before}{BEGIN}\n" + "\n".join(table) + f"\n{END}{after}", encoding="utf-8")
+    there, _, after = rest.partition(END)
+    seen = {fault for fault, _ in rows}
+    for line in there.splitlines()[3:]:  # of faults that this run had nothing to do with
+        fault = line.strip("| ").partition(" | ")[0]
+        rows += [] if fault in seen else [(fault, line)]
+    table = [BEGIN, *HEAD, *(row for _, row in sorted(rows)), END]
+    path.write_text(before + "\n".join(table) + after, encoding="utf-8")
     terminalreporter.write_line(f"{len(rows)} faults are in {path}")

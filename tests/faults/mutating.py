@@ -130,17 +130,19 @@ def _changed(whole: Any, dice: random.Random) -> str:
     for _ in range(dice.choice((1, 1, 1, 2))):
         holder, key = _place(whole, dice)
         if holder is None:
-            whole = dice.choice(VALUES)
+            whole = _value(dice)
             continue
         match dice.choice(("replace", "replace", "replace", "delete", "add", "swap", "move")):
             case "replace":
-                holder[key] = dice.choice(VALUES)
+                holder[key] = _value(dice)
             case "delete":
                 del holder[key]
             case "add" if isinstance(holder, dict):
-                holder[dice.choice(("", "a", "sha256", "__class__", "../x", key + "\x00"))] = dice.choice(VALUES)
+                holder[dice.choice(("", "a", "sha256", "__class__", "../x", key + "\x00"))] = copy.deepcopy(
+                    dice.choice(VALUES)
+                )
             case "add":
-                holder.insert(key, dice.choice(VALUES))
+                holder.insert(key, _value(dice))
             case "swap":
                 holder[key] = _other_type(holder[key])
             case "move":
@@ -148,6 +150,11 @@ def _changed(whole: Any, dice: random.Random) -> str:
                 if from_holder is not None:
                     holder[key] = copy.deepcopy(from_holder[from_key])
     return _written(whole)
+
+
+def _value(dice: random.Random) -> Any:
+    """One of its own: what is changed inside it later stays as it is among the values."""
+    return copy.deepcopy(dice.choice(VALUES))
 
 
 def _place(whole: Any, dice: random.Random) -> tuple[Any, Any]:

@@ -99,6 +99,15 @@ def test_an_owner_that_cannot_be_read_is_given_its_time(tmp_path: Path, monkeypa
         assert ours.take("a")
 
 
+def test_a_claim_that_a_dead_owner_left_on_a_finished_trial_is_taken_away(tmp_path: Path) -> None:
+    owner(tmp_path, "gone", pid=2**22 - 1, born="1")
+    with Claims(tmp_path) as ours, Claims(tmp_path) as other:
+        assert other.take("b")
+        for address in ("a", "b", "c"):
+            ours.tidy(address)
+        assert [path.stem for path in tmp_path.glob("*.claim")] == ["b"]
+
+
 def test_owners_that_are_gone_are_struck_off(tmp_path: Path) -> None:
     owner(tmp_path, "gone", pid=2**22 - 1, born="1")
     (tmp_path / "owners" / "broken.json").write_text("{")

@@ -110,6 +110,14 @@ class Claims:
                 path.unlink()
         self._mine.discard(address)
 
+    def tidy(self, address: str) -> None:
+        """Takes away the claim that a dead owner has left on a trial that is done."""
+        path = self.folder / f"{address}.claim"
+        if path.exists():
+            with contextlib.suppress(OSError, HeadwayError), self._mutex():
+                if not self._alive(_owner_in(path)):
+                    path.unlink(missing_ok=True)
+
     def _mutex(self) -> contextlib.AbstractContextManager[None]:
         return alone(self.folder / ".mutex", MUTEX)
 

@@ -156,6 +156,7 @@ class Driver:
         metrics = metrics_of(home_of(self.out, trial.config), trial.config, studies)
         if metrics is None:
             return False
+        self.claims.tidy(trial.address)
         self._found(trial, metrics, last, reused=True)
         return True
 

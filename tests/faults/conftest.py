@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,18 @@ def told(request: pytest.FixtureRequest, record_property: Callable[[str, object]
     record_property("fault", marker.args[0])
     record_property("quick", request.node.get_closest_marker("slow") is None)
     return lambda outcome: record_property("outcome", outcome)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A disk of its own, as small as the file of the test says."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    size = f"size={request.module.DISK}"
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(folder)], capture_output=True).returncode:
+        pytest.skip("this user may not mount a tmpfs")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

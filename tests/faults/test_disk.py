@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from headway.cli import main
 
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of one megabyte."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], capture_output=True)
-    if mounted.returncode:
-        pytest.skip("this user may not mount a tmpfs")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+DISK = "1m"
 
 
 @pytest.mark.fault("the disk is full in training")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from sweeping import ONE, TRIALS, check_whole, done, start, sweep, sweep_file, table
 
+DISK = "320k"
+"""room for two trials or so"""
 FILES = ("config.json", "log.jsonl", "model.safetensors", "training.json", "trial.json", "evaluation-sample.json")
 
 
@@ -102,18 +104,6 @@ def test_what_a_killed_sweep_leaves_may_be_damaged_too(
     assert found["done"] + found["reused"] == TRIALS
     check_whole(out, kept, owners=False)  # one that now seems to be of another machine is given its time
     told(f"{damage}: {count} files damaged, {len(kept)} trials that were done kept, all {TRIALS} in the end")
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk with room for two trials or so."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=320k", "tmpfs", str(folder)], capture_output=True)
-    if mounted.returncode:
-        pytest.skip("this user may not mount a tmpfs")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 @pytest.mark.fault("the disk is full in the middle of a sweep")

@@ -124,12 +124,12 @@ class Comparison:
                 low, high = found.interval or (None, None)
                 cells += [getattr(found, each) for each in told[:-2]] + [low, high]
             lines.append(cells)
-        return _csv([head, *lines])
+        return csv_text([head, *lines])
 
     def runs_csv(self) -> str:
         """A line a run, with everything that is known of it."""
         keys = list(dict.fromkeys(key for row in self.runs for key in row))
-        return _csv([keys, *([row.get(key) for key in keys] for row in self.runs)])
+        return csv_text([keys, *([row.get(key) for key in keys] for row in self.runs)])
 
     def _repr_html_(self) -> str:
         return as_html(self.sentences(), self.table())
@@ -206,7 +206,7 @@ def _grouped(rows: Sequence[Row], by: Sequence[str], metrics: tuple[str, ...]) -
     return tuple(Group(dict(zip(by, values, strict=True)), tuple(found[values]), metrics) for values in ordered)
 
 
-def _csv(rows: Sequence[Sequence[Any]]) -> str:
+def csv_text(rows: Sequence[Sequence[Any]]) -> str:
     """Text that a spreadsheet would take for a formula gets an apostrophe before it."""
 
     def cell(value: Any) -> Any:

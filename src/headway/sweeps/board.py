@@ -12,14 +12,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from headway.output import spoken
+from headway.runs.spread import LOWER_IS_BETTER
 from headway.sweeps.plan import Trial
 
 if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
-LOW = ("final_loss", "errors", "seconds", "choosing_errors")
-"""metrics of which less is better"""
 USUAL = ("reach", "exact_match", "heads_together", "final_loss")
 EVERY = 15.0
 RECENT = 200
@@ -36,7 +35,6 @@ class Board:
         self.began = self.spoke = time.monotonic()
         self._ends: deque[tuple[float, int]] = deque(maxlen=RECENT)
         self._live: Live | None = None
-        self._dirty = 0.0
 
     def __enter__(self) -> Board:
         if not self.quiet and sys.stderr.isatty():
@@ -102,7 +100,7 @@ class Board:
         value = metrics.get(self.metric or "")
         if isinstance(value, bool) or not isinstance(value, int | float):
             return
-        sign = -1 if self.metric in LOW else 1
+        sign = -1 if self.metric in LOWER_IS_BETTER else 1
         if self.best is None or sign * value > sign * self.best[0]:
             self.best = (value, trial.title)
 

@@ -10,8 +10,6 @@ OUT/compare.*    the comparison that was asked for, and report.html, a page of i
 
 from __future__ import annotations
 
-import csv
-import io
 import sys
 import time
 from collections.abc import Sequence
@@ -32,6 +30,7 @@ from headway.plugins import at_home
 from headway.report.lengths import lengths_figures
 from headway.report.page import write_page
 from headway.runs import disk
+from headway.runs.comparing import csv_text
 from headway.runs.config import Wishes
 from headway.runs.describing import KEYS, OPEN
 from headway.subjects.own import subject_of
@@ -89,13 +88,7 @@ def run_sweep(name: str, out: str | None, how: How) -> Output:
         claims = Claims(sweep.out / "claims")
         metric = next(iter(sweep.compare.metrics), None)
         tell(f"{sweep.name}: {len(trials):,} trials in {sweep.out}", how.quiet)
-        # Ray tells of nodes that died on standard output, which is for the result
-        with (
-            redirect_stdout(sys.stderr),
-            interrupts.caught(),
-            claims,
-            Board(sweep.name, len(trials), metric, how.quiet) as board,
-        ):
+        with interrupts.caught(), claims, Board(sweep.name, len(trials), metric, how.quiet) as board:
             engine = _engine(sweep, how, device, claims)
             slots, most = engine.slots, _together(sweep, engine.device)
             driver = Driver(sweep, engine, claims, board, how.fail_fast, interrupts)
@@ -247,7 +240,7 @@ def _told(
     """Writes the table and what follows from it."""
     rows = table_of(sweep, trials, studied, tally)
     failed = [{"trial": t.address, "error": tally.failed[t.address]} for t in trials if t.address in tally.failed]
-    disk.write_bytes(sweep.out / "table.csv", as_csv(rows).encode())
+    disk.write_bytes(sweep.out / "table.csv", _csv_of(rows).encode())
     content = {
         "trials": len(trials),
         "done": len(tally.found) - len(tally.reused),
@@ -261,7 +254,7 @@ def _told(
         "out": str(sweep.out),
         "rows": rows,
     }
-    words = _leaderboard(sweep, studied, tally, device, how.quiet) if not failed else []
+    words = _leaderboard(sweep, studied, device, how.quiet) if not failed else []
     more, report, sentences = _comparison(sweep, studied, tally)
     content |= {"report": report}
     words += sentences
@@ -309,16 +302,12 @@ def table_of(sweep: Sweep, trials: Sequence[Trial], studied: Sequence[Trial], ta
     return rows
 
 
-def as_csv(rows: Sequence[dict[str, Any]]) -> str:
+def _csv_of(rows: Sequence[dict[str, Any]]) -> str:
     columns = list(dict.fromkeys(key for row in rows for key in row))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    return csv_text([columns, *([row.get(key) for key in columns] for row in rows)])
 
 
-def _leaderboard(sweep: Sweep, studied: Sequence[Trial], tally: Tally, device: str, quiet: bool) -> list[str]:
+def _leaderboard(sweep: Sweep, studied: Sequence[Trial], device: str, quiet: bool) -> list[str]:
     """The study of length, where the trials are one: entries and seeds that differ in nothing else."""
     study = next((each for each in sweep.studies if each.name == "lengths"), None)
     keys = {key for trial in studied for key in trial.settings} - {sweep.choose}

@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
@@ -53,9 +52,7 @@ HEALTHY = {
 
 @pytest.mark.parametrize("name", HEALTHY)
 def test_the_healthy_raise_no_alarm(name: str) -> None:
-    began = time.monotonic()
     found = headway.examine(f"pretrained:{name}", strict=True)
-    assert time.monotonic() - began < 30
     assert found.alarms == []
     assert found.healthy
     assert {check for check, each in found.checks.items() if each.status == "skipped"} == HEALTHY[name]

@@ -97,7 +97,7 @@ def test_ctrl_c_ends_in_one_line_that_says_how_to_go_on(tmp_path: Path, told: Ca
     process = start(tmp_path / "run")
     assert wait_for_new_checkpoint(process, tmp_path / "run")
     process.send_signal(signal.SIGINT)
-    _, shown = process.communicate(timeout=30)
+    _, shown = process.communicate(timeout=600)
     assert process.returncode == 130
     assert shown.count("\n") == 1
     assert "the last checkpoint is kept, go on with: headway train addition" in shown

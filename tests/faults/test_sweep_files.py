@@ -112,7 +112,7 @@ def test_a_full_disk_ends_the_sweep_in_one_line(
 ) -> None:
     out = small_disk / "out"
     process = start(whole / "faults.toml", out, *ONE)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=600)
     assert process.returncode == 2
     assert said.count("\n") == 1, said
     assert "no space is left on the disk" in said
@@ -138,7 +138,7 @@ def test_a_read_only_folder_gives_one_line(
     kept = done(out)
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     process = start(whole / "faults.toml", out, *ONE)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=600)
     assert process.returncode == 2
     assert said.count("\n") == 1, said
     assert "read-only" in said.lower() or "no permission" in said, said

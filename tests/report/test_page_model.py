@@ -103,7 +103,7 @@ def test_the_adder_of_half_floats_is_perfect() -> None:
 def test_the_worker_counts_as_python_does(browser: Any, report: Path) -> None:
     closed = ["decoder.0.cross.3", "encoder.0.self.2"]
     visited = Visit(browser, report, "#off=" + ",".join(closed))
-    visited.page.wait_for_selector("#accuracy:has-text('of 300 fresh sums right')", timeout=60_000)
+    visited.page.wait_for_selector("#accuracy:has-text('of 300 fresh sums right')", timeout=600_000)
     shown = visited.page.locator("#accuracy").inner_text()
     pairs = visited.page.evaluate("headway.freshSums(300, 1)")
     visited.close()

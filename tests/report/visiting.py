@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +29,8 @@ class Visit:
         self.page.on("console", lambda said: self.errors.append(said.text) if said.type == "error" else None)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("request", lambda request: self.asked.append(request.url))
-        began = time.monotonic()
         self.page.goto(path.as_uri() + fragment)
         self.page.wait_for_selector("html[data-ready=yes]", state="attached")
-        self.seconds = time.monotonic() - began
 
     def close(self) -> None:
         self.context.close()

@@ -27,7 +27,7 @@ from headway.flags import (
     parse_seeds,
 )
 from headway.output import Output, told_apart
-from headway.runs.config import Wishes
+from headway.runs.config import Overrides
 
 if TYPE_CHECKING:
     from headway.subjects.opening import Opening
@@ -74,7 +74,7 @@ class TaskOptions:
 
 
 @dataclass(frozen=True)
-class Train(Wishes, TaskOptions, Common):
+class Train(Overrides, TaskOptions, Common):
     """Train one run, or one per seed."""
 
     task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = tyro.MISSING
@@ -114,7 +114,7 @@ class Train(Wishes, TaskOptions, Common):
         elif self.precision != "auto":
             raise HeadwayError(f"--precision {self.precision} is for a population; leave it out, or add --population")
         reports = train_seeds(
-            self.task, seeds, Wishes(**self.asked()), out=self.out, device=self.device, resume=self.resume,
+            self.task, seeds, Overrides(**self.asked()), out=self.out, device=self.device, resume=self.resume,
             checkpoint_every=self.checkpoint_every, quiet=self.quiet,
             options=self.chosen(), data=self.data, tracker=self.tracker,
             population=self.population is not None, precision=self.precision,

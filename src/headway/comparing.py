@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from headway.compare.comparing import Comparison, compare
 from headway.report.comparing import compare_figure
 from headway.report.page import write_comparison_page
 from headway.runs import disk
-from headway.runs.comparing import Comparison, compare
 
 __all__ = ["Comparison", "compare", "write_comparison"]
 

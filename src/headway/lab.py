@@ -27,7 +27,7 @@ from headway.report.figures import lab_figure
 from headway.report.lengths import lengths_figures
 from headway.report.page import write_page
 from headway.runs import disk
-from headway.runs.config import Wishes
+from headway.runs.config import Overrides
 from headway.runs.folder import RunFolder
 from headway.subjects.own import Run, open_run, subject_of
 from headway.training.defaults import QUICK_CLASSIFIER, plan
@@ -43,10 +43,10 @@ PROBES = ("default", "one-inversion")
 @dataclass(frozen=True)
 class Preset:
     seeds: int
-    classifier: Wishes
+    classifier: Overrides
 
 
-PRESETS = {"quick": Preset(seeds=1, classifier=QUICK_CLASSIFIER), "full": Preset(seeds=5, classifier=Wishes())}
+PRESETS = {"quick": Preset(seeds=1, classifier=QUICK_CLASSIFIER), "full": Preset(seeds=5, classifier=Overrides())}
 
 
 def run_lab(preset: Literal["quick", "full"], out: Path, seed: int, device: str, quiet: bool) -> Output:
@@ -54,7 +54,7 @@ def run_lab(preset: Literal["quick", "full"], out: Path, seed: int, device: str,
     began = time.monotonic()
     settings, chosen = PRESETS[preset], choose_device(device)
     seeds = tuple(range(seed, seed + settings.seeds))
-    adders = [(RunFolder(out / "addition" / f"seed-{each}"), plan("addition", Wishes(), each)) for each in seeds]
+    adders = [(RunFolder(out / "addition" / f"seed-{each}"), plan("addition", Overrides(), each)) for each in seeds]
     for folder, config in adders:
         folder.check(config, resume=True)
     rows: list[dict[str, Any]] = []
@@ -89,7 +89,7 @@ def run_lab(preset: Literal["quick", "full"], out: Path, seed: int, device: str,
 
 def _lengths(settings: Preset, seeds: tuple[int, ...], out: Path, device: torch.device, quiet: bool) -> LengthStudy:
     """The three classifiers, trained, and tested past their training length."""
-    track = Track("lab", replace(settings.classifier, pooling="mean"), Wishes())
+    track = Track("lab", replace(settings.classifier, pooling="mean"), Overrides())
     entries = tuple(Entry(name, "sequential", "mean") for name in TRIO)
     asked = Asked("sortedness", entries, track, seeds, LENGTHS, PROBES, {})
     found = study_lengths(asked, out, device, "auto", quiet, lambda run: forbidden(subject_of(run), "lengths"))

@@ -16,8 +16,8 @@ def listing(
 ) -> list[dict[str, Any]]:
     """Runs are those under `root` that `where` asks for; where no root is named, under runs/, if there is one."""
     if what == "runs":
-        from headway.runs.index import list_runs
-        from headway.runs.where import parse_where
+        from headway.compare.index import list_runs
+        from headway.compare.where import parse_where
 
         if root is None and not Path("runs").is_dir():
             if where is not None:
@@ -60,7 +60,7 @@ def shown(what: str, items: list[dict[str, Any]], where: str | None = None) -> l
     """What a table shows of them: of runs what most people ask for, and what was asked for."""
     if what != "runs":
         return items
-    from headway.runs.where import parse_where
+    from headway.compare.where import parse_where
 
     asked = [] if where is None else [key for key in parse_where(where).keys if key not in (*FIRST, "error")]
     return [{key: item.get(key) for key in (*FIRST, *asked, "error")} for item in items]

@@ -16,10 +16,10 @@ from headway.evaluation.examples import sampled
 from headway.evaluation.greedy import check_greedy
 from headway.evaluation.intervals import wilson
 from headway.models import build_model
-from headway.runs.config import Wishes
+from headway.runs.config import Overrides
 from headway.tasks import Addition, Sortedness
+from headway.training.batches import feed
 from headway.training.defaults import plan
-from headway.training.feed import feed
 from headway.training.learner import Learner
 
 CPU = torch.device("cpu")
@@ -29,7 +29,7 @@ def half_trained(task: Addition, steps: int, model: str = "encoder-decoder") -> 
     """A model that is right on some problems and wrong on others."""
     options = {name: getattr(task, name) for name in ("digits", "operators", "first", "natural")}
     small = {"d_model": 64, "d_ff": 128, "batch": 64, "warmup": 20}
-    config = plan("addition", Wishes(model=model, steps=steps, **small), 0, options)  # pyright: ignore[reportArgumentType]
+    config = plan("addition", Overrides(model=model, steps=steps, **small), 0, options)  # pyright: ignore[reportArgumentType]
     learner = Learner(build_model(config.model, 0), config.training)
     batches = feed(task, config.training, [config.seed], None, 0, CPU)
     for _ in range(steps):
@@ -102,7 +102,7 @@ def test_chunks_hold_the_problems_of_one_draw(monkeypatch: pytest.MonkeyPatch) -
 
 def test_without_positions_the_answer_is_right_exactly_half_the_time() -> None:
     """By symmetry, on every probe and length, whatever the weights: the members of a pair look the same."""
-    model = build_model(plan("sortedness", Wishes(positions="none"), 0).model, seed=4).double()
+    model = build_model(plan("sortedness", Overrides(positions="none"), 0).model, seed=4).double()
     for probe, length in (("one-inversion", 8), ("one-inversion", 64), ("descending", 16)):
         assert evaluate_sample(model, Sortedness(), 400, probe=probe, length=length).exact_match == 0.5
 
@@ -164,7 +164,7 @@ def test_requests_that_contradict_themselves_are_refused(adder) -> None:
         evaluate(adder, examples=0)
     with pytest.raises(HeadwayError, match="did you mean 'carry-heavy'"):
         evaluate(adder, examples=5, probe="carry-hevy")
-    classifier = build_model(plan("sortedness", Wishes(), 0).model)
+    classifier = build_model(plan("sortedness", Overrides(), 0).model)
     with pytest.raises(HeadwayError, match="nothing to decode"):
         check_greedy(classifier, [Sortedness().testing(0, 5)], 5)
     with pytest.raises(HeadwayError, match="10\\^18 problems"):

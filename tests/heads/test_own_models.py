@@ -15,15 +15,15 @@ from scipy.stats import spearmanr
 pytest.importorskip("transformers")
 
 import headway
+from headway.attach.foreign import Foreign, lengths_of
+from headway.causes.patterns import find_patterns
+from headway.causes.upstream import find_feeds
 from headway.cli import main
 from headway.errors import HeadwayError
+from headway.evaluation.metrics import METRICS
 from headway.heads.ablation import measure
-from headway.heads.feeding import find_feeds
 from headway.heads.ledger import Ledger
-from headway.heads.patterns import find_patterns
 from headway.heads.variants import Variants, neighbours
-from headway.subjects.foreign import Foreign, lengths_of
-from headway.subjects.metrics import METRICS
 from headway.subjects.subject import Subject
 
 ROOT = Path(__file__).parents[2]

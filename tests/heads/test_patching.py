@@ -15,12 +15,12 @@ from typing import Any, cast
 import pytest
 import torch
 
+from headway.causes import roles as module
+from headway.causes.patching import Pairs, Patch
+from headway.causes.roles import Roles, find_roles
 from headway.errors import HeadwayError
-from headway.heads import roles as module
-from headway.heads.patching import Pairs, Patch
-from headway.heads.roles import Roles, find_roles
 from headway.models import EncoderDecoder, Head, Site, build_model
-from headway.runs.config import Wishes
+from headway.runs.config import Overrides
 from headway.subjects.subject import Subject
 from headway.tasks import Addition
 from headway.tasks.contrasts import contrasts
@@ -45,7 +45,7 @@ PLUS = 3
 @torch.no_grad()
 def wired(carries: dict[int, list[int]]) -> EncoderDecoder:
     """`carries` says which columns' carries the cross heads 1 and 2 bring."""
-    config = plan("addition", Wishes(layers=1, decoder_layers=2, d_model=WIDTH, heads=4, d_ff=8), 0).model
+    config = plan("addition", Overrides(layers=1, decoder_layers=2, d_model=WIDTH, heads=4, d_ff=8), 0).model
     model = build_model(config)
     assert isinstance(model, EncoderDecoder)
     for weight in model.parameters():

@@ -13,12 +13,12 @@ import torch
 
 from headway.api import heads as heads_module
 from headway.api import prune, study_heads, train
+from headway.causes import roles as roles_module
 from headway.cli import main
 from headway.doctor import patient as patient_module
 from headway.doctor.examination import forbidden
 from headway.errors import HeadwayError
 from headway.evaluation.intervals import needed_examples, tango
-from headway.heads import roles as roles_module
 from headway.heads import study as study_module
 from headway.heads.ablation import Effect, Judge, Margin
 from headway.heads.pruning import closed_gates, without

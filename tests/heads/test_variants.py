@@ -11,15 +11,15 @@ import torch
 from headway.errors import HeadwayError
 from headway.evaluation.exact import right
 from headway.evaluation.greedy import check_greedy
+from headway.evaluation.metrics import losses_of
 from headway.heads import variants as module
-from headway.heads.lots import Lot
 from headway.heads.pruning import closed_gates
 from headway.heads.together import pairs
 from headway.heads.variants import Variants
 from headway.models import Attention, Gate, Head, Site, Trace, build_model, heads_of
-from headway.runs.config import Wishes
-from headway.subjects.metrics import losses_of
+from headway.runs.config import Overrides
 from headway.subjects.own import subject_of
+from headway.subjects.splits import Split
 from headway.subjects.subject import Subject
 from headway.tasks import Addition, Sortedness
 from headway.training.defaults import plan
@@ -100,7 +100,7 @@ def test_mean_ablation_is_the_mean_at_each_position_over_held_out_problems(
 ) -> None:
     monkeypatch.setattr(module, "MEAN_OVER", 60)
     ran = Variants(subject, "mean", seed=3)
-    donors = subject.draw(60, Lot.MEANS.seed(3), True)
+    donors = subject.draw(60, Split.MEANS.seed(3), True)
     assert adder.task.held_out(donors).all()
     said = outputs(subject, donors)
     outcome = ran(problems, some_variants(subject))
@@ -122,7 +122,7 @@ def test_resample_ablation_takes_the_output_of_another_problem(subject: Subject,
 
 def test_donors_are_other_problems_in_an_order_that_knows_no_labels() -> None:
     for task, options in ((Sortedness(), {}), (Addition(digits=1), {"digits": 1})):
-        config = plan(task.name, Wishes(d_model=16, heads=2, d_ff=32), 0, options)
+        config = plan(task.name, Overrides(d_model=16, heads=2, d_ff=32), 0, options)
         model = build_model(config.model)
         own = Subject(
             model, heads=tuple(heads_of(model)), examples=lambda rows, seed, held, task=task: task.testing(seed, rows)

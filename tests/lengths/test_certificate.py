@@ -13,18 +13,18 @@ import pytest
 import torch
 
 from headway.api import add, certify_run, certifying
+from headway.certify.certificate import certify
+from headway.certify.columns import contexts, patterns
+from headway.certify.verdict import Verdict
 from headway.cli import main
-from headway.lengths.certificate import certify
-from headway.lengths.columns import contexts, patterns
-from headway.lengths.verdict import Verdict
 from headway.models import Classifier, Decoder, build_model
 from headway.models.blocks import Tokens
-from headway.runs.config import Wishes
+from headway.runs.config import Overrides
 from headway.runs.seal import sealed
 from headway.subjects.own import Run, open_one, pretrained_folder
 from headway.tasks import Addition, Sortedness
+from headway.training.batches import feed
 from headway.training.defaults import plan
-from headway.training.feed import feed
 from headway.training.learner import Learner
 
 SMALL = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1}
@@ -37,8 +37,8 @@ def adder() -> Run:
 
 def tiny(**asked: object) -> tuple[torch.nn.Module, Addition]:
     options = {"first": "least", "digits": 4, "shortest": 1}
-    wishes = {"model": "decoder", "positions": "window+behind=1+ahead=0", "index": "coupled", **SMALL, **asked}
-    config = plan("addition", Wishes(**wishes), 0, options)  # pyright: ignore[reportArgumentType]
+    overrides = {"model": "decoder", "positions": "window+behind=1+ahead=0", "index": "coupled", **SMALL, **asked}
+    config = plan("addition", Overrides(**overrides), 0, options)  # pyright: ignore[reportArgumentType]
     return build_model(config.model, 0).eval(), Addition(**options)  # pyright: ignore[reportArgumentType]
 
 
@@ -214,8 +214,8 @@ def test_a_certificate_is_kept_checked_again_and_refused_when_altered(
 
 
 def sorter(positions: str = "window+behind=1+ahead=0", pooling: str = "violation") -> Classifier:
-    wishes = Wishes(positions=positions, pooling=pooling, **SMALL)  # pyright: ignore[reportArgumentType]
-    model = build_model(plan("sortedness", wishes, 0, {"values": 12}).model, 0).eval()
+    overrides = Overrides(positions=positions, pooling=pooling, **SMALL)  # pyright: ignore[reportArgumentType]
+    model = build_model(plan("sortedness", overrides, 0, {"values": 12}).model, 0).eval()
     assert isinstance(model, Classifier)
     return model
 
@@ -224,8 +224,10 @@ def sorter(positions: str = "window+behind=1+ahead=0", pooling: str = "violation
 def right_sorter() -> tuple[Classifier, Sortedness]:
     """A small one trained until it is right: five values, pairs."""
     options = {"values": 5, "shortest": 3, "longest": 8, "pools": 0.3}
-    wishes = Wishes(positions="window+behind=1+ahead=0", pooling="violation", hard=0.5, **{**SMALL, "d_model": 32})  # pyright: ignore[reportArgumentType]
-    config = plan("sortedness", wishes, 0, options)
+    wide = {**SMALL, "d_model": 32}
+    window = "window+behind=1+ahead=0"
+    overrides = Overrides(positions=window, pooling="violation", hard=0.5, **wide)  # pyright: ignore[reportArgumentType]
+    config = plan("sortedness", overrides, 0, options)
     task = Sortedness(**options)
     learner = Learner(build_model(config.model, 0), config.training)
     batches = feed(task, config.training, [0], None, 0, torch.device("cpu"))

@@ -11,15 +11,15 @@ import torch
 
 from headway.api import study_lengths
 from headway.cli import main
+from headway.compare.index import list_runs
 from headway.errors import HeadwayError
 from headway.evaluation.exact import evaluate_chunks
 from headway.lengths.diagnosis import diagnose, weight_of_one_key
 from headway.lengths.probes import Measured, Questions, reach
 from headway.models import Classifier, build_model
 from headway.report.page import find
-from headway.runs.config import Wishes
+from headway.runs.config import Overrides
 from headway.runs.folder import RunFolder
-from headway.runs.index import list_runs
 from headway.subjects.own import open_run
 from headway.tasks import Sortedness
 from headway.training.defaults import plan
@@ -31,8 +31,8 @@ TINY = ["--steps", "3", "--batch", "16", "--layers", "1", "--d-model", "16", "--
 
 
 def classifier(positions: str, pooling: str = "mean", index: str = "sequential") -> Classifier:
-    wishes = Wishes(positions=positions, pooling=pooling, index=index, **SMALL)  # pyright: ignore[reportArgumentType]
-    model = build_model(plan("sortedness", wishes, 0).model, seed=1).eval()
+    overrides = Overrides(positions=positions, pooling=pooling, index=index, **SMALL)  # pyright: ignore[reportArgumentType]
+    model = build_model(plan("sortedness", overrides, 0).model, seed=1).eval()
     assert isinstance(model, Classifier)
     return model
 
@@ -46,7 +46,7 @@ def test_shared_problems_are_answered_once_and_counted_for_each_probe(index: str
     for probe in TASK.probes:
         for length in (16, 70):
             problems = TASK.independent(5, 300, probe=probe, length=length)
-            slow = evaluate_chunks(model, TASK, [problems], 300, stands_for_more=True)
+            slow = evaluate_chunks(model, TASK, [problems], 300, is_sample=True)
             fast = found[probe, length]
             assert (fast.examples, fast.errors, fast.positive_rate) == (300, slow.errors, slow.positive_rate)
             assert slow.interval == fast.interval

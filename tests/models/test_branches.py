@@ -8,7 +8,7 @@ import torch
 from headway.heads.pruning import closed_gates, without
 from headway.models import Gate, Model, Trace, build_model, heads_of
 from headway.models.branches import Branches
-from headway.runs.config import Wishes
+from headway.runs.config import Overrides
 from headway.tasks import Problems, create_task
 from headway.training.defaults import plan
 
@@ -16,7 +16,7 @@ from headway.training.defaults import plan
 def subject(name: str) -> tuple[Model, Problems]:
     kinds = {"encoder-decoder": ("addition", {}), "decoder": ("addition", {"model": "decoder"})}
     task, asked = kinds.get(name, ("sortedness", {}))
-    config = plan(task, Wishes(layers=2, d_model=16, heads=2, **asked), 0, None)
+    config = plan(task, Overrides(layers=2, d_model=16, heads=2, **asked), 0, None)
     return build_model(config.model, 0).eval(), create_task(task).testing(3, 5)
 
 
@@ -55,7 +55,7 @@ def test_a_closed_head_may_be_replaced_by_its_mean() -> None:
 @torch.no_grad()
 def test_a_site_without_heads_is_passed_over() -> None:
     model, problems = subject("encoder-decoder")
-    config = plan("addition", Wishes(layers=2, d_model=16, heads=2), 0, None).model
+    config = plan("addition", Overrides(layers=2, d_model=16, heads=2), 0, None).model
     heads = heads_of(model)
     pruned, _ = without(model, config, heads[2:4])
     found = Branches(pruned).logits(problems.source, problems.answer, torch.tensor([0, 5]))

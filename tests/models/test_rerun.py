@@ -7,7 +7,7 @@ import torch
 
 from headway.models import Gate, Site, build_model
 from headway.models.rerun import again, keep, sites_of
-from headway.runs.config import Wishes
+from headway.runs.config import Overrides
 from headway.tasks import create_task
 from headway.training.defaults import plan
 
@@ -16,7 +16,7 @@ KINDS = {"encoder-decoder": "addition", "decoder": "addition", "classifier": "so
 
 @pytest.fixture(params=KINDS)
 def passed(request: pytest.FixtureRequest):
-    config = plan(KINDS[request.param], Wishes(model=request.param, d_model=32, d_ff=64, heads=4), seed=0)
+    config = plan(KINDS[request.param], Overrides(model=request.param, d_model=32, d_ff=64, heads=4), seed=0)
     problems = create_task(config.task).testing(seed=0, rows=5)
     return build_model(config.model, seed=3).eval(), problems
 

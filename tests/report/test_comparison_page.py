@@ -14,9 +14,9 @@ import pytest
 from visiting import Visit, needs_browser, taken
 
 from headway.cli import main
+from headway.compare.comparing import Comparison, Group
 from headway.comparing import write_comparison
 from headway.report.comparing import MOST_DOTS, drawn
-from headway.runs.comparing import Comparison, Group
 
 METRICS = ("reach", "final_loss")
 REACH = {"rope": [16, 32, 64], "fire": [512, 512, 4096], "<b>odd</b>": [0, 16]}

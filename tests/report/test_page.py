@@ -16,8 +16,8 @@ import pytest
 import torch
 from visiting import ROOT, Visit, needs_browser, taken, typed
 
+from headway.causes.maps import worked_examples
 from headway.cli import main
-from headway.heads.maps import worked_examples
 from headway.heads.pruning import closed_gates
 from headway.models import Head
 from headway.report.page import Inline, content_of, find, page_of

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import pytest
 from visiting import Visit, needs_browser, taken, typed
 
-from headway.heads.maps import worked_examples
+from headway.causes.maps import worked_examples
 from headway.report.page import content_of, find, page_of
 from headway.subjects.opening import open_subject
 

@@ -15,10 +15,10 @@ from making import exact, make_run
 from scipy import stats
 
 from headway.cli import main
+from headway.compare.comparing import Comparison, Group
+from headway.compare.spread import spread, wilson
 from headway.comparing import compare, write_comparison
 from headway.errors import HeadwayError
-from headway.runs.comparing import Comparison, Group
-from headway.runs.spread import spread, wilson
 
 
 def told(found: Comparison, words: str) -> bool:

@@ -11,16 +11,16 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from headway.compare.index import list_runs
 from headway.errors import BrokenRun, HeadwayError
 from headway.runs import disk
-from headway.runs.config import RunConfig, Wishes
+from headway.runs.config import Overrides, RunConfig
 from headway.runs.folder import RunFolder, Training, runs_in
-from headway.runs.index import list_runs
 from headway.subjects.own import find_runs, open_run
 from headway.training.defaults import plan
 from headway.training.loop import train_run
 
-CONFIG = plan("addition", Wishes(d_model=16, heads=2, d_ff=32, layers=1, decoder_layers=1, batch=4, steps=3), seed=0)
+CONFIG = plan("addition", Overrides(d_model=16, heads=2, d_ff=32, layers=1, decoder_layers=1, batch=4, steps=3), seed=0)
 
 
 @pytest.fixture
@@ -36,11 +36,11 @@ def test_a_config_survives_the_disk(run: RunFolder) -> None:
 
 def test_every_setting_changes_the_identity() -> None:
     others = [
-        plan("addition", Wishes(steps=3), seed=0),
-        plan("addition", Wishes(steps=3), seed=1),
-        plan("addition", Wishes(steps=3), seed=0, options={"digits": 2}),
-        plan("addition", Wishes(steps=3, positions="none"), seed=0),
-        plan("addition", Wishes(steps=3), seed=0, data="abc"),
+        plan("addition", Overrides(steps=3), seed=0),
+        plan("addition", Overrides(steps=3), seed=1),
+        plan("addition", Overrides(steps=3), seed=0, options={"digits": 2}),
+        plan("addition", Overrides(steps=3, positions="none"), seed=0),
+        plan("addition", Overrides(steps=3), seed=0, data="abc"),
     ]
     assert len({config.digest for config in others}) == len(others)
 
@@ -125,7 +125,7 @@ def test_an_ill_typed_entry_is_named(entry: str, value: object) -> None:
 
 
 def test_naming_a_default_gives_the_same_run() -> None:
-    assert plan("addition", Wishes(), 0) == plan("addition", Wishes(heads=4), 0, {"digits": 3, "base": 10})
+    assert plan("addition", Overrides(), 0) == plan("addition", Overrides(heads=4), 0, {"digits": 3, "base": 10})
 
 
 def test_writing_replaces_a_file_as_a_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,11 +17,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from making import a_config, exact, make_run
 
+from headway.compare import index, looking
+from headway.compare.describing import KEYS, describe
+from headway.compare.index import list_runs
 from headway.errors import BrokenRun, HeadwayError
-from headway.runs import disk, index, looking
-from headway.runs.describing import KEYS, describe
+from headway.runs import disk
 from headway.runs.folder import RunFolder
-from headway.runs.index import list_runs
 
 TICK = 0.012
 """seconds after which a file system's clock has moved on"""
@@ -340,7 +341,7 @@ def test_processes_do_not_get_in_each_others_way(tmp_path: Path) -> None:
     for seed in range(30):
         make_run(tmp_path / f"seed-{seed}", seed=seed)
     code = (
-        "import sys; from pathlib import Path; from headway.runs.index import list_runs\n"
+        "import sys; from pathlib import Path; from headway.compare.index import list_runs\n"
         "print(sorted({len(list_runs(Path(sys.argv[1]), 'seed>=0')) for _ in range(15)}))"
     )
     others = [
@@ -365,7 +366,7 @@ def test_more_keys_than_a_table_can_have_are_refused(tmp_path: Path, monkeypatch
 TIMED = """
 import json, sys, time
 from pathlib import Path
-from headway.runs.index import list_runs
+from headway.compare.index import list_runs
 
 def timed(where):
     began = time.perf_counter()

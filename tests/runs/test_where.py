@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headway.compare.where import FALSE, TRUE, Compared, Expression, Joined, Not, parse_where, quoted
 from headway.errors import HeadwayError
-from headway.runs.where import FALSE, TRUE, Compared, Expression, Joined, Not, parse_where, quoted
 
 KEYS = ["positions", "reach", "reach.one-inversion", "perfect", "option.first"]
 WORDS = ["rope", "alibi", "16", "1.5", "-3", "1e3", "and", "not", "x y", "it's", 'say "a"', "", "ä", "(", "true"]

@@ -15,13 +15,13 @@ from families import CAUSAL_ONES, FAMILIES, TWO_STACKS, WORDS
 from own_attention import HEADS, TOKENS, Apart, Fused, Named, Net
 from references import Unchanged, randomised
 
+from headway.attach.foreign import Foreign
+from headway.attach.huggingface import attach_huggingface
+from headway.attach.projections import weight_of
+from headway.attach.readers import NOTHING, reader_of
 from headway.errors import HeadwayError
 from headway.heads.variants import Variants
 from headway.models import Gate, Head, Site
-from headway.subjects.foreign import Foreign
-from headway.subjects.huggingface import attach_huggingface
-from headway.subjects.projections import weight_of
-from headway.subjects.readers import NOTHING, reader_of
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 

@@ -10,7 +10,7 @@ import pytest
 
 from headway.api import train_seeds
 from headway.errors import HeadwayError
-from headway.runs.config import Wishes
+from headway.runs.config import Overrides
 from headway.runs.folder import RunFolder
 from headway.tasks import Addition, Sortedness, Task, create_task
 from headway.tasks.data import read_split, trainable, write_data
@@ -141,7 +141,7 @@ def test_lengths_of_the_file_are_what_was_trained(tmp_path: Path) -> None:
     items = [{"sequence": list(range(n)), "is_sorted": 1, "length": n} for n in range(30, 41)]
     (tmp_path / "train.json").write_text(json.dumps(items))
     stored = read_split(Sortedness(), tmp_path, "train")
-    config = plan("sortedness", Wishes(), 0, data="abc", lengths=stored.lengths())
+    config = plan("sortedness", Overrides(), 0, data="abc", lengths=stored.lengths())
     assert config.model.trained == 40
 
 
@@ -160,9 +160,9 @@ def test_runs_on_other_data_are_other_runs(tmp_path: Path) -> None:
     configs = []
     for seed in (0, 1):
         write_data(Addition(), tmp_path / str(seed), COUNTS, seed)
-        wishes = Wishes(d_model=16, heads=2, d_ff=32, batch=4, steps=3)
+        overrides = Overrides(d_model=16, heads=2, d_ff=32, batch=4, steps=3)
         out = tmp_path / f"run-{seed}"
-        train_seeds("addition", 0, wishes, out=out, data=tmp_path / str(seed), quiet=True)
+        train_seeds("addition", 0, overrides, out=out, data=tmp_path / str(seed), quiet=True)
         configs.append(RunFolder(out).config())
     assert configs[0].digest != configs[1].digest
     assert configs[0].training.hard == 0

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
+from headway.certify.certificate import certify
+from headway.certify.verdict import Verdict
 from headway.errors import HeadwayError
-from headway.lengths.certificate import certify
-from headway.lengths.verdict import Verdict
 from headway.machine import choose_device
 from headway.models import Decoder, EncoderDecoder
 from headway.progress import Progress

@@ -173,7 +173,7 @@ def _evaluated(run: Run, request: Request, greedy: int, stored: Stored | None, q
     checked = _decoded(run, request, greedy, quiet) if greedy else None
     problems, total = _problems(task, request, stored, device_of(model))
     with Progress(f"evaluating {run.path.name}", quiet) as watch:
-        found = evaluate_chunks(model, task, problems, total, stands_for_more=not request.all, watch=watch)
+        found = evaluate_chunks(model, task, problems, total, is_sample=not request.all, watch=watch)
     return _kept(run, request, found, checked, stored)
 
 
@@ -193,7 +193,7 @@ def _evaluated_together(
     problems, total = _problems(task, request, stored, device)
     models = StackedModels(runs[0].model, weights, precision, one_shape=task.lengths[0] == task.lengths[1])
     with Progress(f"evaluating {len(runs):,} runs", quiet) as watch:
-        found = tallied(models.answers, task, problems, total, stands_for_more=not request.all, watch=watch)
+        found = tallied(models.answers, task, problems, total, is_sample=not request.all, watch=watch)
     results = []
     for run, evaluation in zip(runs, found, strict=True):
         checked = _decoded(open_run(run.folder, device), request, greedy, quiet) if greedy else None

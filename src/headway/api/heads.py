@@ -10,14 +10,16 @@ from typing import Any
 import torch
 from safetensors.torch import save
 
+from headway.attach.foreign import Foreign, few_of_one_length
+from headway.attach.from_transformers import is_transformers_folder
+from headway.causes.kinds import Profile, kinds_of, profile_contrasts, profile_of
+from headway.causes.maps import average_maps, maps_of, worked_examples
 from headway.doctor.examination import forbidden
 from headway.errors import HeadwayError
 from headway.evaluation.exact import Evaluation, device_of, evaluate_chunks
+from headway.evaluation.metrics import METRICS
 from headway.heads.ablation import Margin, TooWeak, measure
-from headway.heads.kinds import Profile, kinds_of, profile_contrasts, profile_of
 from headway.heads.ledger import Ledger
-from headway.heads.lots import Lot, drawn
-from headway.heads.maps import average_maps, maps_of, worked_examples
 from headway.heads.members import study_stack
 from headway.heads.optimum import check_searchable
 from headway.heads.pruning import compare, without
@@ -38,11 +40,9 @@ from headway.report.page import Inline
 from headway.runs import disk
 from headway.runs.config import RunConfig
 from headway.runs.folder import RunFolder
-from headway.subjects.foreign import Foreign, few_of_one_length
-from headway.subjects.from_transformers import is_transformers_folder
-from headway.subjects.metrics import METRICS
 from headway.subjects.opening import Opening, open_subject
 from headway.subjects.own import Run, find_runs, one_shape, open_one, open_run, open_stack, subject_of
+from headway.subjects.splits import Split, drawn
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 from headway.training.recovery import recover as recovered
@@ -101,7 +101,7 @@ def _keep(study: HeadStudy, subject: Subject, home: Path, seed: int) -> None:
     disk.write_bytes(home / "heads.csv", study.to_csv().encode())
     if not study.withheld:
         heads_figures(home / "heads.json", home)
-    problems = drawn(subject, Lot.REPORT, MAPPED, seed)
+    problems = drawn(subject, Split.REPORT, MAPPED, seed)
     if isinstance(subject.model, Foreign):
         problems = few_of_one_length(problems, MAPPED)
     maps = {
@@ -135,7 +135,7 @@ def view(study: HeadStudy, subject: Subject, problem: Any = None) -> Inline:
 
 def _problem(subject: Subject, asked: Any) -> Problems:
     if asked is None:
-        return drawn(subject, Lot.REPORT, 1, 0)
+        return drawn(subject, Split.REPORT, 1, 0)
     if isinstance(asked, Problems):
         return asked[:1]
     if subject.problem is None:
@@ -232,7 +232,7 @@ def screen_heads(
             )
     if isinstance(subject, Run):
         subject = subject_of(subject)
-    problems = drawn(subject, Lot.REPORT, examples or MAPPED, seed)
+    problems = drawn(subject, Split.REPORT, examples or MAPPED, seed)
     return screen(Variants(subject, ablation, seed), problems, ends)
 
 
@@ -269,7 +269,7 @@ def prune(
     model, config = without(run.model, run.config.model, gone)
     smaller = replace(run.config, model=config, training=replace(run.config.training, recovered=recover))
     folder.check(smaller, resume=True)
-    problems = drawn(subject_of(run), Lot.COMPARE, COMPARED, asked.get("seed", 0))
+    problems = drawn(subject_of(run), Split.COMPARE, COMPARED, asked.get("seed", 0))
     with exact_products():
         comparison = compare(run.model, model, gone, problems)
     if comparison.largest_difference > ROUNDING or not comparison.same_answers:
@@ -326,7 +326,7 @@ def _zeroed(
         wanted = replace(_asked(**{"budget": 0, **asked}), causes=False, kinds=False)
         heads = study_subject(subject, _by_metric(wanted, subject), quiet).together.heads
     gone = list(dict.fromkeys(heads_named(heads, subject.heads)))
-    problems = drawn(subject, Lot.REPORT, COMPARED, asked.get("seed", 0))
+    problems = drawn(subject, Split.REPORT, COMPARED, asked.get("seed", 0))
     zeroed = without_columns(foreign.attached, gone)
     with exact_products():
         difference = check_same(foreign, zeroed, gone, problems)
@@ -353,7 +353,7 @@ def _zeroed(
 
 
 def _checked(model: Model, run: Run, problems: Problems) -> Evaluation:
-    return evaluate_chunks(model, run.task, [problems], len(problems), stands_for_more=True)
+    return evaluate_chunks(model, run.task, [problems], len(problems), is_sample=True)
 
 
 def _write_pruned(run: Run, model: Model, config: RunConfig, folder: RunFolder, loss: float | None) -> None:

@@ -15,7 +15,7 @@ from headway.lengths.tracks import find_track
 from headway.machine import choose_device
 from headway.positions import find_index, find_positions
 from headway.report.lengths import lengths_figures
-from headway.runs.config import Wishes
+from headway.runs.config import Overrides
 from headway.subjects.own import subject_of
 from headway.tasks import create_task
 
@@ -45,7 +45,7 @@ def study_lengths(
     device: str = "auto",
     precision: str = "auto",
     quiet: bool = True,
-    **wishes: Any,
+    **overrides: Any,
 ) -> LengthStudy:
     """Trains each encoding with each index on short problems and tests it on long ones.
 
@@ -78,7 +78,7 @@ def study_lengths(
         Entry(name, number, pool)
         for name in positions
         for number in index
-        for pool in pooling or (found.wishes(own).pooling,)
+        for pool in pooling or (found.overrides(own).pooling,)
         if _combine(name, number, len(index))
     ]
     named = {"positions": positions, "index": index, "pooling": pooling, "lengths": lengths, "probes": probes}
@@ -95,7 +95,7 @@ def study_lengths(
         lengths=tuple(sorted(lengths)),
         probes=tuple(probes or own.probes),
         options=options,
-        wishes=Wishes(**wishes),
+        overrides=Overrides(**overrides),
         examples=examples,
         test_seed=seed,
     )

@@ -12,7 +12,7 @@ from headway.machine import choose_device, choose_precision
 from headway.output import spoken
 from headway.progress import Progress
 from headway.runs import disk
-from headway.runs.config import Wishes
+from headway.runs.config import Overrides
 from headway.runs.folder import RunFolder
 from headway.subjects.own import Run, open_run
 from headway.tasks import create_task
@@ -34,11 +34,19 @@ def train(
     quiet: bool = True,
     options: dict[str, Any] | None = None,
     data: str | Path | None = None,
-    **wishes: Any,
+    **overrides: Any,
 ) -> Run:
     """Trains one run, or opens it if it was trained before: `headway.train("addition", seed=0).model`."""
     reports = train_seeds(
-        task, seed, Wishes(**wishes), out=out, device=device, resume=resume, quiet=quiet, options=options, data=data
+        task,
+        seed,
+        Overrides(**overrides),
+        out=out,
+        device=device,
+        resume=resume,
+        quiet=quiet,
+        options=options,
+        data=data,
     )
     return open_run(RunFolder(Path(reports[0].run)), choose_device(device))
 
@@ -46,7 +54,7 @@ def train(
 def train_seeds(
     task: str,
     seeds: int | list[int],
-    wishes: Wishes,
+    overrides: Overrides,
     *,
     out: str | Path | None = None,
     device: str = "auto",
@@ -72,10 +80,10 @@ def train_seeds(
         if left_out and not quiet:
             print(f"{left_out:,} problems of train.json are of the held-out tenth: left out", file=sys.stderr)
     if isinstance(seeds, int):
-        config = plan(task, wishes, seeds, options, digest, lengths)
+        config = plan(task, overrides, seeds, options, digest, lengths)
         planned = [(config, Path(out or Path("runs") / config.name))]
     else:
-        configs = [plan(task, wishes, seed, options, digest, lengths) for seed in seeds]
+        configs = [plan(task, overrides, seed, options, digest, lengths) for seed in seeds]
         family = Path(out or Path("runs") / configs[0].family)
         planned = [(config, family / f"seed-{config.seed}") for config in configs]
     for config, folder in planned:

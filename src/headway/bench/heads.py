@@ -15,7 +15,7 @@ from headway.evaluation.exact import same_answer
 from headway.heads.variants import Variants
 from headway.models import EncoderDecoder, Head, Model, build_model, heads_of
 from headway.progress import Progress
-from headway.runs.config import Wishes
+from headway.runs.config import Overrides
 from headway.subjects.own import open_one, subject_of
 from headway.subjects.subject import Subject
 from headway.tasks import Addition, Problems, Task
@@ -106,7 +106,7 @@ def sweeps(seed: int, device: torch.device) -> dict[str, list[dict[str, float]]]
     """Seconds of a study against heads a site, examples and layers; the weights are those a run starts from."""
 
     def spent(examples: int, **asked: Any) -> float:
-        config = plan("addition", Wishes(**asked), seed)
+        config = plan("addition", Overrides(**asked), seed)
         model, task = build_model(config.model, seed).to(device).eval(), Addition()
         heads = tuple(heads_of(model))
         subject = _bare(model, task, heads, device)

@@ -26,7 +26,7 @@ from headway.machine import cores
 from headway.models import Attention, Order, Site
 from headway.positions import Positions, Shape, find_positions
 from headway.progress import Progress
-from headway.runs.config import Wishes
+from headway.runs.config import Overrides
 from headway.tasks import Problems, Sortedness
 from headway.tasks.random import STORING, Dice
 
@@ -47,7 +47,7 @@ def length_study(seed: int, device: torch.device, quiet: bool) -> Row:
     task = Sortedness()
     with tempfile.TemporaryDirectory() as folder:
         entries = tuple(Entry(name, "sequential", "mean") for name in TRIO)
-        track = Track("bench", Wishes(pooling="mean", steps=STEPS, warmup=60), Wishes())
+        track = Track("bench", Overrides(pooling="mean", steps=STEPS, warmup=60), Overrides())
         asked = Asked("sortedness", entries, track, (seed,), LENGTHS, ("default",), {}, examples=EXAMPLES)
         study, seconds = timed(lambda: study_lengths(asked, Path(folder), device, "float32", quiet), device)
     ours = {run.entry.positions: run for run in study.runs}

@@ -8,6 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headway.attach.foreign import Foreign
+from headway.attach.huggingface import attach_huggingface
+from headway.attach.readers import read_causal
+from headway.attach.stacking import Stacking
 from headway.bench.own_references import OWN_REFERENCES, Measure, random_gpt2, random_tokens
 from headway.bench.row import Row
 from headway.bench.train import timed
@@ -15,10 +19,6 @@ from headway.errors import HeadwayError
 from headway.heads.variants import Closed, Variants
 from headway.machine import exact_products
 from headway.progress import Progress
-from headway.subjects.foreign import Foreign
-from headway.subjects.huggingface import attach_huggingface
-from headway.subjects.readers import read_causal
-from headway.subjects.stacking import Stacking
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 

@@ -28,11 +28,11 @@ from headway.evaluation.exact import loss
 from headway.machine import choose_precision, cores
 from headway.models import build_model
 from headway.progress import Progress
-from headway.runs.config import RunConfig, Wishes
+from headway.runs.config import Overrides, RunConfig
 from headway.runs.folder import RunFolder
 from headway.tasks import create_task
+from headway.training.batches import feed
 from headway.training.defaults import plan
-from headway.training.feed import feed
 from headway.training.learner import Learner
 from headway.training.population import Member
 from headway.training.processes import train_apart
@@ -92,8 +92,8 @@ def _on_gpu(seed: int, device: torch.device, quiet: bool) -> Row:
     plans += [(POPULATION, THROUGHPUT, {})]
     measured = []
     with Progress("populations", quiet) as watch:
-        for number, (size, wishes, options) in enumerate(plans):
-            cost, kinds = stacked(seed, size, device, wishes, options)
+        for number, (size, overrides, options) in enumerate(plans):
+            cost, kinds = stacked(seed, size, device, overrides, options)
             measured.append((cost, kinds))
             watch(number + 1, len(plans), f"{size} members: {cost.each:.3f} ms a model and step")
     *costs, fastest = [cost for cost, _ in measured]
@@ -126,8 +126,8 @@ def _on_gpu(seed: int, device: torch.device, quiet: bool) -> Row:
     )
 
 
-def adder(seed: int, wishes: dict[str, Any] | None = None, options: dict[str, Any] | None = None) -> RunConfig:
-    return plan("addition", Wishes(**(wishes or {})), seed, options)
+def adder(seed: int, overrides: dict[str, Any] | None = None, options: dict[str, Any] | None = None) -> RunConfig:
+    return plan("addition", Overrides(**(overrides or {})), seed, options)
 
 
 def one_at_a_time(config: RunConfig, device: torch.device, compile: bool) -> tuple[float, float]:
@@ -146,10 +146,10 @@ def one_at_a_time(config: RunConfig, device: torch.device, compile: bool) -> tup
 
 
 def stacked(
-    seed: int, size: int, device: torch.device, wishes: dict[str, Any], options: dict[str, Any]
+    seed: int, size: int, device: torch.device, overrides: dict[str, Any], options: dict[str, Any]
 ) -> tuple[Cost, dict[str, float]]:
     """The cost of a stack, and where the time of a step goes."""
-    configs = [adder(seed + member, wishes, options) for member in range(size)]
+    configs = [adder(seed + member, overrides, options) for member in range(size)]
     first, task = configs[0], create_task("addition", options)
     if device.type == "cuda":
         torch.compiler.reset()

@@ -20,7 +20,7 @@ from headway.progress import Progress
 from headway.runs.folder import RunFolder
 from headway.subjects.own import open_one, open_run
 from headway.tasks import Addition, Problems
-from headway.training.defaults import Wishes, plan
+from headway.training.defaults import Overrides, plan
 from headway.training.loop import train_run
 
 Result = TypeVar("Result")
@@ -33,7 +33,7 @@ def time_to_perfect(seed: int, device: torch.device, quiet: bool) -> Row:
     """Training time until every sum is right, beside the textbook's fifty epochs."""
     task = Addition()
     with tempfile.TemporaryDirectory() as folder, Progress("ours, until perfect", quiet) as watch:
-        config = plan("addition", Wishes(until="perfect"), seed)
+        config = plan("addition", Overrides(until="perfect"), seed)
         report = train_run(config, Path(folder) / "run", device=device, watch=watch)
         model = open_run(RunFolder(Path(folder) / "run"), device).model
     with Progress("ours, checking all", quiet) as watch:
@@ -41,7 +41,7 @@ def time_to_perfect(seed: int, device: torch.device, quiet: bool) -> Row:
     with Progress("the textbook loop", quiet) as watch:
         textbook = train_textbook(task, stored_sums(task, seed).to(device), seed, EPOCHS, watch=watch)
     checked = task.testing(seed, 100_000, device=device)
-    theirs = evaluate_chunks(textbook.model, task, [checked], len(checked), stands_for_more=True)  # pyright: ignore[reportArgumentType]
+    theirs = evaluate_chunks(textbook.model, task, [checked], len(checked), is_sample=True)  # pyright: ignore[reportArgumentType]
     return Row(
         "time-to-perfect",
         report.seconds,
@@ -73,7 +73,7 @@ def sums_per_second(seed: int, device: torch.device, quiet: bool) -> Row:
 
     def ours() -> int:
         chunk = itertools.islice(listed(task, device), 1)  # making the problems is part of the work
-        return evaluate_chunks(model, task, chunk, len(sums), stands_for_more=True).errors
+        return evaluate_chunks(model, task, chunk, len(sums), is_sample=True).errors
 
     def theirs() -> int:
         wrong = 0

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from headway.attach.foreign import Foreign
 from headway.doctor.check import Checked, failed, passed, skipped, warned
 from headway.doctor.patient import Patient
 from headway.evaluation.intervals import wilson
-from headway.subjects.foreign import Foreign
 from headway.tasks import Problems
 
 LEARNED = 0.95

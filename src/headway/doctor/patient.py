@@ -15,11 +15,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from headway.attach.foreign import Foreign
 from headway.errors import HeadwayError
 from headway.evaluation.examples import batches
 from headway.heads.pruning import closed_gates
 from headway.models import Attention, Head
-from headway.subjects.foreign import Foreign
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 

@@ -87,11 +87,11 @@ def evaluate_chunks(
     problems: Iterable[Problems],
     total: int,
     *,
-    stands_for_more: bool,
+    is_sample: bool,
     gates: Gates | None = None,
     watch: Watch | None = None,
 ) -> Evaluation:
-    """Exact match over chunks of problems; `stands_for_more` says that they are a sample."""
+    """Exact match over chunks of problems; `is_sample` says that they are a sample."""
     was_training = model.training
     model.eval()
 
@@ -102,7 +102,7 @@ def evaluate_chunks(
             done(len(batch))
         return torch.cat(written)[None]
 
-    found = tallied(answers, task, problems, total, stands_for_more=stands_for_more, watch=watch)[0]
+    found = tallied(answers, task, problems, total, is_sample=is_sample, watch=watch)[0]
     model.train(was_training)
     return found
 
@@ -113,7 +113,7 @@ def tallied(
     problems: Iterable[Problems],
     total: int,
     *,
-    stands_for_more: bool,
+    is_sample: bool,
     watch: Watch | None = None,
 ) -> list[Evaluation]:
     """The evaluation of each model that `answers` speaks for."""
@@ -146,7 +146,7 @@ def tallied(
         return Evaluation(
             examples,
             mistaken,
-            wilson(examples - mistaken, examples) if stands_for_more else None,
+            wilson(examples - mistaken, examples) if is_sample else None,
             strata.get(f"{HELD_OUT}=1", Stratum(f"{HELD_OUT}=1", 0, 0)),
             tuple(s for n, s in strata.items() if not n.startswith(HELD_OUT)),
             int(positives[member]) / examples if task.classes is not None else None,
@@ -158,7 +158,7 @@ def tallied(
 def evaluate_all(model: Model, task: Task, watch: Watch | None = None) -> Evaluation:
     """Every problem there is."""
     total = number_of_problems(task, "--all")
-    return evaluate_chunks(model, task, listed(task, device_of(model)), total, stands_for_more=False, watch=watch)
+    return evaluate_chunks(model, task, listed(task, device_of(model)), total, is_sample=False, watch=watch)
 
 
 def evaluate_sample(
@@ -174,7 +174,7 @@ def evaluate_sample(
 ) -> Evaluation:
     """Fresh problems of a probe: of one length, or evenly over the lengths that training shows."""
     problems = sampled(task, examples, seed=seed, length=length, probe=probe, device=device_of(model))
-    return evaluate_chunks(model, task, problems, examples, stands_for_more=True, gates=gates, watch=watch)
+    return evaluate_chunks(model, task, problems, examples, is_sample=True, gates=gates, watch=watch)
 
 
 @torch.inference_mode()

@@ -30,11 +30,11 @@ from headway.evaluation.examples import MOST_LISTED
 from headway.evaluation.intervals import exact_interval
 from headway.evaluation.stacked import NARROW
 from headway.heads.ablation import Effect, Margin, measure
-from headway.heads.lots import Lot, drawn
 from headway.heads.variants import Closed, Variants
 from headway.machine import exact_products, side_by_side
 from headway.models import heads_of
 from headway.models.branches import Branches
+from headway.subjects.splits import Split, drawn
 from headway.subjects.subject import all_tokens_right
 from headway.tasks import Problems
 
@@ -131,13 +131,13 @@ class _Search:
         self.passes = {kind: Branches(model, kind, variants.means) for kind in {quick, torch.float32}}
         self.slack = {kind: NARROW[kind] if plain else 0.0 for kind in self.passes}
         self.precisions = [quick] + [torch.float32] * (len(STAGES) - 1)
-        self.problems = drawn(self.subject, Lot.SCREEN, STAGES[-1], seed)
+        self.problems = drawn(self.subject, Split.SCREEN, STAGES[-1], seed)
         self.fresh: list[Problems] = []
         self.seed, count = seed, self.subject.count
         listed = self.subject.every is not None and count is not None and count <= MOST_LISTED
         self.listable = listed and self.subject.even
         self.doubt = (1 - CONFIDENCE) / (2 if self.listable else 3)  # of the baseline, the screening, the last check
-        base = drawn(self.subject, Lot.BASELINE, STAGES[-2], seed)
+        base = drawn(self.subject, Split.BASELINE, STAGES[-2], seed)
         with exact_products():
             wrong = len(base) - int(variants(base, [frozenset()]).right.sum())
         worst = min(1.0, exact_interval(wrong, len(base), 1 - 2 * self.doubt).high + margin)
@@ -228,7 +228,7 @@ class _Search:
             if not closed:
                 return measure(self.variants, [self.problems[:PIECE]], [closed])[1]  # nothing costs nothing
             if not self.fresh:
-                problems = drawn(self.subject, Lot.CHECK, CHECKED, self.seed)
+                problems = drawn(self.subject, Split.CHECK, CHECKED, self.seed)
                 self.fresh = [problems[start : start + PIECE] for start in range(0, len(problems), PIECE)]
             effect = measure(self.variants, self._each_in_time(self.fresh), [closed])[1]
             tests = 2 * len(self.heads) + 2  # at most two of a size

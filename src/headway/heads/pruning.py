@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from headway.attach.foreign import Foreign
 from headway.errors import HeadwayError
 from headway.evaluation.examples import batches
 from headway.models import Attention, Gate, Gates, Head, Model, build_model, heads_of
 from headway.runs.config import ModelConfig
-from headway.subjects.foreign import Foreign
 from headway.tasks import Problems
 
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 
+from headway.attach.foreign import Foreign
 from headway.errors import HeadwayError
+from headway.evaluation.metrics import losses_of
 from headway.heads.ablation import Effect, measure
 from headway.heads.variants import Closed, Variants
 from headway.models import Gate, Head
-from headway.subjects.foreign import Foreign
-from headway.subjects.metrics import losses_of
 from headway.tasks import Problems
 
 

@@ -15,12 +15,12 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
+from headway.attach.foreign import Foreign
 from headway.evaluation.exact import Watch, loss
 from headway.evaluation.examples import batches
 from headway.heads.ablation import Effect, Margin, measure
 from headway.heads.variants import Closed, Outcome, Variants
 from headway.models import Gate, Head
-from headway.subjects.foreign import Foreign
 from headway.tasks import Problems
 
 

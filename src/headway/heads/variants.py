@@ -16,13 +16,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from headway.attach.foreign import Foreign, lengths_of, trimmed
 from headway.errors import HeadwayError, unknown
 from headway.evaluation.examples import even_pieces
-from headway.heads.lots import Lot, drawn
-from headway.heads.passes import Kept, OwnPasses, passes_of
+from headway.evaluation.metrics import losses_of
 from headway.models import Gate, Gates, Head, Model, Site
-from headway.subjects.foreign import Foreign, lengths_of, trimmed
-from headway.subjects.metrics import losses_of
+from headway.subjects.runner import Kept, OwnPasses, passes_of
+from headway.subjects.splits import Split, drawn
 from headway.subjects.subject import Subject, all_tokens_right
 from headway.tasks import Problems
 
@@ -92,9 +92,9 @@ class Variants:
     def donors(self, problems: Problems) -> Problems:
         """For each problem another, whose outputs take the place of its own; in an order that knows no labels."""
         if isinstance(self.subject.model, Foreign):
-            return problems[neighbours(problems, Lot.DONORS.seed(self.seed))]
-        others = self.subject.draw(len(problems), Lot.DONORS.seed(self.seed), False)
-        order = torch.randperm(len(others), generator=torch.Generator().manual_seed(Lot.DONORS.seed(self.seed)))
+            return problems[neighbours(problems, Split.DONORS.seed(self.seed))]
+        others = self.subject.draw(len(problems), Split.DONORS.seed(self.seed), False)
+        order = torch.randperm(len(others), generator=torch.Generator().manual_seed(Split.DONORS.seed(self.seed)))
         others = others[order.to(others.source.device)]
         same = (others.source == problems.source).all(1).nonzero()[:, 0]
         return others.replaced(same, others[(same + 1) % len(others)]) if len(same) else others
@@ -176,7 +176,7 @@ class Variants:
     def _mean_outputs(self) -> dict[Site, Tensor]:
         """What each head says on average over held-out problems: at each position, or, where problems are of different
         lengths, over all positions."""
-        problems = drawn(self.subject, Lot.MEANS, MEAN_OVER, self.seed, True)
+        problems = drawn(self.subject, Split.MEANS, MEAN_OVER, self.seed, True)
         pooled = isinstance(self.subject.model, Foreign)
         pieces = (
             self.subject.model.slices(problems) if isinstance(self.subject.model, Foreign) else even_pieces(problems)

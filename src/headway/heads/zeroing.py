@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headway.attach.foreign import Foreign
+from headway.attach.intervention import Attached
+from headway.attach.projections import weight_of
 from headway.errors import HeadwayError
 from headway.models import Head
 from headway.runs import disk
-from headway.subjects.attached import Attached
-from headway.subjects.foreign import Foreign
-from headway.subjects.projections import weight_of
 from headway.tasks import Problems
 
 ROUNDING = 1e-4

@@ -30,7 +30,7 @@ from headway.output import as_html
 from headway.positions import Positions, build_index, find_positions, used
 from headway.progress import Progress
 from headway.runs import disk
-from headway.runs.config import RunConfig, Wishes, folder_name
+from headway.runs.config import Overrides, RunConfig, folder_name
 from headway.runs.folder import RunFolder
 from headway.runs.seal import KEY, is_sealed, sealed
 from headway.subjects.own import Run, open_run
@@ -80,7 +80,7 @@ class Asked:
     lengths: tuple[int, ...]
     probes: tuple[str, ...]
     options: dict[str, Any]
-    wishes: Wishes = field(default_factory=Wishes)
+    overrides: Overrides = field(default_factory=Overrides)
     """of the user's own, over those of the track"""
     examples: int = LEAST_EXAMPLES
     test_seed: int = 0
@@ -277,14 +277,14 @@ def questions_of(
 
 def _planned(asked: Asked, entry: Entry, out: Path) -> list[Member]:
     """Every run of an entry; refuses what cannot be trained, or not be tested as long as asked."""
-    recipe = asked.track.wishes(create_task(asked.task, asked.options))
-    own = {**recipe.asked(), **asked.wishes.asked(), "positions": entry.positions, "index": entry.index}
+    recipe = asked.track.overrides(create_task(asked.task, asked.options))
+    own = {**recipe.asked(), **asked.overrides.asked(), "positions": entry.positions, "index": entry.index}
     if entry.pooling is not None:
         own["pooling"] = entry.pooling
     members = []
     for rate in asked.track.rates:
         for seed in asked.seeds:
-            config = plan(asked.task, Wishes(**own), seed, asked.options)
+            config = plan(asked.task, Overrides(**own), seed, asked.options)
             training = config.training
             scaled = replace(training, learning_rate=training.learning_rate * rate, muon_rate=training.muon_rate * rate)
             config = replace(config, training=scaled)

@@ -13,16 +13,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headway.errors import unknown
-from headway.runs.config import Wishes
+from headway.runs.config import Overrides
 from headway.tasks import Task
 
 
 @dataclass(frozen=True)
 class Track:
     name: str
-    classifier: Wishes
+    classifier: Overrides
     """for tasks that answer with a class"""
-    adder: Wishes
+    adder: Overrides
     """for tasks that answer with a sequence"""
     rates: tuple[float, ...] = (1.0,)
     """multiples of the recipe's learning rates; the best in range is taken, for all seeds of an encoding"""
@@ -31,13 +31,13 @@ class Track:
     chooses: bool = False
     """whether a rate is chosen among several"""
 
-    def wishes(self, task: Task) -> Wishes:
+    def overrides(self, task: Task) -> Overrides:
         return self.adder if task.classes is None else self.classifier
 
 
 RATES = (0.5, 1.0, 2.0)
-MUON_CLASSIFIER = Wishes(pooling="max", steps=1000, batch=128, layers=2)
-MUON_ADDER = Wishes(model="decoder", layers=1, d_model=128, heads=8, d_ff=512, steps=3000, batch=128, hard=0.5)
+MUON_CLASSIFIER = Overrides(pooling="max", steps=1000, batch=128, layers=2)
+MUON_ADDER = Overrides(model="decoder", layers=1, d_model=128, heads=8, d_ff=512, steps=3000, batch=128, hard=0.5)
 SUMS = {"digits": 20, "shortest": 1}
 LEAST_FIRST = {**SUMS, "first": "least"}
 
@@ -46,8 +46,8 @@ TRACKS = {
     for track in (
         Track(
             "plain",
-            Wishes(pooling="mean", optimizer="adamw", steps=3000, batch=128),
-            Wishes(optimizer="adamw", steps=3000, batch=128),
+            Overrides(pooling="mean", optimizer="adamw", steps=3000, batch=128),
+            Overrides(optimizer="adamw", steps=3000, batch=128),
             options={"addition": SUMS},
         ),
         Track("tuned", MUON_CLASSIFIER, MUON_ADDER, RATES, {"addition": LEAST_FIRST}, chooses=True),

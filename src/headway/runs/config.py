@@ -163,7 +163,7 @@ class RunConfig:
 
 
 @dataclass(frozen=True)
-class Wishes:
+class Overrides:
     """What a person asks of a run; None leaves the default of the task. The texts are those of `--help`."""
 
     model: Literal["encoder-decoder", "decoder", "classifier"] | None = None
@@ -208,9 +208,9 @@ class Wishes:
     """stop once every problem that may be trained on is right"""
 
     @staticmethod
-    def from_settings(raw: dict[str, Any]) -> Wishes:
-        """Wishes from plain values; one that is unknown or ill-typed is named."""
-        hints = get_type_hints(Wishes)
+    def from_settings(raw: dict[str, Any]) -> Overrides:
+        """Overrides from plain values; one that is unknown or ill-typed is named."""
+        hints = get_type_hints(Overrides)
         for name, value in raw.items():
             if name not in hints:
                 raise unknown("setting", name, hints)
@@ -218,11 +218,11 @@ class Wishes:
                 raise HeadwayError(f"{name} is {value!r}; {_wanted(hints[name])}")
             if isinstance(value, int) and value.bit_length() > 63:
                 raise HeadwayError(f"{name} is a number of {value.bit_length()} bits; it must be below 2^63")
-        return Wishes(**raw)
+        return Overrides(**raw)
 
     def asked(self) -> dict[str, Any]:
         """What was asked for, by name."""
-        values = {entry.name: getattr(self, entry.name) for entry in fields(Wishes)}
+        values = {entry.name: getattr(self, entry.name) for entry in fields(Overrides)}
         return {name: value for name, value in values.items() if value is not None}
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import torch
 
+from headway.attach.foreign import MEMORY
+from headway.attach.from_transformers import is_transformers_folder, subject_from_transformers
 from headway.errors import HeadwayError
 from headway.plugins import is_plugin, load_function
 from headway.runs.folder import RunFolder
-from headway.subjects.foreign import MEMORY
-from headway.subjects.from_transformers import is_transformers_folder, subject_from_transformers
 from headway.subjects.own import open_one, subject_of
 from headway.subjects.subject import Subject
 

@@ -1,7 +1,7 @@
 """What a study studies: a model, its heads, its examples, and what counts as correct.
 
 The door is narrow on purpose. A model is called as `model(source, answer, gates, trace)`; everything else a study
-needs to know is given here as a function. `subjects/own.py` makes a Subject of a run, `subjects/from_transformers.py`
+needs to know is given here as a function. `subjects/own.py` makes a Subject of a run, `attach/from_transformers.py`
 one of a Hugging Face model; a user's `module:factory` returns one of theirs, whose model is attached where `sites` are
 named, and gives of the rest only what the checks that they want need.
 """
@@ -16,14 +16,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from headway.attach.foreign import MEMORY, Foreign, by_length, check_reads, few_of_one_length
+from headway.attach.module import attach_module
+from headway.attach.projections import Maps
+from headway.attach.readers import Reader, read_module
 from headway.errors import HeadwayError
+from headway.evaluation.metrics import Metric, metric_named, own_metric
 from headway.models import Head, Site
 from headway.runs.folder import RunFolder
-from headway.subjects.foreign import MEMORY, Foreign, by_length, check_reads, few_of_one_length
-from headway.subjects.metrics import Metric, metric_named, own_metric
-from headway.subjects.module import attach_module
-from headway.subjects.projections import Maps
-from headway.subjects.readers import Reader, read_module
 from headway.tasks import Problems
 from headway.tasks.contrasts import Contrast
 from headway.tasks.task import Layout

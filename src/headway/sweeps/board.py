@@ -11,8 +11,8 @@ from collections import deque
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from headway.compare.spread import LOWER_IS_BETTER
 from headway.output import spoken
-from headway.runs.spread import LOWER_IS_BETTER
 from headway.sweeps.plan import Trial
 
 if TYPE_CHECKING:

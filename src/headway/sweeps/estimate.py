@@ -12,7 +12,7 @@ from headway.models import build_model
 from headway.runs.config import RunConfig
 from headway.sweeps.plan import Trial
 from headway.tasks import create_task
-from headway.training.feed import feed
+from headway.training.batches import feed
 from headway.training.learner import Learner
 from headway.training.population import alike
 

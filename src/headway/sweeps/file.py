@@ -17,9 +17,9 @@ from typing import Any
 from headway.errors import HeadwayError, unknown
 from headway.flags import parse_memory
 from headway.plugins import at_home, load_function
-from headway.runs.config import Wishes
+from headway.runs.config import Overrides
 
-SETTINGS = ("task", "track", "rate", "seed", *(entry.name for entry in fields(Wishes)))
+SETTINGS = ("task", "track", "rate", "seed", *(entry.name for entry in fields(Overrides)))
 """what a trial can be told; options of the task beside, as option.NAME"""
 TABLES = ("name", "out", "base", "axis", "studies", "choose", "resources", "compare")
 HOWS = ("grid", "zip", "list", "random")

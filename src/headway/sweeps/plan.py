@@ -12,7 +12,7 @@ from typing import Any
 
 from headway.errors import HeadwayError
 from headway.lengths.tracks import find_track
-from headway.runs.config import RunConfig, Wishes
+from headway.runs.config import Overrides, RunConfig
 from headway.sweeps.file import Axis, Study, Sweep
 from headway.tasks import create_task
 from headway.training.defaults import plan
@@ -86,8 +86,8 @@ def config_of(settings: dict[str, Any]) -> RunConfig:
     recipe: dict[str, Any] = {}
     if track is not None:
         options = {**find_track(track).options.get(task, {}), **options}
-        recipe = find_track(track).wishes(create_task(task, options)).asked()
-    config = plan(task, Wishes.from_settings({**recipe, **own}), seed, options)
+        recipe = find_track(track).overrides(create_task(task, options)).asked()
+    config = plan(task, Overrides.from_settings({**recipe, **own}), seed, options)
     training = config.training
     rates = {"learning_rate": training.learning_rate * rate, "muon_rate": training.muon_rate * rate}
     return replace(config, training=replace(training, **rates)) if rate != 1 else config

@@ -19,6 +19,8 @@ from typing import Any
 
 import torch
 
+from headway.compare.comparing import csv_text
+from headway.compare.describing import KEYS, OPEN
 from headway.comparing import compare, write_comparison
 from headway.doctor.examination import forbidden
 from headway.errors import HeadwayError, unknown
@@ -30,9 +32,7 @@ from headway.plugins import at_home
 from headway.report.lengths import lengths_figures
 from headway.report.page import write_page
 from headway.runs import disk
-from headway.runs.comparing import csv_text
-from headway.runs.config import Wishes
-from headway.runs.describing import KEYS, OPEN
+from headway.runs.config import Overrides
 from headway.subjects.own import subject_of
 from headway.sweeps.board import Board
 from headway.sweeps.claims import Claims
@@ -328,7 +328,7 @@ def _leaderboard(sweep: Sweep, studied: Sequence[Trial], device: str, quiet: boo
     wanted = Asked(
         task=first.task,
         entries=tuple(entries),
-        track=find_track(name) if name else Track(sweep.name, Wishes(), Wishes()),
+        track=find_track(name) if name else Track(sweep.name, Overrides(), Overrides()),
         seeds=seeds,
         lengths=tuple(sorted(options.asked_lengths(task))),
         probes=tuple(options.asked_probes(task)),

@@ -11,7 +11,7 @@ from headway.errors import HeadwayError
 from headway.positions import build_index, find_positions, shape_of
 from headway.positions.checks import check_shapes
 from headway.positions.index import Coupled, Sequential
-from headway.runs.config import ModelConfig, RunConfig, TrainingConfig, Wishes
+from headway.runs.config import ModelConfig, Overrides, RunConfig, TrainingConfig
 from headway.tasks import create_task, options_of
 
 ADDER = TrainingConfig(
@@ -20,9 +20,9 @@ ADDER = TrainingConfig(
 CLASSIFIER = TrainingConfig(
     steps=1000, batch=128, optimizer="muon", learning_rate=1e-3, muon_rate=0.02, momentum=0.8, warmup=100
 )
-QUICK_CLASSIFIER = Wishes(steps=500)
+QUICK_CLASSIFIER = Overrides(steps=500)
 
-# Wishes that would change nothing, and so would make two runs of one.
+# Overrides that would change nothing, and so would make two runs of one.
 _IDLE = {
     "pooling": lambda kind, asked, data: kind != "classifier" and "only a classifier pools",
     "segments": lambda kind, asked, data: kind != "decoder" and "only a decoder reads both in one sequence",
@@ -35,7 +35,7 @@ _IDLE = {
 
 def plan(
     task_name: str,
-    wishes: Wishes,
+    overrides: Overrides,
     seed: int,
     options: dict[str, Any] | None = None,
     data: str | None = None,
@@ -46,7 +46,7 @@ def plan(
     `data` and `lengths` are the hash and the lengths of the training file, where there is one.
     """
     task = create_task(task_name, options)
-    asked = wishes.asked()
+    asked = overrides.asked()
     kind = asked.pop("model", "classifier" if task.classes else "encoder-decoder")
     if (kind == "classifier") != (task.classes is not None):
         raise HeadwayError(f"{task.name} answers with {'a class' if task.classes else 'a sequence'}; a {kind} cannot")

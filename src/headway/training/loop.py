@@ -26,8 +26,8 @@ from headway.runs.config import RunConfig
 from headway.runs.folder import RunFolder
 from headway.tasks import Task, create_task
 from headway.tasks.data import Stored
+from headway.training.batches import feed
 from headway.training.checkpoint import load_checkpoint, remove_checkpoints, save_checkpoint
-from headway.training.feed import feed
 from headway.training.learner import Learner, Step
 from headway.training.tracking import Track, Tracker, find_tracker
 

@@ -30,8 +30,8 @@ from headway.runs.config import RunConfig
 from headway.runs.folder import RunFolder, difference
 from headway.tasks import create_task
 from headway.tasks.data import Stored
+from headway.training.batches import feed
 from headway.training.checkpoint import Pointer, load_checkpoint, remove_checkpoints, save_checkpoint
-from headway.training.feed import feed
 from headway.training.learner import Step
 from headway.training.loop import CHECK_EVERY, CHECKPOINT_EVERY, LOG_EVERY, Clock, Report, Watch, report_of
 from headway.training.stack import Stack

@@ -8,7 +8,7 @@ from headway.evaluation.exact import Watch, device_of
 from headway.models import Model
 from headway.runs.config import RunConfig
 from headway.tasks import create_task
-from headway.training.feed import feed
+from headway.training.batches import feed
 from headway.training.learner import Learner
 
 RATE, WARMUP = 3e-4, 10

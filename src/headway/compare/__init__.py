@@ -1,0 +1,1 @@
+"""Runs found and set side by side; no torch in here."""

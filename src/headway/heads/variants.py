@@ -70,7 +70,7 @@ class Variants:
         if not isinstance(self.passes, OwnPasses):
             raise HeadwayError(
                 f"all sets of heads are searched in models of Headway's own, which {self.subject.name} is not; add "
-                "--budget 0"
+                "`budget=0`"
             )
         return self.passes.model
 
@@ -210,7 +210,7 @@ def neighbours(problems: Problems, seed: int) -> Int[Tensor, " row"]:
         if len(own) < 2:
             raise HeadwayError(
                 "a problem is the only one of its length; to resample, a head's output is taken from one as long; "
-                "give two of each length, or take --ablation zero"
+                "give two of each length, or take `ablation=zero`"
             )
         found[own] = own.roll(1)
     return found

@@ -2,51 +2,60 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 
-from headway.attach.foreign import MEMORY
 from headway.attach.from_transformers import is_transformers_folder, subject_from_transformers
+from headway.attach.question import Opening
 from headway.errors import HeadwayError
-from headway.plugins import is_plugin, load_function
+from headway.flags import parse_memory
+from headway.machine import choose_device
+from headway.plugins import at_home, is_plugin, load_function
 from headway.runs.folder import RunFolder
-from headway.subjects.own import open_one, subject_of
+from headway.subjects.own import Run, open_one, subject_of
 from headway.subjects.subject import Subject
 
+Studied = str | Path | Run | Subject
+"""what a study takes: a subject, a run, or the name of either"""
 
-@dataclass(frozen=True)
-class Opening:
-    """How a Hugging Face model is opened."""
 
-    examples: str | None = None
-    """a JSONL or a text file"""
-    metric: str | None = None
-    memory: int = MEMORY
-    hub: bool = False
-    """whether a name may be looked up on the hub"""
+@contextmanager
+def opened(subject: Studied, opening: Opening) -> Iterator[Subject]:
+    """The subject of a study, while it is studied: of a user's file, its neighbours can be imported."""
+    if isinstance(subject, str | Path):
+        with at_home(str(subject)):
+            yield open_subject(subject, choose_device(opening.device), opening)
+        return
+    made = subject_of(subject) if isinstance(subject, Run) else subject
+    opening.check_unused(made.name)
+    yield made
 
 
 def open_subject(name: str | Path, device: torch.device | str = "cpu", opening: Opening | None = None) -> Subject:
     """The subject that a SUBJECT names: a run folder, pretrained:NAME, a Hugging Face folder, or module:factory."""
-    asked = opening or Opening()
-    own = f"{name} brings its own problems; a file of examples and a metric are for Hugging Face models"
-    if is_plugin(str(name)):
-        if asked.examples or asked.metric:
-            raise HeadwayError(own)
-        return _made(str(name))
-    if is_transformers_folder(name) or (asked.hub and not RunFolder.is_run(Path(name))):
-        if asked.examples is None:
-            raise HeadwayError(f"{name} is a Hugging Face model; say what to study it on: --examples prompts.jsonl")
+    opening = opening or Opening()
+    if is_foreign(name, opening) and not is_plugin(str(name)):
+        if opening.file is None:
+            raise HeadwayError(f"{name} is a Hugging Face model; say what to study it on: `examples=prompts.jsonl`")
         return subject_from_transformers(
-            name, asked.examples, metric=asked.metric, device=device, memory=asked.memory, hub=asked.hub
+            name,
+            opening.file,
+            metric=opening.metric,
+            device=device,
+            memory=parse_memory(opening.memory),
+            hub=opening.hub,
         )
-    if opening is not None and (asked.examples or asked.metric):
-        raise HeadwayError(
-            f"{name} brings its own problems; a file of examples and a metric are for Hugging Face models"
-        )
-    return subject_of(open_one(name, device))
+    opening.check_unused(name)
+    return _made(str(name)) if is_plugin(str(name)) else subject_of(open_one(name, device))
+
+
+def is_foreign(name: str | Path, opening: Opening) -> bool:
+    """Whether a SUBJECT names a model that is not Headway's own."""
+    from_hub = opening.hub and not RunFolder.is_run(Path(name))
+    return is_plugin(str(name)) or is_transformers_folder(name) or from_hub
 
 
 def _made(name: str) -> Subject:

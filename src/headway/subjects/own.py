@@ -78,7 +78,7 @@ def subject_of(run: Run) -> Subject:
             drawn.append(some[task.held_out(some).nonzero()[:, 0]])
             first += 16 * rows
             if first > 1600 * rows:
-                raise HeadwayError(f"{task.name} has hardly a problem that is held out; study it with --ablation zero")
+                raise HeadwayError(f"{task.name} has hardly a problem that is held out; study it with `ablation=zero`")
         return Problems.join(drawn)[:rows]
 
     return Subject(

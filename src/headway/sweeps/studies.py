@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, get_type_hints
 
 import torch
@@ -17,8 +17,8 @@ from headway.api.examining import examine
 from headway.api.heads import study_heads
 from headway.api.lengths import DIGITS, LENGTHS
 from headway.errors import HeadwayError, unknown
-from headway.heads.ablation import Margin, TooWeak
-from headway.heads.study import Asked as HeadsAsked
+from headway.heads.ablation import TooWeak
+from headway.heads.question import HeadsQuestion
 from headway.heads.variants import ABLATIONS
 from headway.lengths.extrapolation import (
     LEAST_EXAMPLES,
@@ -74,27 +74,18 @@ class Evaluate(Asked):
         return {"exact_match": found.exact_match, "errors": found.errors, "examples": found.examples}
 
 
-@dataclass(frozen=True)
-class Heads(Asked):
-    ablation: str = "zero"
-    all: bool = False
-    examples: int | None = None
-    max_drop: float = 0.01
-    max_loss_increase: float | None = None
-    beam: int = 1
-    budget: float = 0.0
-    seed: int = 0
+@dataclass(frozen=True, kw_only=True)
+class Heads(HeadsQuestion, Asked):
+    budget: float | int | None = 0.0
 
     def check(self, config: RunConfig) -> None:
-        margin = Margin(self.max_drop, self.max_loss_increase)
-        HeadsAsked(self.ablation, self.examples, self.all, margin, self.seed, self.beam, self.budget)
+        self.check_unused("a trial")
         if self.ablation not in ABLATIONS:
             raise unknown("ablation", self.ablation, ABLATIONS)
 
     def of(self, run: Run, device: torch.device, precision: str) -> dict[str, Any]:
-        asked = {entry.name: getattr(self, entry.name) for entry in fields(Heads)}
         try:
-            found = study_heads(run, **asked).to_json()
+            found = study_heads(run, self).to_json()
         except TooWeak as error:  # what a trial may well turn out to be
             return {"heads_refused": str(error)}
         together = found["together"] or {"count": None, "accuracy": None}

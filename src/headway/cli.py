@@ -30,6 +30,7 @@ from headway.heads.question import HeadsQuestion, PruneQuestion
 from headway.output import Output, told_apart
 from headway.question import Question
 from headway.runs.config import Overrides
+from headway.subjects.naming import kind_of
 
 Subject = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SUBJECT")]
 
@@ -146,7 +147,6 @@ class Evaluate(Common):
 
     def run(self) -> Output:
         from headway.api import evaluate_runs
-        from headway.subjects.own import is_one_run
 
         found = evaluate_runs(
             self.subject, all=self.all, examples=self.examples, length=self.length, probe=self.probe,
@@ -157,7 +157,7 @@ class Evaluate(Common):
         shown = ("run", "examples", "errors", "exact_match", "interval", "held_out", "greedy")
         rows = [{key: result[key] for key in shown} for result in results]
         words = list(dict.fromkeys(caution for result in results for caution in result["cautions"]))
-        if not is_one_run(self.subject):
+        if kind_of(self.subject) == "runs":
             return Output({"members": results}, "Exact match", rows, words=words)
         return Output(results[0], "Exact match", rows, [("By stratum", results[0]["strata"])], words)
 
@@ -174,13 +174,12 @@ class Heads(Common, HeadsQuestion):
     def run(self) -> Output:
         from headway.api.heads import screen_heads, study_heads, study_members
         from headway.heads.population import summary
-        from headway.subjects.own import is_folder_of_runs
 
         if self.screen is not None:
             screening = screen_heads(self.subject, self, self.screen)
             rows = screening.to_json()["heads"]
             return Output(screening.to_json(), "Heads by the slope", rows, words=screening.findings())
-        if is_folder_of_runs(self.subject):
+        if kind_of(self.subject, self.hub) == "runs":
             found = study_members(self.subject, self)
             shown = ("subject", "baseline", "alone", "alone_removed_together", "together", "refused")
             rows = [{key: line[key] for key in shown if key in line} for line in map(summary, found.members)]

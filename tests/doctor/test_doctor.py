@@ -107,7 +107,7 @@ def test_causes_and_symptoms() -> None:
 MINE = """
 import headway, torch
 from dataclasses import replace
-from headway.subjects.opening import open_subject
+from headway.attach.opening import open_subject
 import neighbour
 
 def build():

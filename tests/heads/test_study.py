@@ -105,6 +105,32 @@ def test_what_a_failed_check_forbids_is_not_told(study: HeadStudy, adder, monkey
     assert told.keys() == whole.keys()
 
 
+def test_the_veto_comes_first_and_spares_what_may_not_be_told(adder, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"SELECTED": 50, "PAIRED": 5, "LOOKED_AT": 20}.items():
+        monkeypatch.setattr(study_module, name, value)
+    for spared in ("find_optimum", "find_roles"):
+        monkeypatch.setattr(study_module, spared, lambda *given, **named: pytest.fail("may not be told"))
+    whole = subject_of(adder)
+    reasons, question = (
+        ({"check": "greedy", "reason": "it decodes otherwise"},),
+        HeadsQuestion(examples=250, max_drop=0.05),
+    )
+    measured: list[object] = []
+    plain = study_module.measure
+    monkeypatch.setattr(
+        study_module, "measure", lambda *given, **named: measured.append(given) or plain(*given, **named)
+    )
+    study = study_subject(
+        replace(whole, heads=whole.heads[:3]), question, veto=lambda subject: () if measured else reasons
+    )
+    assert study.withheld == reasons
+    assert study.findings() == ["Withheld: greedy: it decodes otherwise."]
+    assert len(measured) == 1  # each head alone, under one kind of ablation
+    assert {row["verdict"] for row in study.to_json()["heads"]} == {"unclear"}
+    assert "critical" not in study.to_csv()
+    assert study.together.count == 0
+
+
 def test_the_curve_of_greedy_removal_takes_one_head_at_a_time(study: HeadStudy) -> None:
     best = study.curves[0]
     for fewer, more in zip(best.sets, best.sets[1:], strict=False):

@@ -16,13 +16,13 @@ import pytest
 import torch
 from visiting import ROOT, Visit, needs_browser, taken, typed
 
+from headway.attach.opening import open_subject
 from headway.causes.maps import worked_examples
 from headway.cli import main
 from headway.heads.pruning import closed_gates
 from headway.models import Head
 from headway.report.page import Inline, content_of, find, page_of
 from headway.report.page.markdown import markdown_of
-from headway.subjects.opening import open_subject
 from headway.tasks import Problems
 
 

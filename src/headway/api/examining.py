@@ -12,16 +12,16 @@ from typing import Any, ClassVar
 
 import torch
 
-from headway.attach.from_transformers import is_transformers_folder
+from headway.attach.opening import open_subject
 from headway.attach.question import Opening
 from headway.doctor.examination import Examination, examine_subject
 from headway.errors import HeadwayError
 from headway.evaluation.exact import evaluate_chunks
 from headway.machine import choose_device
-from headway.plugins import at_home, is_plugin
+from headway.plugins import at_home
 from headway.progress import Progress
-from headway.subjects.opening import open_subject
-from headway.subjects.own import Run, find_runs, is_folder_of_runs, one_shape, open_one, open_run
+from headway.subjects.naming import find_runs, kind_of
+from headway.subjects.own import Run, one_shape, open_one, open_run
 from headway.subjects.own import subject_of as bare_subject_of
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
@@ -52,9 +52,9 @@ def examine(
     if isinstance(subject, Run):
         return examine_subject(subject_of(subject), strict)
     name, chosen = str(subject), choose_device(device)
-    if is_transformers_folder(name):
+    if kind_of(name) == "transformers":
         return examine_subject(open_subject(name, chosen, opening), strict)
-    if not is_plugin(name):
+    if kind_of(name) != "factory":
         return examine_subject(subject_of(open_one(name, chosen)), strict)
     with at_home(name), redirect_stdout(sys.stderr):  # what a factory prints is no result of ours
         made = examine_subject(open_subject(name, chosen), strict)
@@ -71,7 +71,7 @@ def examine_all(
         for number, name in enumerate(everyone):
             watch(number, len(everyone), name)
             try:
-                if is_folder_of_runs(name):
+                if kind_of(name) == "runs":
                     found += _examine_folder(name, strict, choose_device(device))
                 else:
                     found.append(examine(name, strict=strict, device=device))
@@ -81,7 +81,7 @@ def examine_all(
 
 
 def names_many(names: Sequence[str]) -> bool:
-    return len(names) != 1 or "*" in names[0] or is_folder_of_runs(names[0])
+    return len(names) != 1 or "*" in names[0] or kind_of(names[0]) == "runs"
 
 
 def subject_of(run: Run) -> Subject:

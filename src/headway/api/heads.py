@@ -12,6 +12,7 @@ from safetensors.torch import save
 from torch import nn
 
 from headway.attach.foreign import Foreign, few_of_one_length
+from headway.attach.opening import Studied, opened
 from headway.causes.kinds import Profile, kinds_of, profile_contrasts, profile_of
 from headway.causes.maps import average_maps, maps_of, worked_examples
 from headway.doctor.examination import forbidden
@@ -42,8 +43,8 @@ from headway.report.page import Inline
 from headway.runs import disk
 from headway.runs.config import RunConfig
 from headway.runs.folder import RunFolder
-from headway.subjects.opening import Studied, is_foreign, opened
-from headway.subjects.own import Run, find_runs, one_shape, open_one, open_run, open_stack, subject_of
+from headway.subjects.naming import find_runs, kind_of
+from headway.subjects.own import Run, one_shape, open_one, open_run, open_stack, subject_of
 from headway.subjects.splits import Split, drawn
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
@@ -215,10 +216,11 @@ def prune(subject: Studied, question: PruneQuestion) -> dict[str, Any]:
     A run becomes really smaller, and with `recover` it is trained for so many steps more. Of a user's own model the
     columns are zeroed, and it is saved as it was: by save_pretrained, or its weights.
     """
-    if isinstance(subject, Run) or (isinstance(subject, str | Path) and not is_foreign(subject, question)):
-        question.check_unused(subject)
-        run = subject if isinstance(subject, Run) else open_one(subject, choose_device(question.device))
-        return _cut(run, question)
+    if isinstance(subject, str | Path) and kind_of(subject, question.hub) in ("run", "runs"):
+        subject = open_one(subject, choose_device(question.device))
+    if isinstance(subject, Run):
+        question.check_unused(subject.config.name)
+        return _cut(subject, question)
     with opened(subject, question) as own:
         return _zeroed(own, question)
 

@@ -15,18 +15,9 @@ from headway.attach.prompts import Prompt, problems_of, read_prompts
 from headway.attach.readers import NOTHING, Reader, reader_of
 from headway.errors import HeadwayError
 from headway.evaluation.metrics import Metric
-from headway.runs import disk
+from headway.subjects.naming import is_transformers_folder
 from headway.subjects.subject import PROVED, Subject
 from headway.tasks import Problems
-
-
-def is_transformers_folder(name: str | Path) -> bool:
-    """Whether a folder holds what `save_pretrained` writes."""
-    try:
-        content = disk.read_json(Path(name) / "config.json")
-    except HeadwayError:
-        return False
-    return isinstance(content, dict) and "model_type" in content
 
 
 def subject_from_transformers(

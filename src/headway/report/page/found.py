@@ -96,7 +96,9 @@ def find_comparison(comparison: Path) -> Found:
 def _take(found: Found, path: Path) -> None:
     of_run = RunFolder.is_run(path.parent)
     match path.name:
-        case "heads.json" if not of_run and "members" in read(path):
+        case "heads-population.json":
+            found.population = found.population or path
+        case "heads.json" if not of_run and "members" in read(path):  # as folders of runs had it before
             found.population = found.population or path
         case "heads.json":
             found.heads.append(path)

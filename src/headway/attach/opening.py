@@ -1,4 +1,4 @@
-"""What a SUBJECT names on the command line: a run, pretrained:NAME, a Hugging Face model, or a function of a user's."""
+"""Opens what a SUBJECT names: a run, pretrained:NAME, a Hugging Face model, or what a function of a user's returns."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 import torch
 
-from headway.attach.from_transformers import is_transformers_folder, subject_from_transformers
+from headway.attach.from_transformers import subject_from_transformers
 from headway.attach.question import Opening
 from headway.errors import HeadwayError
 from headway.flags import parse_memory
 from headway.machine import choose_device
-from headway.plugins import at_home, is_plugin, load_function
-from headway.runs.folder import RunFolder
+from headway.plugins import at_home, load_function
+from headway.subjects.naming import kind_of
 from headway.subjects.own import Run, open_one, subject_of
 from headway.subjects.subject import Subject
 
@@ -37,25 +37,20 @@ def opened(subject: Studied, opening: Opening) -> Iterator[Subject]:
 def open_subject(name: str | Path, device: torch.device | str = "cpu", opening: Opening | None = None) -> Subject:
     """The subject that a SUBJECT names: a run folder, pretrained:NAME, a Hugging Face folder, or module:factory."""
     opening = opening or Opening()
-    if is_foreign(name, opening) and not is_plugin(str(name)):
-        if opening.file is None:
-            raise HeadwayError(f"{name} is a Hugging Face model; say what to study it on: `examples=prompts.jsonl`")
-        return subject_from_transformers(
-            name,
-            opening.file,
-            metric=opening.metric,
-            device=device,
-            memory=parse_memory(opening.memory),
-            hub=opening.hub,
-        )
-    opening.check_unused(name)
-    return _made(str(name)) if is_plugin(str(name)) else subject_of(open_one(name, device))
-
-
-def is_foreign(name: str | Path, opening: Opening) -> bool:
-    """Whether a SUBJECT names a model that is not Headway's own."""
-    from_hub = opening.hub and not RunFolder.is_run(Path(name))
-    return is_plugin(str(name)) or is_transformers_folder(name) or from_hub
+    kind = kind_of(name, opening.hub)
+    if kind != "transformers":
+        opening.check_unused(name)
+        return _made(str(name)) if kind == "factory" else subject_of(open_one(name, device))
+    if opening.file is None:
+        raise HeadwayError(f"{name} is a Hugging Face model; say what to study it on: `examples=prompts.jsonl`")
+    return subject_from_transformers(
+        name,
+        opening.file,
+        metric=opening.metric,
+        device=device,
+        memory=parse_memory(opening.memory),
+        hub=opening.hub,
+    )
 
 
 def _made(name: str) -> Subject:

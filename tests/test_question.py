@@ -34,13 +34,13 @@ def add(subject: int, question: Sum) -> int:
 
 
 def test_a_question_is_asked_by_keywords_or_as_a_value() -> None:
-    assert add(1, 2) == add(1, to=2) == add(subject=1, to=2) == add(1, Sum(2)) == 6
+    assert add(1, 2) == add(1, to=2) == add(1, Sum(2)) == 6
     assert add(1, 2, times=3, quiet=False) == 9
     assert add.__name__ == "add"
     with pytest.raises(TypeError, match="unexpected keyword argument 'tims'"):
-        add(1, 2, tims=3)
+        add(1, 2, tims=3)  # pyright: ignore[reportCallIssue]
     with pytest.raises(TypeError, match="missing a required argument: 'to'"):
-        add(1)
+        add(1)  # pyright: ignore[reportCallIssue]
     with pytest.raises(HeadwayError, match="times is too small"):
         add(1, 2, times=0)
 

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from headway.errors import HeadwayError
-from headway.evaluation.exact import right
 from headway.evaluation.greedy import check_greedy
-from headway.evaluation.metrics import losses_of
+from headway.evaluation.verdicts import losses_of, right
 from headway.heads import variants as module
 from headway.heads.pruning import closed_gates
 from headway.heads.together import pairs

@@ -13,7 +13,7 @@ import torch
 
 from headway.attach.foreign import Foreign
 from headway.errors import HeadwayError
-from headway.evaluation.metrics import losses_of
+from headway.evaluation.verdicts import losses_of
 from headway.heads.ablation import Effect, measure
 from headway.heads.variants import Closed, Variants
 from headway.models import Gate, Head

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from headway.attach.foreign import Foreign
-from headway.evaluation.exact import Watch, loss
+from headway.evaluation.exact import Watch
 from headway.evaluation.examples import batches
+from headway.evaluation.verdicts import loss
 from headway.heads.ablation import Effect, Margin, measure
 from headway.heads.variants import Closed, Outcome, Variants
 from headway.models import Gate, Head

@@ -19,7 +19,7 @@ from torch import Tensor
 from headway.attach.foreign import Foreign, lengths_of, trimmed
 from headway.errors import HeadwayError, unknown
 from headway.evaluation.examples import even_pieces
-from headway.evaluation.metrics import losses_of
+from headway.evaluation.verdicts import losses_of, right_or_tied
 from headway.models import Gate, Gates, Head, Model, Site
 from headway.subjects.runner import Kept, OwnPasses, passes_of
 from headway.subjects.splits import Split, drawn
@@ -135,11 +135,7 @@ class Variants:
         over a large vocabulary that is several times faster to see."""
         if self.subject.measured_by is None or self.subject.correct is not all_tokens_right:
             return self.subject.correct(logits, batch)
-        answer = batch.answer.clamp(min=0)
-        if logits.shape[:2] != answer.shape or int(answer.max()) >= logits.shape[-1]:
-            return torch.zeros(len(batch), dtype=torch.bool, device=logits.device)  # no tokens are answered
-        own = logits.gather(-1, answer[..., None])[..., 0] >= logits.amax(-1)
-        return (own if batch.scored is None else own | ~batch.scored).all(-1)
+        return right_or_tied(logits, batch)
 
     def costs(self, logits: Tensor, batch: Problems, whole: Tensor | None) -> Tensor:
         """What counts as the loss of each problem: cross-entropy, or the subject's own metric."""

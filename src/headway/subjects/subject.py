@@ -13,7 +13,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from headway.attach.foreign import MEMORY, Foreign, by_length, check_reads, few_of_one_length
@@ -22,6 +22,7 @@ from headway.attach.projections import Maps
 from headway.attach.readers import Reader, read_module
 from headway.errors import HeadwayError
 from headway.evaluation.metrics import Metric, metric_named, own_metric
+from headway.evaluation.verdicts import right as all_tokens_right
 from headway.models import Head, Site
 from headway.runs.folder import RunFolder
 from headway.tasks import Problems
@@ -30,11 +31,6 @@ from headway.tasks.task import Layout
 
 Examples = Callable[[int, int, bool], Problems]
 """Called with how many, a seed, and whether only held-out problems are wanted."""
-
-
-def all_tokens_right(logits: Float[Tensor, "row answer token"], problems: Problems) -> Bool[Tensor, " row"]:
-    same = logits.argmax(-1) == problems.answer
-    return same.all(-1) if problems.scored is None else (same | ~problems.scored).all(-1)
 
 
 def no_strata(problems: Problems) -> dict[str, Int[Tensor, " row"]]:

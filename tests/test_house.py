@@ -1,5 +1,5 @@
-"""The house rules that a reader can rely on: one name for one thing, functions that fit on a screen, and rooms that know
-nothing about each other's classes."""
+"""The house rules that a reader can rely on: one name for one thing, functions that fit on a screen, and rooms that
+know nothing about each other's classes."""
 
 from __future__ import annotations
 

@@ -10,9 +10,8 @@ import torch
 
 from headway.attach.opening import ready
 from headway.errors import HeadwayError
-from headway.evaluation.exact import right
 from headway.evaluation.greedy import check_greedy
-from headway.evaluation.metrics import losses_of
+from headway.evaluation.verdicts import losses_of, right
 from headway.heads import variants as module
 from headway.heads.together import pairs
 from headway.heads.variants import Variants

@@ -12,7 +12,7 @@ from headway.attach.opening import ready
 from headway.bench.reference import TextbookCopy, decode_textbook
 from headway.bench.row import Row
 from headway.bench.train import timed
-from headway.evaluation.exact import same_answer
+from headway.evaluation.verdicts import same_answer
 from headway.heads.variants import Variants
 from headway.models import EncoderDecoder, Head, Model, build_model, heads_of
 from headway.progress import Progress

@@ -25,13 +25,13 @@ def number_of_problems(task: Task, wanted_by: str) -> int:
     return count
 
 
-def listed(task: Task, device: torch.device) -> Iterator[Problems]:
+def list_problems(task: Task, device: torch.device) -> Iterator[Problems]:
     """Every problem there is, in chunks."""
     number_of_problems(task, "--all")
     yield from task.every(_chunk_rows(task, task.lengths[1]), device)
 
 
-def sampled(
+def sample_problems(
     task: Task, examples: int, *, seed: int, length: int | None, probe: str, device: torch.device
 ) -> Iterator[Problems]:
     """Fresh problems in chunks: of one length, or evenly over the lengths that training shows."""

@@ -20,11 +20,11 @@ from torch import Tensor
 from torch.func import functional_call, vmap
 
 from headway.evaluation.exact import Watch
-from headway.evaluation.metrics import losses_of
 from headway.evaluation.stacked import PASS_TOKENS
+from headway.evaluation.verdicts import best_constant, losses_of
 from headway.heads.ablation import Effect, Judge, Tally, TooWeak
 from headway.heads.result import HeadRow, HeadStudy, Refused, Removal, as_list
-from headway.heads.study import CONFIRMED, EXAMPLES, SELECTED, Asked, best_constant
+from headway.heads.study import CONFIRMED, EXAMPLES, SELECTED, Asked
 from headway.heads.together import Curve
 from headway.heads.variants import Outcome
 from headway.machine import compiled

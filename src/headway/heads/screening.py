@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from headway.errors import HeadwayError
-from headway.evaluation.metrics import losses_of
+from headway.evaluation.verdicts import losses_of
 from headway.heads.ablation import Effect, measure
 from headway.heads.variants import Variants
 from headway.models import Gate, Head

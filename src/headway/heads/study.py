@@ -13,6 +13,7 @@ from headway.causes.roles import find_roles
 from headway.causes.upstream import find_feeds
 from headway.errors import HeadwayError
 from headway.evaluation.examples import MOST_LISTED
+from headway.evaluation.verdicts import best_constant
 from headway.heads.ablation import Judge, Margin, Verdict, measure
 from headway.heads.ledger import Ledger
 from headway.heads.optimum import check_searchable, find_optimum
@@ -212,12 +213,6 @@ class _Report:
         if self.asked.all and self.subject.every is not None:
             return self.subject.every()
         return [drawn(self.subject, Split.REPORT, self.total, self.asked.seed)]
-
-
-def best_constant(problems: Problems) -> float:
-    """The share of problems that have the most frequent answer."""
-    _, counts = problems.answer.unique(dim=0, return_counts=True)
-    return int(counts.max()) / len(problems)
 
 
 def parts_of(subject: Subject) -> list[Closed]:

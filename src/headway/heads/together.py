@@ -15,7 +15,8 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
-from headway.evaluation.exact import Watch, loss
+from headway.evaluation.exact import Watch
+from headway.evaluation.verdicts import loss
 from headway.heads.ablation import Effect, Margin, measure
 from headway.heads.variants import Outcome, Variants
 from headway.models import Gate, Head

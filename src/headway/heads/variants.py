@@ -17,8 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from headway.errors import HeadwayError, unknown
-from headway.evaluation.exact import right
-from headway.evaluation.metrics import losses_of
+from headway.evaluation.verdicts import losses_of, right, right_or_tied
 from headway.models import Gate, Gates, Head, Site
 from headway.models.rerun import Recording
 from headway.models.sites import Closed, site_of
@@ -121,11 +120,7 @@ class Variants:
         over a large vocabulary that is several times faster to see."""
         if self.subject.measured_by is None or self.subject.correct is not right:
             return self.subject.correct(logits, batch)
-        answer = batch.answer.clamp(min=0)
-        if logits.shape[:2] != answer.shape or int(answer.max()) >= logits.shape[-1]:
-            return torch.zeros(len(batch), dtype=torch.bool, device=logits.device)  # no tokens are answered
-        own = logits.gather(-1, answer[..., None])[..., 0] >= logits.amax(-1)
-        return (own if batch.scored is None else own | ~batch.scored).all(-1)
+        return right_or_tied(logits, batch)
 
     def costs(self, logits: Tensor, batch: Problems, whole: Tensor | None) -> Tensor:
         """What counts as the loss of each problem: cross-entropy, or the subject's own metric."""

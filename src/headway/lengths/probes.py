@@ -13,9 +13,9 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from headway.evaluation.exact import right
 from headway.evaluation.examples import CPU_TOKENS
 from headway.evaluation.intervals import Interval, wilson
+from headway.evaluation.verdicts import right
 from headway.machine import side_by_side
 from headway.models import Model
 from headway.tasks import Problems, Task

@@ -17,8 +17,8 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from headway.errors import HeadwayError
-from headway.evaluation.exact import right
 from headway.evaluation.metrics import Metric, metric_named, own_metric
+from headway.evaluation.verdicts import right
 from headway.models import Head
 from headway.runs.folder import RunFolder
 from headway.subjects.claims import Claims

@@ -25,7 +25,7 @@ from headway.models.rerun import Kept, again, keep, sites_of
 from headway.subjects.runner import GPU_ROWS
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
-from headway.tasks.contrasts import Contrast
+from headway.tasks.problems import Contrast
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,7 @@ from headway.evaluation.metrics import Metric, metric_named, own_metric
 from headway.models import Head, Site
 from headway.runs.folder import RunFolder
 from headway.tasks import Problems
-from headway.tasks.contrasts import Contrast
-from headway.tasks.task import Layout
+from headway.tasks.problems import Contrast, Layout
 
 Examples = Callable[[int, int, bool], Problems]
 """Called with how many, a seed, and whether only held-out problems are wanted."""

@@ -16,7 +16,7 @@ from headway.causes.patching import Pairs, Patch
 from headway.causes.roles import counted
 from headway.subjects.splits import Split
 from headway.subjects.subject import Subject
-from headway.tasks.contrasts import Contrast
+from headway.tasks.problems import Contrast
 
 PROFILED = 60  # pairs of each contrast
 HALF, MOST_KINDS, CLEAR = 0.5, 8, 0.25

@@ -21,7 +21,7 @@ from headway.models.rerun import Recording
 from headway.models.sites import Closed, site_of
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
-from headway.tasks.contrasts import Contrast
+from headway.tasks.problems import Contrast
 
 
 @dataclass(frozen=True)

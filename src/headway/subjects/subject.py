@@ -25,8 +25,7 @@ from headway.subjects.claims import Claims
 from headway.subjects.ragged import sort_by_length
 from headway.subjects.runner import MEMORY, Runner
 from headway.tasks import Problems
-from headway.tasks.contrasts import Contrast
-from headway.tasks.task import Layout
+from headway.tasks.problems import Contrast, Layout
 
 Examples = Callable[[int, int, bool], Problems]
 """Called with how many, a seed, and whether only held-out problems are wanted."""

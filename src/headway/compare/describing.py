@@ -159,7 +159,8 @@ def _of_doctor(folder: RunFolder, found: dict[str, Any]) -> dict[str, Any]:
 STUDIES: dict[str, Callable[[RunFolder, dict[str, Any]], dict[str, Any]]] = {
     "evaluation-sample": _of_evaluation,
     "evaluation": _of_evaluation,  # of all problems, it takes the place of a sample's
-    "lengths": _of_lengths,
+    "lengths": _of_lengths,  # of runs measured before measured.json had its name
+    "measured": _of_lengths,
     "heads": _of_heads,
     "certificate": _of_certificate,
     "doctor": _of_doctor,

@@ -13,8 +13,8 @@ from headway.errors import HeadwayError
 from headway.heads.question import HeadsQuestion, PruneQuestion
 from headway.output import parse
 from headway.question import Question, asks
-from headway.sweeps.file import Study
-from headway.sweeps.studies import asked
+from headway.sweeps.studies import find_study
+from headway.trials.trial import Study
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,6 @@ def add(subject: int, question: Sum) -> int:
 def test_a_question_is_asked_by_keywords_or_as_a_value() -> None:
     assert add(1, 2) == add(1, to=2) == add(1, Sum(2)) == 6
     assert add(1, 2, times=3, quiet=False) == 9
-    assert add.__name__ == "add"
     with pytest.raises(TypeError, match="unexpected keyword argument 'tims'"):
         add(1, 2, tims=3)  # pyright: ignore[reportCallIssue]
     with pytest.raises(TypeError, match="missing a required argument: 'to'"):
@@ -48,7 +47,7 @@ def test_a_question_is_asked_by_keywords_or_as_a_value() -> None:
 def test_flags_keywords_and_sweeps_have_the_same_defaults() -> None:
     command = parse({"heads": Heads, "prune": Prune}, ["heads", "mine"])
     assert isinstance(command, HeadsQuestion)
-    trial = asked(Study("heads", {}))
+    trial = find_study(Study("heads", {}))
     own = {"quiet", "budget"}  # a person sees progress; a sweep searches no sets unless asked
     for entry in fields(HeadsQuestion):
         if entry.name not in own:

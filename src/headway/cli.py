@@ -353,7 +353,7 @@ class Data(TaskOptions, Common):
     """Write a data set as train.json, val.json and test.json."""
 
     task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = tyro.MISSING
-    """addition or sortedness"""
+    """addition, sortedness, or module:Class of your own"""
     out: str = tyro.MISSING
     """folder of the files"""
     train: int = 10_000

@@ -11,8 +11,10 @@ import torch
 from safetensors.torch import save
 from torch import nn
 
-from headway.attach.foreign import Foreign, few_of_one_length
 from headway.attach.opening import Studied, opened
+from headway.attach.runner import UserRunner
+from headway.attach.zeroing import check_same, read_back
+from headway.attach.zeroing import save as save_zeroed
 from headway.causes.kinds import Profile, kinds_of, profile_contrasts, profile_of
 from headway.causes.maps import average_maps, maps_of, worked_examples
 from headway.doctor.examination import forbidden
@@ -30,8 +32,6 @@ from headway.heads.result import HeadStudy
 from headway.heads.screening import Screening, screen
 from headway.heads.study import searched, study_subject
 from headway.heads.variants import Variants
-from headway.heads.zeroing import check_same, read_back, without_columns
-from headway.heads.zeroing import save as save_zeroed
 from headway.machine import choose_device, environment, exact_products
 from headway.models import Head, Model
 from headway.models.sites import Named, heads_named
@@ -87,7 +87,7 @@ def _ledger(subject: Subject, question: HeadsQuestion, home: Path) -> Ledger | N
     """Where a long study of a user's model writes down what it has; a function of a user's own may have changed."""
     metric = subject.measured_by
     known = metric is None or METRICS.get(metric.name) is metric
-    resumes = isinstance(subject.model, Foreign) and known and question.ablation != "resample"
+    resumes = subject.runner.is_attached and known and question.ablation != "resample"
     return Ledger(home / "heads.partial.json") if resumes else None
 
 
@@ -97,9 +97,7 @@ def _keep(study: HeadStudy, subject: Subject, home: Path, seed: int) -> None:
     disk.write_bytes(home / "heads.csv", study.to_csv().encode())
     if not study.withheld:
         heads_figures(home / "heads.json", home)
-    problems = drawn(subject, Split.REPORT, MAPPED, seed)
-    if isinstance(subject.model, Foreign):
-        problems = few_of_one_length(problems, MAPPED)
+    problems = subject.runner.one_length(drawn(subject, Split.REPORT, MAPPED, seed))
     maps = {
         "average": average_maps(subject, problems),
         "problem": maps_of(subject, problems[:1]),
@@ -287,8 +285,8 @@ def _parameters(model: nn.Module) -> int:
 
 def _zeroed(subject: Subject, question: PruneQuestion) -> dict[str, Any]:
     """A user's model with the columns of these heads at zero, saved, read back and compared."""
-    foreign, out = subject.model, Path(question.out)
-    if not isinstance(foreign, Foreign):
+    runner, out = subject.runner, Path(question.out)
+    if not isinstance(runner, UserRunner):
         raise HeadwayError(f"{subject.name} says nothing of its sites; give Subject(sites=…) to prune it")
     if question.recover:
         raise HeadwayError("`recover` trains runs of Headway's own; train the pruned model as you trained it")
@@ -296,18 +294,18 @@ def _zeroed(subject: Subject, question: PruneQuestion) -> dict[str, Any]:
         raise HeadwayError(f"{out} is not empty; name a new folder")
     gone = _to_remove(subject, question)
     problems = drawn(subject, Split.REPORT, COMPARED, question.seed)
-    zeroed = without_columns(foreign.attached, gone)
+    zeroed = runner.prune(gone)
     with exact_products():
-        difference = check_same(foreign, zeroed, gone, problems)
+        difference = check_same(runner, zeroed, gone, problems)
     save_zeroed(zeroed, subject.tokenizer, out)
     again = read_back(zeroed, out)
     with exact_products():
-        check_same(foreign, again, gone, problems)
+        check_same(runner, again, gone, problems)
     before, after = measure(Variants(subject), [problems], [frozenset(gone)])
     return {
         **_before_and_after(subject, gone, question),
-        "parameters_before": _parameters(foreign),
-        "parameters_after": _parameters(foreign),
+        "parameters_before": _parameters(runner.model),
+        "parameters_after": _parameters(runner.model),
         "exact_match_before": before.accuracy,
         "exact_match_after": after.accuracy,
         "loss_increase": after.loss_increase,

@@ -13,9 +13,9 @@ from typing import Any
 
 from headway.errors import HeadwayError
 from headway.runs import disk
+from headway.runs.certificate import CERTIFICATE, find_fault
 from headway.runs.config import RunConfig
 from headway.runs.folder import RunFolder, Training
-from headway.runs.seal import is_sealed
 
 Value = str | int | float | bool
 Row = dict[str, Value]
@@ -147,10 +147,8 @@ def _of_heads(folder: RunFolder, found: dict[str, Any]) -> dict[str, Any]:
 
 def _of_certificate(folder: RunFolder, found: dict[str, Any]) -> dict[str, Any]:
     """A certificate counts for the weights it was granted to, as it was written."""
-    if not is_sealed(found):
-        raise HeadwayError("certificate.json was altered after it was granted; remove it and certify again")
-    if found.get("weights_sha256") != folder.training().weights_sha256:
-        raise HeadwayError("certificate.json is of other weights; remove it and certify again")
+    if (fault := find_fault(found, folder.training().weights_sha256)) is not None:
+        raise HeadwayError(f"{CERTIFICATE} {fault}; remove it and certify again")
     return {"certified": _truth(found.get("certified"))}
 
 
@@ -161,7 +159,8 @@ def _of_doctor(folder: RunFolder, found: dict[str, Any]) -> dict[str, Any]:
 STUDIES: dict[str, Callable[[RunFolder, dict[str, Any]], dict[str, Any]]] = {
     "evaluation-sample": _of_evaluation,
     "evaluation": _of_evaluation,  # of all problems, it takes the place of a sample's
-    "lengths": _of_lengths,
+    "lengths": _of_lengths,  # of runs measured before measured.json had its name
+    "measured": _of_lengths,
     "heads": _of_heads,
     "certificate": _of_certificate,
     "doctor": _of_doctor,

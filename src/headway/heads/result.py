@@ -18,8 +18,9 @@ from headway.heads.ablation import Effect, Judge, Verdict
 from headway.heads.optimum import Optimum
 from headway.heads.question import Margin
 from headway.heads.together import Curve, Pair
-from headway.heads.variants import ABLATIONS, Closed, site_of
+from headway.heads.variants import ABLATIONS
 from headway.models import Head
+from headway.models.sites import Closed, site_of
 from headway.output import as_html
 
 SCHEMA = "headway.heads/1"

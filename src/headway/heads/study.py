@@ -7,22 +7,22 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from headway.attach.foreign import Foreign
 from headway.causes.patterns import find_patterns
 from headway.causes.roles import find_roles
 from headway.causes.upstream import find_feeds
 from headway.errors import HeadwayError
 from headway.evaluation.examples import MOST_LISTED
+from headway.evaluation.verdicts import best_constant
 from headway.heads.ablation import Effect, Judge, Verdict, measure
 from headway.heads.ledger import Ledger
 from headway.heads.optimum import Optimum, check_searchable, find_optimum
 from headway.heads.question import HeadsQuestion, RemovalQuestion
 from headway.heads.result import HeadRow, HeadStudy, Removal, Withheld, as_list
 from headway.heads.together import Curve, Pair, at_random, by_cost, by_slope, greedy, in_order, in_rounds, pairs
-from headway.heads.variants import ABLATIONS, Closed, Part, Variants, with_neighbours
+from headway.heads.variants import ABLATIONS, Variants, with_neighbours
 from headway.models import Head, Site
+from headway.models.sites import Closed, Part
 from headway.progress import Progress
-from headway.subjects.runner import passes_of
 from headway.subjects.splits import Split, drawn
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
@@ -117,7 +117,7 @@ class _Work:
         sample = self._drawn(Split.REPORT, min(self.total, EXAMPLES))
         sampled = replace(self.judge, exact=False)
         for kind in kinds:
-            own = with_neighbours(sample) if kind == "resample" and isinstance(subject.model, Foreign) else sample
+            own = with_neighbours(sample) if kind == "resample" and subject.runner.varied_lengths else sample
             if kind not in verdicts and len(own):  # resampling takes two problems of one length
                 other = measure(Variants(subject, kind, question.seed), [own], _singles(subject.heads))[1:]
                 verdicts[kind] = [sampled.verdict(effect) for effect in other]
@@ -174,7 +174,7 @@ class _Work:
         """The study with where each head looks, and by causal tests why, and what it carries to the output."""
         subject, looked_at = self.subject, self._drawn(Split.REPORT, LOOKED_AT)
         patterns, feeds, roles = find_patterns(subject, looked_at), (), None
-        if isinstance(subject.model, Foreign) and not self.many:
+        if subject.runner.is_attached and not self.many:
             with self._progress("testing which heads feed others") as watch:
                 feeds = tuple(find_feeds(subject, looked_at, patterns, watch))
         if subject.contrasts is not None and not study.withheld:
@@ -226,15 +226,9 @@ def search_all(
         )
 
 
-def best_constant(problems: Problems) -> float:
-    """The share of problems that have the most frequent answer."""
-    _, counts = problems.answer.unique(dim=0, return_counts=True)
-    return int(counts.max()) / len(problems)
-
-
 def parts_of(subject: Subject) -> list[Closed]:
     """Whole attention sites, layers and feed-forward blocks."""
-    sites = passes_of(subject).sites
+    sites = subject.runner.sites
     layers: dict[tuple[str, int | None], list[Site]] = {}
     for site in sites:
         layers.setdefault((site.stack, site.layer), []).append(site)

@@ -138,7 +138,9 @@ def _drawing(axes: Axes, content: dict[str, Any]) -> None:
         for head in each["heads"]:
             path = [place[each["contrast"]], place[head], place[f"answer {column}"]]
             width = 0.8 + 5 * cells[head, each["contrast"]]
-            axes.plot(*zip(*path, strict=True), color=KINDS[kind][0], linewidth=width, alpha=0.55, zorder=1)
+            axes.plot(
+                *zip(*path, strict=True), color=KINDS.get(kind, (GREY,))[0], linewidth=width, alpha=0.55, zorder=1
+            )
     for name, (x, y) in place.items():
         kind, _, column = name.partition(" ")
         text = (
@@ -146,6 +148,8 @@ def _drawing(axes: Axes, content: dict[str, Any]) -> None:
             if kind in KINDS
             else f"answer digit {column}"
             if kind == "answer"
+            else name
+            if column
             else short(name)
         )
         share = next((f"\n{each['flips']:.0%} explained" for each in explained if each["contrast"] == name), "")

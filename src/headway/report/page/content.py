@@ -23,8 +23,8 @@ from headway.report.page.reading import (
     check,
     read,
 )
+from headway.runs.certificate import find_fault
 from headway.runs.folder import RunFolder
-from headway.runs.seal import is_sealed
 
 SHOWN = 3
 """decimals of an attention weight"""
@@ -154,14 +154,12 @@ def _certificate(found: Found, path: Path) -> dict[str, Any]:
 def _refused(content: dict[str, Any], run: RunFolder) -> str | None:
     if not run.complete:
         return "no finished run lies beside it"
-    if not is_sealed(content):
-        return "it was altered after it was granted"
     try:
         run.verified()
     except HeadwayError as error:
         return str(error)
-    if content.get("weights_sha256") != run.training().weights_sha256:
-        return "it is of other weights"
+    if (fault := find_fault(content, run.training().weights_sha256)) is not None:
+        return f"it {fault}"
     return None if content.get("certified") is True and content.get("wrong") == 0 else "it was not granted"
 
 

@@ -110,7 +110,7 @@ def _take(found: Found, path: Path) -> None:
             found.comparisons.append(path)
         case "lab.json":
             found.lab = path
-        case "maps.json" | "lengths.json":
+        case "maps.json" | "measured.json" | "lengths.json":
             pass
         case name if of_run and (name in OF_A_RUN or (name.startswith("evaluation") and name.endswith(".json"))):
             pass

@@ -9,11 +9,12 @@ import sys
 import time
 from collections import deque
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headway.compare.spread import LOWER_IS_BETTER
 from headway.output import spoken
-from headway.sweeps.plan import Trial
+from headway.trials.record import Metrics
+from headway.trials.trial import Trial
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -54,7 +55,7 @@ class Board:
     def begin(self, trial: Trial) -> None:
         self.running[trial.title] = time.monotonic()
 
-    def end(self, trial: Trial, metrics: dict[str, Any] | None, error: str = "", reused: bool = False) -> None:
+    def end(self, trial: Trial, metrics: Metrics | None, error: str = "", reused: bool = False) -> None:
         self.running.pop(trial.title, None)
         if metrics is None:
             self.failed[trial.title] = error
@@ -94,7 +95,7 @@ class Board:
         since = self.began if len(self._ends) < RECENT else self._ends[0][0]
         return (time.monotonic() - since) / ended * (self.left + len(self.running) / 2)
 
-    def _weigh(self, trial: Trial, metrics: dict[str, Any]) -> None:
+    def _weigh(self, trial: Trial, metrics: Metrics) -> None:
         if self.metric is None:
             self.metric = next((name for name in USUAL if metrics.get(name) is not None), None)
         value = metrics.get(self.metric or "")

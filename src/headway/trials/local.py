@@ -1,9 +1,10 @@
 """The local engine: processes of this machine, each with its own threads, memory and time. One that dies takes nothing
-with it but the trial in flight; another one is begun in its place."""
+with it but the trial in flight; another one is started in its place."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -11,8 +12,8 @@ import selectors
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -20,43 +21,37 @@ import torch
 from headway.errors import HeadwayError
 from headway.machine import cores
 from headway.runs import disk
-from headway.sweeps.engine import Ended
-from headway.sweeps.file import Resources
-from headway.sweeps.trial import GRACE, Order, Result
+from headway.trials.carry import GRACE
+from headway.trials.engines import Ended, Hear
+from headway.trials.trial import Piece, Resources, Result, Terms, to_line
 
 TAIL = 50
 """lines kept of a log"""
 LONGEST_LOG = 1_000_000
 SOON = 2.0
-WORKER = "from headway.sweeps.worker import main; main()"
+WORKER = "from headway.trials.worker import main; main()"
 
 
 class LocalEngine:
-    def __init__(self, out: Path, owner: str, resources: Resources, device: str, workers: int | None = None) -> None:
-        self.out, self.owner, self.resources, self.device = out, owner, resources, device
-        self.slots = workers or default_workers(resources, device)
+    def __init__(self, terms: Terms, workers: int | None = None) -> None:
+        self.terms, self.slots = terms, workers or default_workers(terms.resources, terms.device)
+        self.hear: Hear = lambda ticket, steps, words: None
         self._lanes: dict[int, _Worker] = {}
         self._selector = selectors.DefaultSelector()
-        self.logs = out / "claims" / "logs"
-        for log in self.logs.glob("*.log"):  # of drivers that were killed
-            if not (out / "claims" / "owners" / f"{log.stem.rpartition('-')[0]}.json").exists():
-                log.unlink(missing_ok=True)
 
     @property
     def room(self) -> int:
         return self.slots - sum(worker.ticket is not None for worker in self._lanes.values())
 
-    def start(self, ticket: int, order: Order) -> None:
-        idle = [lane for lane, worker in self._lanes.items() if worker.ticket is None]
-        for lane in [lane for lane in idle if self._lanes[lane].process.poll() is not None]:
+    def start(self, ticket: int, piece: Piece) -> None:
+        for lane in [lane for lane, worker in self._lanes.items() if worker.has_ended]:
             self._retire(lane)
-            idle.remove(lane)
-        lane = idle[0] if idle else None
+        lane = next((lane for lane, worker in self._lanes.items() if worker.ticket is None), None)
         if lane is None:
             lane = next(number for number in range(self.slots) if number not in self._lanes)
-            self._lanes[lane] = worker = _Worker(self.logs / f"{self.owner}-{lane}.log", self._environment(lane))
+            self._lanes[lane] = worker = _Worker(self._environment(lane))
             self._selector.register(worker.answers, selectors.EVENT_READ, lane)
-        self._lanes[lane].send(ticket, order)
+        self._lanes[lane].send(ticket, piece, self.terms)
 
     def wait(self, seconds: float) -> list[Ended]:
         ended = []
@@ -64,7 +59,7 @@ class LocalEngine:
         for lane, worker in list(self._lanes.items()):
             # a process that a trial has begun may outlive the worker, and keep its pipe open
             if lane in spoke or worker.process.poll() is not None:
-                found = worker.read()
+                found = worker.read(self.hear)
                 ended += [] if found is None else [found]
                 if worker.gone or (found is not None and worker.spoiled):
                     self._retire(lane)
@@ -77,8 +72,6 @@ class LocalEngine:
         for lane in list(self._lanes):
             self._retire(lane)
         self._selector.close()
-        with contextlib.suppress(OSError):
-            self.logs.rmdir()
 
     def _retire(self, lane: int) -> None:
         worker = self._lanes.pop(lane)
@@ -86,7 +79,7 @@ class LocalEngine:
         worker.end()
 
     def _environment(self, lane: int) -> dict[str, str]:
-        threads = str(self.resources.threads)
+        threads = str(self.terms.resources.threads)
         package = Path(__file__).parents[2]
         own = {
             "HEADWAY_THREADS": threads,
@@ -94,7 +87,7 @@ class LocalEngine:
             "PYTHONPATH": os.pathsep.join(filter(None, [str(package), os.environ.get("PYTHONPATH", "")])),
             "PYTHONUNBUFFERED": "1",
         }
-        if self.device == "cuda":
+        if self.terms.device == "cuda":
             visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
             devices = [each for each in visible if each] or [str(n) for n in range(torch.cuda.device_count())]
             own["CUDA_VISIBLE_DEVICES"] = devices[lane % len(devices)]
@@ -102,52 +95,58 @@ class LocalEngine:
 
 
 class _Worker:
-    """One process, and the order it is at."""
+    """One process, and the piece it is at."""
 
-    def __init__(self, log: Path, environment: dict[str, str]) -> None:
-        self.log = log
-        answers, theirs = os.pipe()
+    def __init__(self, environment: dict[str, str]) -> None:
+        self.answers, theirs = os.pipe()
         try:
-            log.parent.mkdir(parents=True, exist_ok=True)
-            with open(log, "ab") as file:
-                self.process = subprocess.Popen(
-                    [sys.executable, "-P", "-c", WORKER, str(theirs)],  # nothing from the current folder
-                    stdin=subprocess.PIPE,
-                    stdout=file,
-                    stderr=file,
-                    env=environment,
-                    pass_fds=[theirs],
-                    start_new_session=True,  # Ctrl-C is the driver's; and what it begins ends with it
-                )
+            self.log = tempfile.TemporaryFile()  # noqa: SIM115
+            fcntl.fcntl(self.log, fcntl.F_SETFL, os.O_APPEND)  # so that it can be cut short
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-c", WORKER, str(theirs)],  # nothing from the current folder
+                stdin=subprocess.PIPE,
+                stdout=self.log,
+                stderr=self.log,
+                env=environment,
+                pass_fds=[theirs],
+                start_new_session=True,  # Ctrl-C is the driver's; and what it starts ends with it
+            )
         except OSError as error:
-            os.close(answers)
-            raise disk.explained(error, log) from error
+            os.close(self.answers)
+            raise disk.explained(error, Path(tempfile.gettempdir())) from error
         finally:
             os.close(theirs)
-        self.answers = answers
-        os.set_blocking(answers, False)
+        os.set_blocking(self.answers, False)
         self.ticket: int | None = None
         self.ready = self.gone = self.spoiled = False
         self.deadline: float | None = None
         self._limit: float | None = None
         self._rest = b""
-        self._from = log.stat().st_size
+        self._from = 0
 
-    def send(self, ticket: int, order: Order) -> None:
-        self.ticket, self._from = ticket, self.log.stat().st_size if self.log.exists() else 0
-        if order.timeout is not None:
-            self._limit = order.timeout * len(order.configs) + 2 * GRACE
+    def send(self, ticket: int, piece: Piece, terms: Terms) -> None:
+        self.ticket, self._from = ticket, self._logged
+        if (seconds := terms.seconds(piece)) is not None:
+            self._limit = seconds + 2 * GRACE
             self.deadline = time.monotonic() + self._limit if self.ready else None
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # a process that has died says so by its other pipe
-            self.process.stdin.write((json.dumps(asdict(order)) + "\n").encode())
+            self.process.stdin.write((to_line(piece, terms) + "\n").encode())
             self.process.stdin.flush()
+
+    @property
+    def has_ended(self) -> bool:
+        return self.ticket is None and self.process.poll() is not None
+
+    @property
+    def _logged(self) -> int:
+        return os.fstat(self.log.fileno()).st_size
 
     @property
     def overdue(self) -> bool:
         return self.ticket is not None and self.deadline is not None and time.monotonic() > self.deadline
 
-    def read(self) -> Ended | None:
+    def read(self, hear: Hear) -> Ended | None:
         """What the process has said, if that ends its order."""
         over = self.process.poll() is not None  # asked first: what it said before, it has said
         try:
@@ -165,13 +164,17 @@ class _Worker:
                 self.ready = True
                 self.deadline = None if self._limit is None else time.monotonic() + self._limit
                 continue
-            results = [Result(**each) for each in json.loads(line)]
-            ticket, self.ticket, self.deadline = self.ticket, None, None
+            ticket, told = self.ticket, json.loads(line)
             assert ticket is not None
+            if isinstance(told, dict):
+                hear(ticket, told["steps"], told["words"])
+                continue
+            results = [Result(**each) for each in told]
+            self.ticket, self.deadline = None, None
             self.spoiled = any(result.kind in ("OutOfMemory", "TooLong") for result in results)
             ended = Ended(ticket, results, tail=self.tail() if any(result.error for result in results) else "")
-            if self.log.exists() and self.log.stat().st_size > LONGEST_LOG:
-                os.truncate(self.log, 0)
+            if self._logged > LONGEST_LOG:
+                os.ftruncate(self.log.fileno(), 0)
             return ended
         return None
 
@@ -202,12 +205,9 @@ class _Worker:
 
     def tail(self) -> str:
         """The last lines that the trial in hand wrote."""
-        try:
-            with open(self.log, "rb") as file:
-                file.seek(max(self._from, self.log.stat().st_size - 20_000))
-                return "\n".join(file.read().decode(errors="replace").splitlines()[-TAIL:])
-        except OSError:
-            return ""
+        start = max(self._from, self._logged - 20_000)
+        text = os.pread(self.log.fileno(), self._logged - start, start)
+        return "\n".join(text.decode(errors="replace").splitlines()[-TAIL:])
 
     def kill(self) -> None:
         """Ends the process and whatever its trial has begun."""
@@ -221,8 +221,7 @@ class _Worker:
             with contextlib.suppress(OSError):
                 self.process.stdin.close()
         os.close(self.answers)
-        with contextlib.suppress(OSError):
-            self.log.unlink()
+        self.log.close()
 
 
 def default_workers(resources: Resources, device: str) -> int:

@@ -1,4 +1,4 @@
-"""What a sweep would cost, before it runs: a few steps of some of its shapes are timed on this machine."""
+"""What trials would cost, before they run: a few steps of some of their shapes are timed on this machine."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import torch
 
 from headway.models import build_model
 from headway.runs.config import RunConfig
-from headway.sweeps.plan import Trial
 from headway.tasks import create_task
-from headway.training.batches import feed
+from headway.training.batches import draw_batches
 from headway.training.learner import Learner
 from headway.training.population import alike
+from headway.trials.trial import Trial
 
 SHAPES = 8
 """so many are timed at most; the others take as long, a step, as the timed one next in size"""
@@ -66,7 +66,7 @@ def _size(config: RunConfig) -> float:
 def _seconds_a_step(config: RunConfig, device: torch.device) -> float:
     task = create_task(config.task, config.options)
     learner = Learner(build_model(config.model, config.seed).to(device), config.training)
-    batches = feed(task, config.training, [config.seed], None, 0, device)
+    batches = draw_batches(task, config.training, [config.seed], None, 0, device)
     for _ in range(WARM):
         learner.step(next(batches))
     steps, began = 0, time.perf_counter()

@@ -14,11 +14,11 @@ ROOT = Path(headway.__file__).parent
 LAYERS = [
     {"errors", "plugins", "output", "progress", "threads", "machine", "flags"},
     {"runs"},
-    {"compare"},
     {"tasks"},
     {"positions", "kernels"},
     {"models"},
     {"evaluation"},
+    {"compare"},
     {"subjects"},
     {"attach"},
     {"training"},
@@ -27,7 +27,7 @@ LAYERS = [
     {"heads", "lengths", "certify"},
     {"doctor"},
     {"report"},
-    {"api", "listing", "comparing"},
+    {"api"},
     {"sweeps"},
     {"lab", "bench"},
     {"cli"},
@@ -67,7 +67,7 @@ def test_report_knows_only_the_files() -> None:
 
 
 def test_help_runs_and_report_need_no_torch() -> None:
-    light = "headway.cli, headway.runs.folder, headway.compare.index, headway.comparing, headway.report.figures"
+    light = "headway.cli, headway.runs.folder, headway.compare, headway.report.page, headway.report.figures"
     code = f"import sys, {light}; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
 

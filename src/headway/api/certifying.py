@@ -15,8 +15,8 @@ from headway.machine import choose_device
 from headway.models import Decoder, EncoderDecoder
 from headway.progress import Progress
 from headway.runs import disk
-from headway.runs.config import fits
 from headway.runs.seal import is_sealed, sealed
+from headway.runs.shapes import fits
 from headway.subjects.own import Run, open_one
 from headway.tasks import Addition
 

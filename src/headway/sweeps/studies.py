@@ -29,7 +29,8 @@ from headway.lengths.extrapolation import (
 )
 from headway.lengths.probes import Questions
 from headway.machine import choose_precision
-from headway.runs.config import RunConfig, fits
+from headway.runs.config import RunConfig
+from headway.runs.shapes import fits
 from headway.subjects.own import Run
 from headway.sweeps.file import Study
 from headway.tasks import Task, create_task

@@ -19,18 +19,17 @@ from typing import Any
 
 import torch
 
-from headway.compare.comparing import csv_text
-from headway.compare.describing import KEYS, OPEN
-from headway.comparing import compare, write_comparison
+from headway.compare import compare
+from headway.compare.describe import KEYS, OPEN
 from headway.doctor.examination import forbidden
 from headway.errors import HeadwayError, unknown
 from headway.lengths.extrapolation import Asked, Entry, put_together
 from headway.lengths.tracks import Track, find_track
 from headway.machine import choose_device, choose_precision
-from headway.output import Output, Rows
+from headway.output import Output, Rows, as_csv
 from headway.plugins import at_home
 from headway.report.lengths import lengths_figures
-from headway.report.page import write_page
+from headway.report.page import write_comparison, write_page
 from headway.runs import disk
 from headway.runs.config import Overrides
 from headway.subjects.own import subject_of
@@ -304,7 +303,7 @@ def table_of(sweep: Sweep, trials: Sequence[Trial], studied: Sequence[Trial], ta
 
 def _csv_of(rows: Sequence[dict[str, Any]]) -> str:
     columns = list(dict.fromkeys(key for row in rows for key in row))
-    return csv_text([columns, *([row.get(key) for key in columns] for row in rows)])
+    return as_csv([columns, *([row.get(key) for key in columns] for row in rows)])
 
 
 def _leaderboard(sweep: Sweep, studied: Sequence[Trial], device: str, quiet: bool) -> list[str]:

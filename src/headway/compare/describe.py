@@ -14,7 +14,7 @@ from typing import Any
 
 from headway.errors import HeadwayError
 from headway.runs import disk
-from headway.runs.certificate import find_objection
+from headway.runs.certificate import CERTIFICATE, find_fault
 from headway.runs.config import RunConfig
 from headway.runs.folder import RunFolder
 
@@ -136,9 +136,9 @@ def _of_heads(folder: RunFolder, study: Any) -> Values:
 
 
 def _of_certificate(folder: RunFolder, study: Any) -> Values:
-    if objection := find_objection(study, folder.training().weights_sha256):
-        raise HeadwayError(f"certificate.json does not count: {objection}; remove it and certify again")
-    return {"certified": True}
+    if fault := find_fault(study, folder.training().weights_sha256):
+        raise HeadwayError(f"{CERTIFICATE} {fault}; remove it and certify again")
+    return _entries(study, "certified")
 
 
 def _of_doctor(folder: RunFolder, study: Any) -> Values:

@@ -392,10 +392,7 @@ def measured(folder: RunFolder, questions: Questions, precision: torch.dtype) ->
         "version": VERSION,
         "source": _source_of(run.config.model.positions),
         "weights": ended.weights_sha256,
-        "lengths": list(questions.lengths),
-        "probes": list(questions.probes),
-        "examples": questions.examples,
-        "seed": questions.seed,
+        **questions.key(),
         "precision": str(precision).removeprefix("torch."),
     }
     kept = folder.path / "lengths.json"

@@ -134,10 +134,12 @@ def _draw_circuit(axes: Axes, study: HeadsFile) -> None:
         for head in each["heads"]:
             path = [place[contrast], place[head], place[f"answer {column}"]]
             width = 0.8 + 5 * flips[head, contrast]
-            axes.plot(*zip(*path, strict=True), color=CONTRASTS[kind][0], linewidth=width, alpha=0.55, zorder=1)
+            axes.plot(
+                *zip(*path, strict=True), color=CONTRASTS.get(kind, (GREY,))[0], linewidth=width, alpha=0.55, zorder=1
+            )
     for name, (x, y) in place.items():
         kind, _, column = name.partition(" ")
-        colour, words = CONTRASTS.get(kind, (GREY, "answer digit"))
+        colour, words = CONTRASTS.get(kind, (GREY, "answer digit" if kind == "answer" else kind))
         text = f"{words} {column}" if column else short(name)
         text += f"\n{explained[name]['flips']:.0%} explained" if name in explained else ""
         box = {"boxstyle": "round", "facecolor": "white", "edgecolor": colour}

@@ -1,4 +1,4 @@
-"""Whether a certificate counts: it was granted, nobody altered it, and it is of these weights."""
+"""Certificates on disk: whether one belongs to the weights beside it, as it was granted."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any
 
 from headway.runs.seal import is_sealed
 
+CERTIFICATE = "certificate.json"
 
-def find_objection(certificate: Any, weights_sha256: str) -> str | None:
-    """Says why a certificate does not count for these weights; None where it does."""
+
+def find_fault(certificate: Any, weights_sha256: str) -> str | None:
+    """Why a certificate does not count for these weights, as the predicate of a sentence; None where it does."""
     if not is_sealed(certificate):
-        return "it was altered after it was granted"
-    if certificate.get("weights_sha256") != weights_sha256:
-        return "it is of other weights"
-    return None if certificate.get("certified") is True and certificate.get("wrong") == 0 else "it was not granted"
+        return "was altered after it was granted"
+    return None if certificate.get("weights_sha256") == weights_sha256 else "is of other weights"

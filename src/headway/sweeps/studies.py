@@ -59,8 +59,7 @@ class Evaluate(Asked):
     def check(self, config: RunConfig) -> None:
         task = create_task(config.task, config.options)
         Request(self.all, self.examples, self.length, self.probe, seed=self.seed)
-        if self.probe not in task.probes:
-            raise unknown("probe", self.probe, task.probes)
+        task.find_probe(self.probe)
 
     def of(self, run: Run, device: torch.device, precision: str) -> dict[str, Any]:
         found = evaluate(
@@ -117,8 +116,7 @@ class Lengths(Asked):
     def check(self, config: RunConfig) -> None:
         task = create_task(config.task, config.options)
         for probe in self.probes:
-            if probe not in task.probes:
-                raise unknown("probe", probe, task.probes)
+            task.find_probe(probe)
         if self.examples < LEAST_EXAMPLES:
             raise HeadwayError(f"examples of studies.lengths is {self.examples}; at least {LEAST_EXAMPLES:,}")
         check_lengths(config, self.asked_lengths(task))

@@ -25,7 +25,7 @@ from headway.report.studies import (
     complete,
     read_study,
 )
-from headway.runs.certificate import find_objection
+from headway.runs.certificate import find_fault
 from headway.runs.folder import RunFolder
 
 DECIMALS = 3
@@ -137,13 +137,13 @@ def _comparison(sources: Sources, path: Path, study: ComparisonFile) -> dict[str
 def _certificate(sources: Sources, path: Path) -> Values:
     """What was proved; where the certificate is not of the run beside it, why it does not count."""
     content, run = read_study(path, CertificateFile), RunFolder(path.parent)
-    refused = "no finished run lies beside it"
-    if run.complete:
-        try:
-            run.verified()
-            refused = find_objection(content, run.training().weights_sha256)
-        except HeadwayError as error:
-            refused = str(error)
+    refused = None if content.get("certified") is True and content.get("wrong") == 0 else "it was not granted"
+    try:
+        if fault := find_fault(content, run.training().weights_sha256):
+            refused = f"it {fault}"
+        run.verified()
+    except HeadwayError as error:
+        refused = str(error) if run.complete else "no finished run lies beside it"
     shown = {"contexts": content["contexts"], "smallest_margin": content["smallest_margin"]}
     return {**shown, "run": sources.name(path.parent), "refused": refused}
 

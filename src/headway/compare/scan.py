@@ -1,9 +1,9 @@
-"""What has changed under a folder since it was last looked at, without reading what has not.
+"""What has changed under a folder since it was last scanned, without reading what has not.
 
 Only the folders that hold runs are asked for their stamp: when they were last written to. Where one has changed, the
 runs in it are asked for theirs, and those that have changed are described anew. `RunFolder.changed` tells the folder
 above of every file that it replaces. Stamps are compared for being the same, never for which is later: clocks are set
-back. A folder that was written to a moment ago may be written to again without its stamp telling, so it is looked at
+back. A folder that was written to a moment ago may be written to again without its stamp telling, so it is scanned
 again next time. Links to folders are not followed.
 """
 
@@ -17,21 +17,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headway.compare.describing import Row, describe
+from headway.compare.describe import Row, describe
 from headway.runs.folder import RunFolder
 
 MOMENT = 1_000_000_000
 """nanoseconds for which a stamp is not trusted: clocks of file systems tick every few thousandths of a second"""
 UNSETTLED = ""
-"""the stamp of what has to be looked at again"""
+"""the stamp of what has to be scanned again"""
 SKIPPED = (b"checkpoint",)
 TOP = b"."
+Stamps = dict[bytes, str]
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A run as it was found."""
-
+class ScannedRun:
     path: bytes
     """from the root on, as the disk spells it"""
     parent: bytes
@@ -45,13 +44,13 @@ class Seen:
 
 
 @dataclass
-class Look:
+class FolderChanges:
     """What is new in one folder."""
 
     folder: bytes
     stamp: str | None
-    """None where it is none to look into again"""
-    rows: list[Seen] = field(default_factory=list)
+    """None where it need not be scanned again"""
+    rows: list[ScannedRun] = field(default_factory=list)
     ended: list[bytes] = field(default_factory=list)
     """runs that are only folders now"""
     gone: list[bytes] = field(default_factory=list)
@@ -69,16 +68,13 @@ def holds_a_run(root: bytes) -> bool:
     return False
 
 
-Stamps = dict[bytes, str]
+def scan(root: bytes, known: Stamps, runs_in: Callable[[bytes], Stamps]) -> Iterator[FolderChanges]:
+    """Goes through the folders that are known and those that it finds, and yields what has changed.
 
-
-def look(root: bytes, known: Stamps, runs_in: Callable[[bytes], Stamps]) -> Iterator[Look]:
-    """Goes through the folders that are known and those that it finds, and tells what has changed.
-
-    `known` has the stamps of folders when they were last looked at, `runs_in` those of the runs in one of them.
+    `known` has the stamps of folders when they were last scanned, `runs_in` those of the runs in one of them.
     """
     waiting = deque([TOP, *sorted(folder for folder in known if folder != TOP)])  # a folder before those in it
-    asked, gone = set(waiting), set[bytes]()
+    met, gone = set(waiting), set[bytes]()
     inside: dict[bytes, list[bytes]] = {}
     for folder in known:
         inside.setdefault(_parent(folder), []).append(folder)
@@ -89,22 +85,22 @@ def look(root: bytes, known: Stamps, runs_in: Callable[[bytes], Stamps]) -> Iter
         stamp = _stamp(_join(root, folder))
         if stamp is not None and stamp == known.get(folder) != UNSETTLED:
             continue
-        found, folders = _looked(root, folder, stamp, runs_in(folder), inside.get(folder, []))
-        gone.update(found.gone)
-        new = [each for each in folders if each not in asked]
-        asked.update(new)
+        changes, folders = _scan_folder(root, folder, stamp, runs_in(folder), inside.get(folder, []))
+        gone.update(changes.gone)
+        new = [each for each in folders if each not in met]
+        met.update(new)
         waiting.extend(new)
-        if found != Look(folder, UNSETTLED) or known.get(folder) != UNSETTLED:
-            yield found
+        if changes != FolderChanges(folder, UNSETTLED) or known.get(folder) != UNSETTLED:
+            yield changes
 
 
-def _looked(
+def _scan_folder(
     root: bytes, folder: bytes, stamp: str | None, runs: Stamps, folders: list[bytes]
-) -> tuple[Look, list[bytes]]:
-    """What is new in a folder, and which folders in it are to be looked into."""
+) -> tuple[FolderChanges, list[bytes]]:
+    """What is new in a folder, and which folders in it are to be scanned."""
     if stamp is None:
-        return Look(folder, None, gone=[folder]), []
-    found, inner, there = Look(folder, stamp), list[bytes](), set[bytes]()
+        return FolderChanges(folder, None, gone=[folder]), []
+    changes, inner, there = FolderChanges(folder, stamp), list[bytes](), set[bytes]()
     for name in _folders_in(_join(root, folder)):
         child = name if folder == TOP else folder + b"/" + name
         there.add(child)
@@ -112,26 +108,26 @@ def _looked(
         if own is None or (own == runs.get(child) != UNSETTLED):
             continue
         if _is_run(_join(root, child)):
-            found.rows.append(_seen(root, child, own))
+            changes.rows.append(_scan_run(root, child, own))
             inner += [child] if _folders_in(_join(root, child)) else []
         else:
             inner.append(child)
-            found.ended += [child] if child in runs else []
-    found.gone = [child for child in {*runs, *folders} - there if child != TOP]
+            changes.ended += [child] if child in runs else []
+    changes.gone = [child for child in {*runs, *folders} - there if child != TOP]
     if _is_run(_join(root, folder)):  # with folders in it, or since a moment ago
-        found.rows.append(_seen(root, folder, stamp))
-        found.stamp = stamp if there or folder == TOP else None
-    if found.stamp is not None and any(seen.stamp == UNSETTLED for seen in found.rows):
-        found.stamp = UNSETTLED
-    return found, inner
+        changes.rows.append(_scan_run(root, folder, stamp))
+        changes.stamp = stamp if there or folder == TOP else None
+    if changes.stamp is not None and any(run.stamp == UNSETTLED for run in changes.rows):
+        changes.stamp = UNSETTLED
+    return changes, inner
 
 
-def _seen(root: bytes, path: bytes, stamp: str) -> Seen:
-    return Seen(path, _parent(path), stamp, describe(RunFolder(Path(os.fsdecode(_join(root, path))))))
+def _scan_run(root: bytes, path: bytes, stamp: str) -> ScannedRun:
+    return ScannedRun(path, _parent(path), stamp, describe(RunFolder(Path(os.fsdecode(_join(root, path))))))
 
 
 def _stamp(path: bytes) -> str | None:
-    """When a folder was last written to; None where it is no folder."""
+    """When a folder was last written to; None where it is not a folder."""
     now = time.time_ns()
     try:
         about = os.lstat(path)
@@ -153,7 +149,7 @@ def _folders_in(path: bytes) -> list[bytes]:
 
 
 def _is_run(path: bytes) -> bool:
-    return os.path.isfile(path + b"/config.json")
+    return RunFolder.is_run(Path(os.fsdecode(path)))
 
 
 def _join(root: bytes, path: bytes) -> bytes:

@@ -1,22 +1,14 @@
-"""What else differs between groups of runs that were put side by side for one thing: a difference may be due to it."""
+"""What else differs between groups of runs that are compared by one thing: a difference may be due to it."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from headway.compare.describing import SETTINGS, Row, Value
+from headway.compare.describe import SETTINGS, Row, Value
+from headway.runs.metrics import metric_of_runs
 
-CONDITIONS = {
-    "exact_match": ("examples",),
-    "errors": ("examples",),
-    "reach": ("tested_to",),
-    "heads_alone": ("ablation", "max_drop"),
-    "heads_together": ("ablation", "max_drop"),
-    "together_accuracy": ("ablation", "max_drop"),
-}
-"""how a metric was measured"""
 CALLED = {"steps_asked": "steps", "kind": "model", "tested_to": "the longest tested length", "examples": "problems"}
 """keys that have other names in a sentence"""
 
@@ -36,24 +28,23 @@ class Difference:
         return CALLED.get(self.key, self.key.removeprefix("option."))
 
 
-def differences(groups: Sequence[Sequence[Row]], by: Iterable[str]) -> list[Difference]:
-    """Settings, besides those that the groups were made by, in which these runs differ."""
+def differences(groups: Sequence[Sequence[Row]], by: Collection[str]) -> list[Difference]:
+    """Finds settings, besides those that the groups were made by, in which these runs differ."""
     options = sorted({key for rows in groups for row in rows for key in row if key.startswith("option.")})
-    return _among([key for key in (*SETTINGS, *options) if key not in set(by)], groups)
+    return _among([key for key in (*SETTINGS, *options) if key not in by], groups)
 
 
-def conditions(groups: Sequence[Sequence[Row]], by: Iterable[str], metric: str) -> list[Difference]:
-    """What of the way a metric was measured differs between groups."""
-    keys = CONDITIONS.get("reach" if metric.startswith("reach.") else metric, ())
+def differing_conditions(groups: Sequence[Sequence[Row]], by: Collection[str], metric: str) -> list[Difference]:
+    """Finds what of the way a metric was measured differs between groups."""
+    keys = [key for key in metric_of_runs(metric).conditions if key not in by]
     measured = [[row for row in rows if metric in row] for rows in groups]
-    return [each for each in _among([key for key in keys if key not in set(by)], measured) if each.between]
+    return [each for each in _among(keys, measured) if each.between]
 
 
 def _among(keys: Sequence[str], groups: Sequence[Sequence[Row]]) -> list[Difference]:
-    told = [rows for rows in groups if rows]
     found = []
     for key in keys:
-        counts = [Counter(row.get(key) for row in rows) for rows in told]
+        counts = [Counter(row.get(key) for row in rows) for rows in groups if rows]
         if len({value for count in counts for value in count}) > 1:
             shares = [{value: n / count.total() for value, n in count.items()} for count in counts]
             values = [tuple(sorted(count, key=in_order)) for count in counts]

@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from making import a_config, exact, make_run
 
-from headway.compare import index, looking
-from headway.compare.describing import KEYS, describe
+from headway.compare import index, scan
+from headway.compare.describe import KEYS, describe
 from headway.compare.index import list_runs
 from headway.errors import BrokenRun, HeadwayError
 from headway.runs import disk
@@ -42,7 +42,7 @@ def same(root: Path) -> bool:
 @pytest.fixture
 def trusting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stamps count at once, so that nothing is looked at again only because it is new."""
-    monkeypatch.setattr(looking, "MOMENT", 0)
+    monkeypatch.setattr(scan, "MOMENT", 0)
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def described(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.append(folder.path.name)
         return describe(folder)
 
-    monkeypatch.setattr(looking, "describe", watched)
+    monkeypatch.setattr(scan, "describe", watched)
     return names
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headway.errors import HeadwayError
-from headway.report.page.reading import read
+from headway.report.studies import read_study
 from headway.runs.folder import RunFolder
+from headway.runs.schema import schema_of
 
-OF_A_RUN = ("config.json", "training.json", "environment.json")
 IN_PAGE = ("learned", "sinusoidal", "none", "rope", "alibi")
 """encodings that the forward pass in the page knows"""
 MOST_DIGITS = 15
@@ -18,7 +18,7 @@ MOST_DIGITS = 15
 
 
 @dataclass
-class Found:
+class Sources:
     folders: list[Path]
     """as they were named"""
     root: Path
@@ -26,7 +26,6 @@ class Found:
     heads: list[Path] = field(default_factory=list)
     """of one subject each; the one that is shown is the first"""
     population: Path | None = None
-    """of many runs"""
     lengths: list[Path] = field(default_factory=list)
     certificates: list[Path] = field(default_factory=list)
     comparisons: list[Path] = field(default_factory=list)
@@ -57,16 +56,46 @@ class Found:
     def adder(self) -> RunFolder | None:
         """The model for the page: of the study that is shown; where none is, the first that can run there."""
         if self.heads:
-            studied = self.run_at(self.heads[0].parent)
-            return studied if studied is not None and runs_in_page(studied) else None
+            return self.run_at(self.heads[0].parent) if self.is_in_page(self.heads[0]) else None
         return next((run for run in self.runs if runs_in_page(run)), None)
 
+    def is_in_page(self, study: Path) -> bool:
+        """Whether the model that was studied can run in the page."""
+        run = self.run_at(study.parent)
+        return run is not None and runs_in_page(run)
 
-def find(folders: list[Path]) -> Found:
+    def take(self, path: Path, in_run: bool) -> None:
+        """Adds a file to what the page shows, and to the files that it carries."""
+        kind = path.stem if path.suffix == ".json" else ""
+        if kind in ("heads", "lengths"):
+            kind = schema_of(path, read_study(path, dict), in_run)
+        match kind:
+            case "heads":
+                self.heads.append(path)
+            case "heads-population":
+                self.population = self.population or path
+            case "lengths":
+                self.lengths.append(path)
+            case "certificate":
+                self.certificates.append(path)
+            case "compare" if not in_run:
+                self.comparisons.append(path)
+            case "lab":
+                self.lab = path
+            case "maps" | "measured":
+                pass
+            case _ if in_run and kind.startswith(("config", "training", "environment", "evaluation")):
+                pass
+            case _ if path.suffix not in (".svg", ".csv"):
+                return
+        self.files.append(path)
+
+
+def find_sources(folders: list[Path]) -> Sources:
     for folder in folders:
         if not folder.is_dir():
             raise HeadwayError(f"there is no folder {folder}; name folders that train, heads, lengths or lab wrote")
-    found, seen = Found(folders, Path(os.path.commonpath([folder.resolve() for folder in folders]))), set()
+    found, seen = Sources(folders, Path(os.path.commonpath([folder.resolve() for folder in folders]))), set()
     for folder in folders:
         for home, names, files in os.walk(folder):
             here = Path(home)
@@ -75,51 +104,22 @@ def find(folders: list[Path]) -> Found:
                 continue
             seen.add(here.resolve())
             names[:] = sorted(name for name in names if name != "checkpoint")
-            if RunFolder.is_run(here):
-                found.runs.append(RunFolder(here))
+            in_run = RunFolder.is_run(here)
+            found.runs += [RunFolder(here)] if in_run else []
             for name in sorted(files):
-                _take(found, here / name)
+                found.take(here / name, in_run)
     if not (found.runs or found.heads or found.population or found.lengths or found.comparisons or found.lab):
         raise HeadwayError(f"{folders[0]} holds no run and no study; 'headway lab' makes one")
-    found.heads.sort(key=lambda path: not _studies_one_in_page(found, path))
+    found.heads.sort(key=lambda path: not found.is_in_page(path))
     return found
 
 
-def find_comparison(comparison: Path) -> Found:
+def find_comparison(comparison: Path) -> Sources:
     """A comparison with the files beside it, and nothing of the runs that may lie in the same folder."""
     home = comparison.parent
     beside = [home / name for name in ("compare.csv", "compare-runs.csv", "compare.svg")]
     files = [comparison, *(path for path in beside if path.is_file())]
-    return Found([home], home.resolve(), comparisons=[comparison], files=files)
-
-
-def _take(found: Found, path: Path) -> None:
-    of_run = RunFolder.is_run(path.parent)
-    match path.name:
-        case "heads.json" if not of_run and "members" in read(path):
-            found.population = found.population or path
-        case "heads.json":
-            found.heads.append(path)
-        case "lengths.json" if "train_lengths" in read(path) or not of_run:  # in a run's folder it has its rows
-            found.lengths.append(path)
-        case "certificate.json":
-            found.certificates.append(path)
-        case "compare.json" if not of_run:
-            found.comparisons.append(path)
-        case "lab.json":
-            found.lab = path
-        case "maps.json" | "measured.json" | "lengths.json":
-            pass
-        case name if of_run and (name in OF_A_RUN or (name.startswith("evaluation") and name.endswith(".json"))):
-            pass
-        case name if not name.endswith((".svg", ".csv")):
-            return
-    found.files.append(path)
-
-
-def _studies_one_in_page(found: Found, study: Path) -> bool:
-    run = found.run_at(study.parent)
-    return run is not None and runs_in_page(run)
+    return Sources([home], home.resolve(), comparisons=[comparison], files=files)
 
 
 def runs_in_page(run: RunFolder) -> bool:
@@ -129,11 +129,8 @@ def runs_in_page(run: RunFolder) -> bool:
     usual = {"base": 10, "operators": "+", "first": "most", "natural": False}
     return (
         run.complete
-        and config.task == "addition"
-        and model.kind == "encoder-decoder"
+        and (config.task, model.kind, model.index, model.pruned) == ("addition", "encoder-decoder", "sequential", "")
         and model.positions in IN_PAGE
-        and model.index == "sequential"
-        and not model.pruned
         and options.get("digits", 3) in range(1, MOST_DIGITS + 1)
         and all(options.get(name, value) == value for name, value in usual.items())
     )

@@ -1,10 +1,8 @@
 """Many runs in one table: grouped by some of their keys, with what the runs of a group have in common and how far they
-lie apart. Runs that are unfinished, broken or not measured are counted and told, never left out in silence."""
+lie apart. Runs that are unfinished, broken or not measured are counted and named, never left out in silence."""
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -12,24 +10,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from headway.compare.compared import sentences
-from headway.compare.describing import Row, Value
-from headway.compare.differing import in_order
+from headway.compare.describe import Row, Value, Values
+from headway.compare.differences import in_order
 from headway.compare.index import find_runs
-from headway.compare.spread import Spread, spoken, spread
+from headway.compare.sentences import sentences
+from headway.compare.spread import Spread, spread
 from headway.compare.where import parse_where
 from headway.errors import HeadwayError, unknown
-from headway.output import as_html
+from headway.output import as_csv, as_html, format_value
+from headway.runs.metrics import USUAL
 
-METRICS = ("exact_match", "reach", "in_range", "heads_together", "final_loss")
-"""those that are compared where none is named, as far as any run has them"""
-COUNTED = ("complete", "unfinished", "broken")
-"""states of runs"""
+STATES = ("complete", "unfinished", "broken")
 
 
 @dataclass(frozen=True)
 class Group:
-    values: dict[str, Value | None]
+    values: Values
     """of the keys that groups are made by; None where a run does not say"""
     runs: tuple[Row, ...]
     metrics: tuple[str, ...]
@@ -50,24 +46,21 @@ class Group:
     def name(self) -> str:
         """What a person calls it: rope; or d_model 128, where the value does not speak for itself."""
 
-        def told(key: str, value: Value | None) -> str:
+        def name_of(key: str, value: Value | None) -> str:
             if value is None:
                 return f"no {key}"
-            return value if isinstance(value, str) and value else f"{key} {spoken(value)}"
+            return value if isinstance(value, str) and value else f"{key} {format_value(value) or repr(value)}"
 
-        return ", ".join(told(key, value) for key, value in self.values.items())
+        return ", ".join(name_of(key, value) for key, value in self.values.items())
 
+    @cached_property
     def counts(self) -> dict[str, int]:
-        states = {state: sum(row["state"] == state for row in self.runs) for state in COUNTED}
+        states = {state: sum(row["state"] == state for row in self.runs) for state in STATES}
         return {"runs": len(self.runs), **states, "seeds": self.seeds}
-
-    def to_json(self) -> dict[str, Any]:
-        found = {metric: each.to_json() for metric, each in self.spreads.items()}
-        return {**self.values, **self.counts(), "metrics": found}
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RunComparison:
     folders: tuple[str, ...]
     by: tuple[str, ...]
     metrics: tuple[str, ...]
@@ -92,7 +85,10 @@ class Comparison:
             "metrics": list(self.metrics),
             "where": self.where,
             "among": self.among,
-            "rows": [group.to_json() for group in self.groups],
+            "rows": [
+                {**group.values, **group.counts, "metrics": {name: s.to_json() for name, s in group.spreads.items()}}
+                for group in self.groups
+            ],
             "runs": [
                 {"group": place, **{key: row[key] for key in shown if key in row}}
                 for place, group in enumerate(self.groups)
@@ -101,35 +97,34 @@ class Comparison:
             "findings": self.sentences(),
         }
 
-    def table(self) -> list[dict[str, Any]]:
+    def table(self) -> list[Values]:
         """A row a group, for a screen: of each metric the median, and from where to where."""
-        amiss = [state for state in COUNTED[1:] if any(group.counts()[state] for group in self.groups)]
+        wanting = [state for state in STATES[1:] if any(group.counts[state] for group in self.groups)]
         return [
             {
                 **group.values,
-                **{key: group.counts()[key] for key in ("runs", *amiss, "seeds")},
-                **{metric: found.told() for metric, found in group.spreads.items()},
+                **{key: group.counts[key] for key in ("runs", *wanting, "seeds")},
+                **{metric: found.summary for metric, found in group.spreads.items()},
             }
             for group in self.groups
         ]
 
     def to_csv(self) -> str:
         """A line a group."""
-        told = ("n", "missing", "median", "mean", "best", "worst", "least", "most", "low", "high")
-        head = [*self.by, *self.groups[0].counts(), *(f"{metric}.{each}" for metric in self.metrics for each in told)]
+        parts = ("n", "missing", "median", "mean", "best", "worst", "least", "most")
+        names = [f"{metric}.{part}" for metric in self.metrics for part in (*parts, "low", "high")]
         lines = []
         for group in self.groups:
-            cells: list[Any] = [*group.values.values(), *group.counts().values()]
+            cells: list[Value | None] = [*group.values.values(), *group.counts.values()]
             for found in group.spreads.values():
-                low, high = found.interval or (None, None)
-                cells += [getattr(found, each) for each in told[:-2]] + [low, high]
+                cells += [*(getattr(found, part) for part in parts), *(found.interval or (None, None))]
             lines.append(cells)
-        return csv_text([head, *lines])
+        return as_csv([[*self.by, *self.groups[0].counts, *names], *lines])
 
     def runs_csv(self) -> str:
         """A line a run, with everything that is known of it."""
         keys = list(dict.fromkeys(key for row in self.runs for key in row))
-        return csv_text([keys, *([row.get(key) for key in keys] for row in self.runs)])
+        return as_csv([keys, *([row.get(key) for key in keys] for row in self.runs)])
 
     def _repr_html_(self) -> str:
         return as_html(self.sentences(), self.table())
@@ -141,32 +136,32 @@ def compare(
     metrics: Sequence[str] = (),
     where: str | None = None,
     only: Collection[str] | None = None,
-) -> Comparison:
-    """All runs under these folders, or only those in folders of these names, grouped by these keys. A run that is
-    reached twice counts once."""
+) -> RunComparison:
+    """Compares all runs under these folders, or only those in folders of these names, grouped by these keys. A run that
+    is reached twice counts once."""
     named = [folders] if isinstance(folders, str | Path) else list(folders)
     by = [by] if isinstance(by, str) else list(by)
-    asked = None if where is None else parse_where(where)
+    chosen = None if where is None else parse_where(where)
     if not named:
         raise HeadwayError("name a folder that holds runs")
     if not by:
         raise HeadwayError("name a key that runs are grouped by, such as --by positions")
     rows, among, known = list[Row](), 0, set[str]()
     for folder in _outermost([Path(each) for each in named]):
-        found = find_runs(folder, asked)
-        named_so = [row for row in found.rows if only is None or Path(str(row["run"])).name in only]
-        rows += [{**row, "run": os.path.normpath(folder / str(row["run"]))} for row in named_so]
+        found = find_runs(folder, chosen)
+        wanted = [row for row in found.rows if only is None or Path(str(row["run"])).name in only]
+        rows += [{**row, "run": os.path.normpath(folder / str(row["run"]))} for row in wanted]
         among, known = among + found.runs, known | found.keys
     _check(by, metrics, known)
-    if asked is not None:
-        asked.check(known)
+    if chosen is not None:
+        chosen.check(known)
     shown = ", ".join(map(str, named))
     if not among:
         raise HeadwayError(f"{shown} holds no run; 'headway train' makes one")
     if not rows:
         raise HeadwayError(f"--where {where or only!r} leaves none of the {among:,} runs in {shown}; ask for more")
-    chosen = tuple(dict.fromkeys(metrics)) or _usual(rows)
-    return Comparison(tuple(map(str, named)), tuple(by), chosen, where, among, _grouped(rows, by, chosen))
+    compared = tuple(dict.fromkeys(metrics)) or _usual(rows)
+    return RunComparison(tuple(map(str, named)), tuple(by), compared, where, among, _grouped(rows, by, compared))
 
 
 def _outermost(folders: Sequence[Path]) -> list[Path]:
@@ -192,28 +187,15 @@ def _check(by: Sequence[str], metrics: Sequence[str], known: set[str]) -> None:
 
 def _usual(rows: Iterable[Row]) -> tuple[str, ...]:
     complete = [row for row in rows if row["state"] == "complete"]
-    return tuple(metric for metric in METRICS if any(metric in row for row in complete))
+    return tuple(metric for metric in USUAL if any(metric in row for row in complete))
 
 
 def _grouped(rows: Sequence[Row], by: Sequence[str], metrics: tuple[str, ...]) -> tuple[Group, ...]:
     for metric in metrics:
         if any(isinstance(row.get(metric), str) for row in rows):
-            raise HeadwayError(f"{metric} is text and no metric; name a number, such as {' or '.join(METRICS[:2])}")
-    found: dict[tuple[Value | None, ...], list[Row]] = {}
+            raise HeadwayError(f"{metric} is text, not a metric; name a number, such as {' or '.join(USUAL[:2])}")
+    groups: dict[tuple[Value | None, ...], list[Row]] = {}
     for row in rows:
-        found.setdefault(tuple(row.get(key) for key in by), []).append(row)
-    ordered = sorted(found, key=lambda values: [in_order(value) for value in values])
-    return tuple(Group(dict(zip(by, values, strict=True)), tuple(found[values]), metrics) for values in ordered)
-
-
-def csv_text(rows: Sequence[Sequence[Any]]) -> str:
-    """Text that a spreadsheet would take for a formula gets an apostrophe before it."""
-
-    def cell(value: Any) -> Any:
-        if isinstance(value, bool):
-            return str(value).lower()
-        return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
-
-    written = io.StringIO()
-    csv.writer(written, lineterminator="\n").writerows([cell(value) for value in row] for row in rows)
-    return written.getvalue()
+        groups.setdefault(tuple(row.get(key) for key in by), []).append(row)
+    ordered = sorted(groups, key=lambda values: [in_order(value) for value in values])
+    return tuple(Group(dict(zip(by, values, strict=True)), tuple(groups[values]), metrics) for values in ordered)

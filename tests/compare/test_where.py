@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.compare.where import FALSE, TRUE, Compared, Expression, Joined, Not, parse_where, quoted
+from headway.compare.where import FALSE, TRUE, Condition, Expression, Junction, Negation, parse_where, quoted
 from headway.errors import HeadwayError
 
 KEYS = ["positions", "reach", "reach.one-inversion", "perfect", "option.first"]
@@ -26,25 +26,25 @@ rows = st.lists(st.fixed_dictionaries({}, optional=dict.fromkeys(KEYS, values)),
 texts = st.sampled_from(["rope", "alibi", "16", "1.5", "-3", "1e3", "true", "False", "x", "op", "1e999", "9" * 30])
 keys, signs = st.sampled_from(KEYS), st.sampled_from(["=", "!=", "~", *SIGNS])
 compared = st.one_of(
-    st.builds(Compared, keys, signs, st.sampled_from(WORDS), st.just(True)),
-    st.builds(Compared, keys, signs, texts).filter(
+    st.builds(Condition, keys, signs, st.sampled_from(WORDS), st.just(True)),
+    st.builds(Condition, keys, signs, texts).filter(
         lambda each: not isinstance(each.value, bool) or each.operator in ("=", "!=", "~")
     ),
 )
 expressions: st.SearchStrategy[Expression] = st.recursive(
     compared,
     lambda inner: st.one_of(
-        st.builds(Not, inner),
-        st.builds(Joined, st.sampled_from(["and", "or"]), st.lists(inner, min_size=2, max_size=3).map(tuple)),
+        st.builds(Negation, inner),
+        st.builds(Junction, st.sampled_from(["and", "or"]), st.lists(inner, min_size=2, max_size=3).map(tuple)),
     ),
     max_leaves=8,
 )
 
 
 def written(part: Expression) -> str:
-    if isinstance(part, Not):
+    if isinstance(part, Negation):
         return f"not ({written(part.part)})"
-    if isinstance(part, Joined):
+    if isinstance(part, Junction):
         return f" {part.word} ".join(f"({written(each)})" for each in part.parts)
     if part.quoted:
         return f"{part.key} {part.operator} '" + part.text.replace("'", "''") + "'"
@@ -53,9 +53,9 @@ def written(part: Expression) -> str:
 
 def holds(part: Expression, row: dict[str, Any]) -> bool:
     """What the words say, slowly."""
-    if isinstance(part, Not):
+    if isinstance(part, Negation):
         return not holds(part.part, row)
-    if isinstance(part, Joined):
+    if isinstance(part, Junction):
         return (all if part.word == "and" else any)([holds(each, row) for each in part.parts])
     here = row.get(part.key)
     if here is None:
@@ -120,20 +120,20 @@ def test_anything_is_read_or_refused_in_a_sentence(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "the key of a comparison should stand"),
-        ("positions", "one of = != < <= > >= ~ should stand"),
-        ("positions=", "a value should stand: 'positions=⟨here⟩'"),
-        ("positions=rope reach>3", "'and' or 'or' should stand: 'positions=rope ⟨here⟩reach>3'"),
-        ("(positions=rope", "the parenthesis of character 1 should close"),
-        ("positions=rope)", "'and' or 'or' should stand"),
+        ("", "expected a key"),
+        ("positions", "expected one of = != < <= > >= ~"),
+        ("positions=", "expected a value: 'positions=⟨here⟩'"),
+        ("positions=rope reach>3", "expected 'and' or 'or': 'positions=rope ⟨here⟩reach>3'"),
+        ("(positions=rope", "expected the parenthesis of character 1 to close"),
+        ("positions=rope)", "expected 'and' or 'or'"),
         ("positions='rope", "a quote that does not end"),
         ("positions ! rope", "'!' alone"),
-        ("perfect > true", "= or != should stand"),
+        ("perfect > true", "expected = or !="),
         ("a=1 and " * 1000, "write at most 4,000"),
         (" or ".join(["a=1"] * 201), "more than 200 comparisons"),
         ("(" * 51 + "a=1" + ")" * 51, "nested deeper than 50"),
         ("not " * 60 + "a=1", "nested deeper than 50"),
-        ("a=1; DROP TABLE runs", "'and' or 'or' should stand"),
+        ("a=1; DROP TABLE runs", "expected 'and' or 'or'"),
     ],
 )
 def test_a_mistake_is_shown_where_it_is(text: str, told: str) -> None:
@@ -155,4 +155,4 @@ def test_an_unknown_key_is_told_with_the_nearest() -> None:
 
 def test_names_are_quoted_whatever_they_are() -> None:
     assert quoted('a"; DROP TABLE runs; --') == '"a""; DROP TABLE runs; --"'
-    assert math.isinf(float(Compared("a", "=", "1e999").value))
+    assert math.isinf(float(Condition("a", "=", "1e999").value))

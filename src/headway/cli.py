@@ -30,7 +30,7 @@ from headway.output import Output, told_apart
 from headway.runs.config import Overrides
 
 if TYPE_CHECKING:
-    from headway.subjects.opening import Opening
+    from headway.attach.opening import Opening
 
 Subject = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SUBJECT")]
 
@@ -168,7 +168,7 @@ class Evaluate(Common):
 
 def opened(examples: str | None, metric: str | None, memory: str, hub: bool) -> tuple[int | None, Opening | None]:
     """How many problems, and how a Hugging Face model is opened."""
-    from headway.subjects.opening import Opening
+    from headway.attach.opening import Opening
 
     count, file = parse_examples(examples)
     return count, Opening(file, metric, parse_memory(memory), hub)

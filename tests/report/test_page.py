@@ -16,13 +16,12 @@ import pytest
 import torch
 from visiting import ROOT, Visit, needs_browser, taken, typed
 
+from headway.attach.opening import open_subject
 from headway.causes.maps import worked_examples
 from headway.cli import main
-from headway.heads.pruning import closed_gates
 from headway.models import Head
 from headway.report.page import Inline, content_of, find, page_of
 from headway.report.page.markdown import markdown_of
-from headway.subjects.opening import open_subject
 from headway.tasks import Problems
 
 
@@ -244,7 +243,7 @@ def test_a_page_without_a_model_shows_problems_worked_out_beforehand(
     assert page.locator(".digit b").all_inner_texts() == ["1", "4", "2", "5"]
     assert page.locator("#try .sites canvas").count() == 24
     page.locator("#gate-encoder\\.0\\.self\\.2").uncheck()
-    closed = closed_gates(subject.model, [Head.parse("encoder.0.self.2")])  # pyright: ignore
+    closed = subject.runner.close([Head.parse("encoder.0.self.2")])
     with torch.no_grad():
         said = subject.model(problems.source[2:], problems.answer[2:], closed).argmax(-1)[0].tolist()
     assert page.locator(".digit b").all_inner_texts() == [str(digit) for digit in said]

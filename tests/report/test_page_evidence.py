@@ -13,9 +13,9 @@ from xml.etree import ElementTree
 import pytest
 from visiting import Visit, needs_browser, taken, typed
 
+from headway.attach.opening import open_subject
 from headway.causes.maps import worked_examples
 from headway.report.page import content_of, find, page_of
-from headway.subjects.opening import open_subject
 
 LEFT, RIGHT, TOP, BOTTOM, WIDE, HIGH = 58, 20, 12, 40, 640, 300
 """of a chart, in the units of its drawing"""

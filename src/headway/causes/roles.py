@@ -20,9 +20,8 @@ import torch
 from headway.causes.patching import Pairs, Patch, Patched
 from headway.evaluation.exact import Watch
 from headway.evaluation.intervals import exact_interval, wilson
-from headway.heads.variants import Part, site_of
 from headway.models import Head, Site
-from headway.models.rerun import sites_of
+from headway.models.sites import Part, site_of
 from headway.subjects.splits import Split
 from headway.subjects.subject import Subject
 from headway.tasks.problems import Contrast
@@ -185,7 +184,7 @@ def find_roles(subject: Subject, seed: int = 0, watch: Watch | None = None) -> R
     assert subject.contrasts is not None
     contrasts = subject.contrasts(PAIRS, Split.REPORT.seed(seed))
     pairs = Pairs(subject, contrasts)
-    parts: list[Part] = [*subject.heads, *sites_of(pairs.model)]
+    parts: list[Part] = [*subject.heads, *subject.runner.sites]
     patches = [Patch(frozenset({part})) for part in parts]
     patches += [Patch(frozenset({part}), at_answer=True) for part in parts if site_of(part).stack == "decoder"]
     table = strengths(pairs, patches)

@@ -13,9 +13,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from headway.evaluation.exact import same_answer
 from headway.evaluation.examples import CPU_TOKENS
 from headway.evaluation.intervals import Interval, wilson
+from headway.evaluation.verdicts import same_answer
 from headway.machine import side_by_side
 from headway.models import Model
 from headway.plugins import load_function, source_hash

@@ -15,6 +15,7 @@ from headway.errors import BrokenRun, HeadwayError, unknown
 from headway.models import Classifier, Model, build_model, heads_of
 from headway.runs.config import RunConfig
 from headway.runs.folder import RunFolder, runs_in
+from headway.subjects.runner import HeadwayRunner
 from headway.subjects.subject import Subject
 from headway.subjects.weights import read_weights
 from headway.tasks import Problems, Task, create_task
@@ -100,6 +101,7 @@ def subject_of(run: Run) -> Subject:
         held_out=task.held_out,
         untrained=lambda problems: run.model.untrained(problems.source.shape[1], problems.answer.shape[1]),
         folder=run.folder if run.writable else None,
+        opened=HeadwayRunner(run.model, run.config.name),
         about={"task": run.config.task, "seed": run.config.seed, "positions": run.config.model.positions},
     )
 

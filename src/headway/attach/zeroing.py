@@ -11,9 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headway.attach.foreign import Foreign
-from headway.attach.intervention import Attached
-from headway.attach.projections import weight_of
+from headway.attach.runner import UserRunner
 from headway.errors import HeadwayError
 from headway.models import Head
 from headway.runs import disk
@@ -22,26 +20,13 @@ from headway.tasks import Problems
 ROUNDING = 1e-4
 
 
-def without_columns(attached: Attached, heads: Collection[Head]) -> nn.Module:
-    """A copy of the model with the columns of these heads at zero."""
-    zeroed = copy.deepcopy(attached.model)
-    for head in heads:
-        projection = attached.projections[head.site]
-        weight = weight_of(zeroed.get_submodule(projection.path))
-        if weight is None:
-            raise HeadwayError(f"the projection {projection.path} of {head} has no plain weight to zero")
-        with torch.no_grad():
-            projection.of_head(weight, head.number).zero_()
-    return zeroed
-
-
 @torch.no_grad()
-def check_same(foreign: Foreign, zeroed: nn.Module, heads: Collection[Head], problems: Problems) -> float:
+def check_same(runner: UserRunner, zeroed: nn.Module, heads: Collection[Head], problems: Problems) -> float:
     """How far the zeroed model's logits are from the gated one's; refuses where that is more than rounding."""
     worst = size = 0.0
-    for batch in foreign.pieces(problems):
-        gated = foreign.without(batch, heads)
-        own = foreign.reader(zeroed, batch.source, batch.answer)
+    for batch in runner.batches(problems):
+        gated = runner.run(batch, runner.close(heads))
+        own = runner.reader(zeroed, batch.source, batch.answer)
         worst, size = max(worst, float((gated - own).abs().max())), max(size, float(gated.abs().max()))
     if not worst <= ROUNDING * max(1.0, size):
         raise HeadwayError(f"the model with zeroed columns differs from the gated one by {worst:.2g}; nothing is saved")

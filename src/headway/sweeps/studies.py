@@ -7,7 +7,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from typing import get_type_hints
+from typing import ClassVar, get_type_hints
 
 import torch
 
@@ -35,6 +35,9 @@ from headway.trials.trial import Study
 
 class StudyOfTrial(ABC):
     """A study that knows how to be made of a trial."""
+
+    fixed: ClassVar[frozenset[str]] = frozenset()
+    """fields of its question that a sweep decides, not its file"""
 
     def check(self, config: RunConfig) -> None:  # noqa: B027
         """Refuses what cannot be asked of such a run."""
@@ -180,7 +183,7 @@ def find_study(study: Study) -> StudyOfTrial:
     if study.name not in STUDIES:
         raise unknown("study", study.name, STUDIES)
     kind = STUDIES[study.name]
-    hints = get_type_hints(kind)
+    hints = {entry.name: get_type_hints(kind)[entry.name] for entry in fields(kind) if entry.name not in kind.fixed}
     for name, value in study.options.items():
         if name not in hints:
             raise unknown(f"option of studies.{study.name}", name, hints)

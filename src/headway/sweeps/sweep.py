@@ -25,7 +25,7 @@ from headway.errors import HeadwayError, unknown
 from headway.lengths.answer import Entry, LengthsPlan
 from headway.lengths.extrapolation import put_together
 from headway.machine import choose_device, choose_precision
-from headway.output import Output, Rows
+from headway.output import Output, Rows, as_csv
 from headway.plugins import at_home
 from headway.report.lengths import lengths_figures
 from headway.report.page import write_comparison, write_page

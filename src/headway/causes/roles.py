@@ -167,13 +167,8 @@ class Roles:
                 placebo = "no placebo" if each.placebo.share is None else f"placebo pairs {each.placebo.share:.1%}"
                 heads, turned = " and ".join(map(str, each.heads)), f"{each.real.share:.1%} of {each.real.pairs} pairs"
                 words.append(
-<<<<<<< HEAD
-                    f"To bring {what or 'what differs'} to {where}, {heads} {'are' if each.heads[1:] else 'is'} "
-                    f"enough: patched, {turned} turn, both ways ({placebo}{control})."
-=======
                     f"To bring {what or each.contrast} to {where}, {heads} {'are' if each.heads[1:] else 'is'} enough"
                     f": patched, {turned} turn, both ways ({placebo}{control})."
->>>>>>> certify-room
                 )
         names = {"operand": "The digits of a column", "carry": "A carry", "propagated": "A carry that is passed on"}
         for kind, parts in self.by_site().items():

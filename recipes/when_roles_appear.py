@@ -15,16 +15,16 @@ from pathlib import Path
 
 import torch
 
+from headway.causes.kinds import profile_contrasts, profile_of
 from headway.evaluation.exact import evaluate_sample
-from headway.heads.kinds import profile_contrasts, profile_of
 from headway.machine import choose_device
 from headway.models import build_model
-from headway.runs.config import Wishes
+from headway.runs.config import Overrides
 from headway.runs.folder import RunFolder
 from headway.subjects.own import Run, subject_of
 from headway.tasks import create_task
+from headway.training.batches import draw_batches
 from headway.training.defaults import plan
-from headway.training.feed import feed
 from headway.training.learner import Learner
 
 MOMENTS = "100,150,200,250,300,400,600"
@@ -33,9 +33,9 @@ ASKED = ("operand 1", "carry 2")
 
 
 def main(seed: int = 0, moments: str = MOMENTS) -> list[dict[str, object]]:
-    device, config = choose_device("cpu"), plan("addition", Wishes(), seed)
+    device, config = choose_device("cpu"), plan("addition", Overrides(), seed)
     task, learner = create_task("addition"), Learner(build_model(config.model, seed), config.training)
-    batches, found = feed(task, config.training, [seed], None, 0, device), []
+    batches, found = draw_batches(task, config.training, [seed], None, 0, device), []
     print(f"{'step':>5} {'right':>7}  " + "  ".join(f"{asked}: {site}" for asked in ASKED for site in SITES))
     for moment in map(int, moments.split(",")):
         while learner.steps < moment:

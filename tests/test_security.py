@@ -15,18 +15,19 @@ from typing import Any
 
 import pytest
 import torch
+from headway.sweeps.plan import trials_of
 
 import headway
+from headway.attach.from_transformers import load
 from headway.cli import main
 from headway.errors import HeadwayError
 from headway.lengths.extrapolation import Entry
 from headway.models import EncoderDecoder
-from headway.runs.config import RunConfig, Wishes
-from headway.runs.folder import RunFolder, Training
-from headway.subjects.from_transformers import load
+from headway.runs.config import Overrides, RunConfig
+from headway.runs.folder import RunFolder
+from headway.runs.seal import sealed
 from headway.subjects.own import open_run
 from headway.sweeps.file import read_sweep
-from headway.sweeps.plan import trials_of
 from headway.tasks import create_task
 from headway.tasks.data import read_split
 from headway.training.checkpoint import Pointer, load_checkpoint
@@ -98,7 +99,7 @@ def test_the_trap_snaps(mark: Path) -> None:
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunFolder:
-    small = Wishes(d_model=8, heads=2, d_ff=16, layers=1, decoder_layers=1, steps=2, batch=4, warmup=1)
+    small = Overrides(d_model=8, heads=2, d_ff=16, layers=1, decoder_layers=1, steps=2, batch=4, warmup=1)
     train_run(plan("addition", small, 0, {"digits": 2}), tmp_path / "run", device=torch.device("cpu"))
     return RunFolder(tmp_path / "run")
 
@@ -109,7 +110,7 @@ def sealed_again(run: RunFolder) -> None:
     record.pop("sha256")
     for key, name in (("config", "config.json"), ("weights", "model.safetensors")):
         record[f"{key}_sha256"] = hashlib.sha256((run.path / name).read_bytes()).hexdigest()
-    (run.path / "training.json").write_text(json.dumps({**record, "sha256": Training(**record).digest}))
+    (run.path / "training.json").write_text(json.dumps(sealed(record)))
 
 
 @pytest.mark.parametrize("kind", ["bare", "torch"])
@@ -178,7 +179,7 @@ def test_a_model_from_the_hub_is_read_from_safetensors_alone(tmp_path: Path, mar
 
 @pytest.mark.parametrize("name", OUTSIDE)
 def test_names_in_a_config_stay_inside_the_folder(name: str, tmp_path: Path) -> None:
-    config = plan("addition", Wishes(), 0)
+    config = plan("addition", Overrides(), 0)
     named = replace(config, task=name, model=replace(config.model, positions=name))
     for made in (named.name, named.address, named.family, Entry(name, name, None).folder):
         assert "/" not in made

@@ -16,11 +16,11 @@ sleep_soon()
 
 if TYPE_CHECKING:
     from headway.api import evaluate, examine, open, pretrained, prune, study_heads, study_lengths, train
+    from headway.attach.from_transformers import subject_from_transformers as huggingface
+    from headway.attach.module import candidates
     from headway.errors import HeadwayError
     from headway.models import Head, Site
     from headway.positions import Positions, Relative, Shape
-    from headway.subjects.from_transformers import subject_from_transformers as huggingface
-    from headway.subjects.module import candidates
     from headway.subjects.subject import Subject
     from headway.tasks import Problems, Task
 
@@ -56,8 +56,8 @@ _HOMES = {
     "Shape": "headway.positions",
     "Problems": "headway.tasks",
     "Task": "headway.tasks",
-    "candidates": "headway.subjects.module",
-    "huggingface": "headway.subjects.from_transformers",
+    "candidates": "headway.attach.module",
+    "huggingface": "headway.attach.from_transformers",
 }
 _CALLED = {"huggingface": "subject_from_transformers"}
 """names that are others at home"""

@@ -11,15 +11,16 @@ from scipy.stats import binom
 from headway.api import evaluate
 from headway.errors import HeadwayError
 from headway.evaluation import examples as examples_module
-from headway.evaluation.exact import all_trainable_right, evaluate_all, evaluate_sample, right, same_answer
-from headway.evaluation.examples import sampled
+from headway.evaluation.exact import all_trainable_right, evaluate_all, evaluate_sample
+from headway.evaluation.examples import sample_problems
 from headway.evaluation.greedy import check_greedy
 from headway.evaluation.intervals import wilson
+from headway.evaluation.verdicts import right, same_answer
 from headway.models import build_model
-from headway.runs.config import Wishes
+from headway.runs.config import Overrides
 from headway.tasks import Addition, Sortedness
+from headway.training.batches import draw_batches
 from headway.training.defaults import plan
-from headway.training.feed import feed
 from headway.training.learner import Learner
 
 CPU = torch.device("cpu")
@@ -29,9 +30,9 @@ def half_trained(task: Addition, steps: int, model: str = "encoder-decoder") -> 
     """A model that is right on some problems and wrong on others."""
     options = {name: getattr(task, name) for name in ("digits", "operators", "first", "natural")}
     small = {"d_model": 64, "d_ff": 128, "batch": 64, "warmup": 20}
-    config = plan("addition", Wishes(model=model, steps=steps, **small), 0, options)  # pyright: ignore[reportArgumentType]
+    config = plan("addition", Overrides(model=model, steps=steps, **small), 0, options)  # pyright: ignore[reportArgumentType]
     learner = Learner(build_model(config.model, 0), config.training)
-    batches = feed(task, config.training, [config.seed], None, 0, CPU)
+    batches = draw_batches(task, config.training, [config.seed], None, 0, CPU)
     for _ in range(steps):
         learner.step(next(batches))
     return learner.model.eval()
@@ -87,7 +88,7 @@ def test_what_lies_behind_the_end_token_does_not_count() -> None:
 
 @pytest.mark.parametrize(("examples", "expected"), [(900, [100] * 9), (11, [2, 2, 1, 1, 1, 1, 1, 1, 1])])
 def test_a_sample_is_spread_evenly_over_the_training_lengths(examples: int, expected: list[int]) -> None:
-    drawn = sampled(Sortedness(), examples, seed=0, length=None, probe="default", device=CPU)
+    drawn = sample_problems(Sortedness(), examples, seed=0, length=None, probe="default", device=CPU)
     assert [(chunk.source.shape[1], len(chunk)) for chunk in drawn] == list(zip(range(8, 17), expected, strict=True))
 
 
@@ -95,14 +96,14 @@ def test_chunks_hold_the_problems_of_one_draw(monkeypatch: pytest.MonkeyPatch) -
     task = Sortedness()
     whole = task.testing(0, 500, length=12)
     monkeypatch.setattr(examples_module, "CHUNK_TOKENS", 1000)
-    chunks = list(sampled(task, 500, seed=0, length=12, probe="default", device=CPU))
+    chunks = list(sample_problems(task, 500, seed=0, length=12, probe="default", device=CPU))
     assert len(chunks) > 5
     assert torch.equal(torch.cat([chunk.source for chunk in chunks]), whole.source)
 
 
 def test_without_positions_the_answer_is_right_exactly_half_the_time() -> None:
     """By symmetry, on every probe and length, whatever the weights: the members of a pair look the same."""
-    model = build_model(plan("sortedness", Wishes(positions="none"), 0).model, seed=4).double()
+    model = build_model(plan("sortedness", Overrides(positions="none"), 0).model, seed=4).double()
     for probe, length in (("one-inversion", 8), ("one-inversion", 64), ("descending", 16)):
         assert evaluate_sample(model, Sortedness(), 400, probe=probe, length=length).exact_match == 0.5
 
@@ -164,7 +165,7 @@ def test_requests_that_contradict_themselves_are_refused(adder) -> None:
         evaluate(adder, examples=0)
     with pytest.raises(HeadwayError, match="did you mean 'carry-heavy'"):
         evaluate(adder, examples=5, probe="carry-hevy")
-    classifier = build_model(plan("sortedness", Wishes(), 0).model)
+    classifier = build_model(plan("sortedness", Overrides(), 0).model)
     with pytest.raises(HeadwayError, match="nothing to decode"):
         check_greedy(classifier, [Sortedness().testing(0, 5)], 5)
     with pytest.raises(HeadwayError, match="10\\^18 problems"):

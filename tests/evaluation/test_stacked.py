@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from headway.evaluation import stacked
-from headway.evaluation.exact import evaluate_all, evaluate_sample, tallied
-from headway.evaluation.examples import listed, sampled
+from headway.evaluation.exact import evaluate_all, evaluate_answers, evaluate_sample
+from headway.evaluation.examples import list_problems, sample_problems
 from headway.evaluation.stacked import StackedModels, trainable_right
 from headway.models import Model, build_model
-from headway.runs.config import Wishes
+from headway.runs.config import Overrides
 from headway.tasks import Addition, Sortedness
+from headway.training.batches import draw_batches
 from headway.training.defaults import plan
-from headway.training.feed import feed
 from headway.training.learner import Learner
 
 CPU = torch.device("cpu")
@@ -24,9 +24,9 @@ def learnt() -> list[Model]:
     """Four small adders of one digit, some of them better than others."""
     models = []
     for seed, steps in enumerate((5, 40, 80, 160)):
-        config = plan("addition", Wishes(d_model=32, d_ff=64, steps=160, batch=64, warmup=5), seed, {"digits": 1})
+        config = plan("addition", Overrides(d_model=32, d_ff=64, steps=160, batch=64, warmup=5), seed, {"digits": 1})
         learner = Learner(build_model(config.model, seed), config.training)
-        batches = feed(Addition(digits=1), config.training, [seed], None, 0, CPU)
+        batches = draw_batches(Addition(digits=1), config.training, [seed], None, 0, CPU)
         for _ in range(steps):
             learner.step(next(batches))
         models.append(learner.model)
@@ -35,17 +35,17 @@ def learnt() -> list[Model]:
 
 def test_a_stack_makes_the_errors_of_each_model_alone(learnt: list[Model]) -> None:
     task = Addition(digits=1)
-    found = tallied(StackedModels.of(learnt).answers, task, listed(task, CPU), 100, stands_for_more=False)
+    found = evaluate_answers(StackedModels.of(learnt).answers, task, list_problems(task, CPU), 100, is_sample=False)
     assert found == [evaluate_all(model, task) for model in learnt]
     assert len({each.errors for each in found}) > 2
 
 
 def test_answers_with_an_end_and_classes_are_told_apart_too() -> None:
     for task, options in ((Addition(digits=2, natural=True), {"digits": 2, "natural": True}), (Sortedness(), {})):
-        configs = [plan(task.name, Wishes(d_model=16, heads=2, d_ff=32), seed, options) for seed in range(3)]
+        configs = [plan(task.name, Overrides(d_model=16, heads=2, d_ff=32), seed, options) for seed in range(3)]
         models = [build_model(config.model, config.seed).eval() for config in configs]
-        problems = sampled(task, 200, seed=0, length=None, probe="default", device=CPU)
-        found = tallied(StackedModels.of(models).answers, task, problems, 200, stands_for_more=True)
+        problems = sample_problems(task, 200, seed=0, length=None, probe="default", device=CPU)
+        found = evaluate_answers(StackedModels.of(models).answers, task, problems, 200, is_sample=True)
         assert found == [evaluate_sample(model, task, 200) for model in models]
 
 

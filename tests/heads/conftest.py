@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from headway.heads import roles, study
-from headway.runs.config import RunConfig, Wishes
+from headway.causes import roles
+from headway.heads import study
+from headway.runs.config import Overrides, RunConfig
 from headway.runs.folder import RunFolder
 from headway.training.defaults import plan
 from headway.training.loop import train_run
@@ -26,8 +27,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[RunFolder]:
 
 
 def small_adder(seed: int, steps: int) -> RunConfig:
-    wishes = Wishes(d_model=16, d_ff=32, heads=2, layers=1, decoder_layers=1, batch=64, steps=steps)
-    return plan("addition", wishes, seed, {"digits": 1})
+    overrides = Overrides(d_model=16, d_ff=32, heads=2, layers=1, decoder_layers=1, batch=64, steps=steps)
+    return plan("addition", overrides, seed, {"digits": 1})
 
 
 @pytest.fixture(autouse=True)

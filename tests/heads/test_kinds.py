@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from headway.heads.kinds import Profile, kinds_finding, kinds_of, profile_contrasts, profile_of
+from headway.causes.kinds import Profile, kinds_finding, kinds_of, profile_contrasts, profile_of
 from headway.subjects.own import subject_of
 
 SITES = ("encoder.0.self", "encoder.1.self", "decoder.0.cross", "decoder.1.cross")

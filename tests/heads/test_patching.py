@@ -15,12 +15,13 @@ from typing import Any, cast
 import pytest
 import torch
 
+from headway.attach.opening import ready
+from headway.causes import roles as module
+from headway.causes.patching import Pairs, Patch
+from headway.causes.roles import Roles, find_roles
 from headway.errors import HeadwayError
-from headway.heads import roles as module
-from headway.heads.patching import Pairs, Patch
-from headway.heads.roles import Roles, find_roles
 from headway.models import EncoderDecoder, Head, Site, build_model
-from headway.runs.config import Wishes
+from headway.runs.config import Overrides
 from headway.subjects.subject import Subject
 from headway.tasks import Addition
 from headway.tasks.contrasts import contrasts
@@ -45,7 +46,7 @@ PLUS = 3
 @torch.no_grad()
 def wired(carries: dict[int, list[int]]) -> EncoderDecoder:
     """`carries` says which columns' carries the cross heads 1 and 2 bring."""
-    config = plan("addition", Wishes(layers=1, decoder_layers=2, d_model=WIDTH, heads=4, d_ff=8), 0).model
+    config = plan("addition", Overrides(layers=1, decoder_layers=2, d_model=WIDTH, heads=4, d_ff=8), 0).model
     model = build_model(config)
     assert isinstance(model, EncoderDecoder)
     for weight in model.parameters():
@@ -103,10 +104,10 @@ def subject_with(carries: dict[int, list[int]]) -> Subject:
     model = wired(carries)
     sites = [Site("encoder", 0, "self")] + [Site("decoder", layer, k) for layer in range(2) for k in ("self", "cross")]  # pyright: ignore
     heads = tuple(Head(site, number) for site in sites for number in range(4))
-    return Subject(
+    return ready(Subject(
         model, heads=heads, examples=lambda rows, seed, held_out: TASK.testing(seed, rows),
         contrasts=lambda pairs, seed: contrasts(TASK, pairs, seed),
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def named(roles: Roles, contrast: str, at_answer: bool = False) -> set[str]:

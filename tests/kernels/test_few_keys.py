@@ -8,7 +8,7 @@ from torch.func import functional_call, stack_module_state, vmap
 
 from headway.kernels.few_keys import few_keys
 from headway.models import attention, build_model
-from headway.runs.config import Wishes
+from headway.runs.config import Overrides
 from headway.tasks import Problems, create_task
 from headway.training.defaults import plan
 
@@ -16,7 +16,7 @@ KINDS = {"encoder-decoder": "addition", "decoder": "addition", "classifier": "so
 
 
 def model_and_problems(kind: str, positions: str = "learned") -> tuple[torch.nn.Module, Problems]:
-    config = plan(KINDS[kind], Wishes(model=kind, positions=positions, d_model=32, d_ff=64), seed=1)  # pyright: ignore[reportArgumentType]
+    config = plan(KINDS[kind], Overrides(model=kind, positions=positions, d_model=32, d_ff=64), seed=1)  # pyright: ignore[reportArgumentType]
     return build_model(config.model, seed=1), create_task(KINDS[kind]).testing(seed=0, rows=6)
 
 
@@ -43,7 +43,7 @@ def test_it_is_the_plain_attention_and_so_are_its_slopes(
 
 
 def test_over_a_stack_it_is_each_model_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = plan("addition", Wishes(d_model=32, d_ff=64), seed=0).model
+    config = plan("addition", Overrides(d_model=32, d_ff=64), seed=0).model
     models = [build_model(config, seed) for seed in range(3)]
     problems = create_task("addition").testing(seed=0, rows=5)
     weights, _ = stack_module_state(models)

@@ -11,14 +11,13 @@ import torch
 
 from headway.cli import main
 from headway.errors import HeadwayError
-from headway.lengths import digits as digits_module
 from headway.lengths import probes as probes_module
 from headway.lengths.diagnosis import diagnose
 from headway.lengths.extrapolation import Asked, Entry, LengthStudy, Trained
 from headway.lengths.probes import Measured, Questions
 from headway.lengths.tracks import find_track
 from headway.models import Decoder, EncoderDecoder, build_model
-from headway.runs.config import Wishes
+from headway.runs.config import Overrides
 from headway.subjects.own import open_one
 from headway.tasks import Addition
 from headway.training.defaults import plan
@@ -67,14 +66,13 @@ def test_of_very_long_problems_fewer_are_asked_and_counted(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("first", ["least", "most"])
 @pytest.mark.parametrize("kind", ["decoder", "encoder-decoder"])
-def test_which_digits_are_wrong_is_counted(kind: str, first: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(digits_module, "ROWS", 64)
+def test_which_digits_are_wrong_is_counted(kind: str, first: str) -> None:
     options = {**OPTIONS, "first": first}
-    wishes = Wishes(model=kind, positions="learned+rows=64", **SMALL)  # pyright: ignore[reportArgumentType]
-    model = build_model(plan("addition", wishes, 0, options).model, seed=1).eval()
+    overrides = Overrides(model=kind, positions="learned+rows=64", **SMALL)  # pyright: ignore[reportArgumentType]
+    model = build_model(plan("addition", overrides, 0, options).model, seed=1).eval()
     assert isinstance(model, Decoder | EncoderDecoder)
     task = Addition(**options)  # pyright: ignore[reportArgumentType]
-    (found,) = diagnose(model, task, [Measured("default", 9, 2_000, 2_000, None)], CPU)
+    (found,) = diagnose(model, task, [Measured("default", 9, 2_000, 2_000, None)], CPU, examples=64)
     problems = task.independent(5, 64, length=9)
     inside = past = firsts = 0
     places = []
@@ -95,11 +93,11 @@ def test_which_digits_are_wrong_is_counted(kind: str, first: str, monkeypatch: p
 
 
 def test_across_a_window_an_encoder_decoder_sees_only_its_columns() -> None:
-    wishes = Wishes(
+    overrides = Overrides(
         model="encoder-decoder", positions="window+behind=1+ahead=0", index="coupled", decoder_layers=1, d_model=32,
         heads=4, d_ff=64, layers=1,
     )  # fmt: skip
-    model = build_model(plan("addition", wishes, 0, OPTIONS).model, seed=1).double().eval()
+    model = build_model(plan("addition", overrides, 0, OPTIONS).model, seed=1).double().eval()
     task = Addition(**OPTIONS)  # pyright: ignore[reportArgumentType]
     for digits in (12, 40):  # few keys, and so many that they are gathered
         problems = task.testing(0, 8, length=digits)
@@ -114,9 +112,9 @@ def test_across_a_window_an_encoder_decoder_sees_only_its_columns() -> None:
 
 def test_a_window_that_hides_the_whole_problem_is_refused() -> None:
     for window, options in (("window+behind=0+ahead=1", {}), ("window+behind=1+ahead=0", {"natural": True})):
-        wishes = Wishes(model="encoder-decoder", positions=window, index="coupled")
+        overrides = Overrides(model="encoder-decoder", positions=window, index="coupled")
         with pytest.raises(HeadwayError, match="hides the whole problem from the last column"):
-            build_model(plan("addition", wishes, 0, {**OPTIONS, **options}).model)
+            build_model(plan("addition", overrides, 0, {**OPTIONS, **options}).model)
 
 
 def test_what_is_not_scored_is_not_wrong() -> None:
@@ -133,7 +131,7 @@ def test_what_is_not_scored_is_not_wrong() -> None:
         return problems.scored[place : place + len(source)]
 
     config = plan(
-        "addition", Wishes(model="decoder", d_model=32, heads=4), 0, {"digits": 4, "natural": True, "first": "least"}
+        "addition", Overrides(model="decoder", d_model=32, heads=4), 0, {"digits": 4, "natural": True, "first": "least"}
     )
     (found,) = diagnose(Right(config.model), task, [Measured("default", 9, 2_000, 2_000, None)], CPU)
     assert found.evidence["digits_wrong"] == 0

@@ -12,25 +12,25 @@ from torch import Tensor
 from headway.errors import HeadwayError
 from headway.models import Attention, Classifier, EncoderDecoder, Gate, Head, Model, Site, Trace, build_model, heads_of
 from headway.models import attention as attention_module
-from headway.runs.config import ModelConfig, Wishes
+from headway.runs.config import ModelConfig, Overrides
 from headway.tasks import Addition, Problems, Sortedness, Task
 from headway.training.defaults import plan
 
 ADDITION, SORTEDNESS = Addition(), Sortedness()
 KINDS = {
-    "encoder-decoder": (ADDITION, Wishes(model="encoder-decoder")),
-    "decoder": (ADDITION, Wishes(model="decoder")),
-    "mean": (SORTEDNESS, Wishes(pooling="mean")),
-    "max": (SORTEDNESS, Wishes(pooling="max")),
-    "violation": (SORTEDNESS, Wishes(pooling="violation")),
-    "causal": (SORTEDNESS, Wishes(positions="none-causal")),
+    "encoder-decoder": (ADDITION, Overrides(model="encoder-decoder")),
+    "decoder": (ADDITION, Overrides(model="decoder")),
+    "mean": (SORTEDNESS, Overrides(pooling="mean")),
+    "max": (SORTEDNESS, Overrides(pooling="max")),
+    "violation": (SORTEDNESS, Overrides(pooling="violation")),
+    "causal": (SORTEDNESS, Overrides(positions="none-causal")),
 }
 
 
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> tuple[Task, Model, Problems]:
-    task, wishes = KINDS[request.param]
-    model = build_model(plan(task.name, wishes, seed=0).model, seed=1).double().eval()
+    task, overrides = KINDS[request.param]
+    model = build_model(plan(task.name, overrides, seed=0).model, seed=1).double().eval()
     return task, model, task.testing(0, 6)
 
 
@@ -39,7 +39,7 @@ def logits(model: Model, problems: Problems, **asked: object) -> Tensor:
 
 
 def test_the_adder_has_24_heads_at_6_sites() -> None:
-    model = build_model(plan("addition", Wishes(), seed=0).model)
+    model = build_model(plan("addition", Overrides(), seed=0).model)
     heads = heads_of(model)
     assert len(heads) == 24
     assert len({head.site for head in heads}) == 6
@@ -145,7 +145,7 @@ def test_heads_contributions_and_bias_sum_to_the_attention_output() -> None:
 
 
 def test_maps_are_distributions_no_larger_than_the_problem() -> None:
-    model = build_model(plan("addition", Wishes(), seed=0).model)
+    model = build_model(plan("addition", Overrides(), seed=0).model)
     trace = Trace()
     logits(model, ADDITION.testing(0, 3), trace=trace)
     shapes = {str(site): tuple(found.shape[1:]) for site, found in trace.maps.items()}
@@ -158,8 +158,8 @@ def test_maps_are_distributions_no_larger_than_the_problem() -> None:
 
 @pytest.mark.parametrize("name", ["encoder-decoder", "decoder"])
 def test_a_later_answer_token_never_changes_an_earlier_logit(name: str) -> None:
-    task, wishes = KINDS[name]
-    model = build_model(plan(task.name, wishes, seed=0).model)
+    task, overrides = KINDS[name]
+    model = build_model(plan(task.name, overrides, seed=0).model)
     problems = task.testing(0, 20)
     before = logits(model, problems)
     for place in range(4):
@@ -170,8 +170,8 @@ def test_a_later_answer_token_never_changes_an_earlier_logit(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["encoder-decoder", "decoder"])
 def test_decoding_with_a_cache_equals_decoding_without(name: str) -> None:
-    task, wishes = KINDS[name]
-    model = build_model(plan(task.name, wishes, seed=0).model).double()
+    task, overrides = KINDS[name]
+    model = build_model(plan(task.name, overrides, seed=0).model).double()
     problems = task.testing(0, 50)
     written = torch.zeros_like(problems.answer)
     for place in range(4):
@@ -180,20 +180,20 @@ def test_decoding_with_a_cache_equals_decoding_without(name: str) -> None:
 
 
 def test_without_positions_order_cannot_be_seen() -> None:
-    model = build_model(plan("sortedness", Wishes(positions="none"), seed=0).model).double()
+    model = build_model(plan("sortedness", Overrides(positions="none"), seed=0).model).double()
     sequences = SORTEDNESS.testing(0, 40).source
     assert (model(sequences) - model(sequences[:, torch.randperm(16)])).abs().max() < 1e-12
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "none-causal"])
 def test_with_positions_or_a_causal_mask_order_can_be_seen(positions: str) -> None:
-    model = build_model(plan("sortedness", Wishes(positions=positions), seed=0).model).double()
+    model = build_model(plan("sortedness", Overrides(positions=positions), seed=0).model).double()
     sequences = SORTEDNESS.testing(0, 40).source
     assert (model(sequences) - model(sequences.flip(1))).abs().max() > 1e-3
 
 
 def test_the_weights_depend_on_the_seed_alone() -> None:
-    config = plan("addition", Wishes(), seed=0).model
+    config = plan("addition", Overrides(), seed=0).model
     first = build_model(config, seed=3).state_dict()
     torch.randn(7)
     again, other = build_model(config, seed=3).state_dict(), build_model(config, seed=4).state_dict()
@@ -203,8 +203,8 @@ def test_the_weights_depend_on_the_seed_alone() -> None:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_models_go_through_save_and_from_pretrained(name: str, tmp_path) -> None:
-    task, wishes = KINDS[name]
-    model = build_model(plan(task.name, wishes, seed=0).model, seed=5).eval()
+    task, overrides = KINDS[name]
+    model = build_model(plan(task.name, overrides, seed=0).model, seed=5).eval()
     model.save_pretrained(tmp_path)
     again = type(model).from_pretrained(str(tmp_path))
     problems = task.testing(0, 10)
@@ -224,7 +224,7 @@ def test_models_go_through_save_and_from_pretrained(name: str, tmp_path) -> None
 def test_positions_that_training_never_reached_are_known(
     kind: Any, source: int, answer: int, expected: list[int]
 ) -> None:
-    model = build_model(plan("addition", Wishes(model=kind, positions="learned"), seed=0).model)
+    model = build_model(plan("addition", Overrides(model=kind, positions="learned"), seed=0).model)
     assert model.untrained(source, answer) == expected
 
 
@@ -235,6 +235,6 @@ def test_heads_that_do_not_divide_the_width_are_refused_with_those_that_do() -> 
 
 def test_kinds_that_do_not_fit_the_task_are_refused() -> None:
     with pytest.raises(HeadwayError, match="sortedness answers with a class"):
-        plan("sortedness", Wishes(model="decoder"), seed=0)
-    assert isinstance(build_model(plan("sortedness", Wishes(), seed=0).model), Classifier)
-    assert isinstance(build_model(plan("addition", Wishes(), seed=0).model), EncoderDecoder)
+        plan("sortedness", Overrides(model="decoder"), seed=0)
+    assert isinstance(build_model(plan("sortedness", Overrides(), seed=0).model), Classifier)
+    assert isinstance(build_model(plan("addition", Overrides(), seed=0).model), EncoderDecoder)

@@ -9,7 +9,7 @@ from headway.models import Attention, Decoder, Order, Site, Trace, build_model
 from headway.models import attention as attention_module
 from headway.models.windowed import seen_keys
 from headway.positions import Shape, build_index, find_positions
-from headway.runs.config import Wishes
+from headway.runs.config import Overrides
 from headway.tasks import Addition, Sortedness
 from headway.training.defaults import plan
 
@@ -70,8 +70,8 @@ def test_each_query_sees_exactly_the_keys_at_its_offsets() -> None:
 def test_long_problems_take_the_fast_way_and_answer_the_same(pruned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     from dataclasses import replace
 
-    wishes = Wishes(model="decoder", positions="window+behind=1+ahead=0", index="coupled", **SMALL)  # pyright: ignore[reportArgumentType]
-    config = plan("addition", wishes, 0, {"first": "least"}).model
+    overrides = Overrides(model="decoder", positions="window+behind=1+ahead=0", index="coupled", **SMALL)  # pyright: ignore[reportArgumentType]
+    config = plan("addition", overrides, 0, {"first": "least"}).model
     if pruned:
         config = replace(config, pruned="decoder.0.self.1 decoder.1.self.0 decoder.1.self.3")
     model = build_model(config, seed=2).eval()

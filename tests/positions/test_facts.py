@@ -12,7 +12,7 @@ from headway.lengths.diagnosis import weight_of_one_key
 from headway.models import Classifier, build_model
 from headway.positions import POSITIONS, Relative, Shape, find_positions
 from headway.positions.sinusoidal import sinusoids
-from headway.runs.config import Wishes
+from headway.runs.config import Overrides
 from headway.tasks import Sortedness
 from headway.training.defaults import plan
 
@@ -23,8 +23,8 @@ BIASED = ["alibi", "alibi-signed", "t5", "clipped", "kerple", "kerple-power", "f
 
 
 def classifier(positions: str, pooling: str = "mean", index: str = "sequential") -> Classifier:
-    wishes = Wishes(positions=positions, pooling=pooling, index=index, **SMALL)  # pyright: ignore[reportArgumentType]
-    model = build_model(plan("sortedness", wishes, 0).model, seed=1).double()
+    overrides = Overrides(positions=positions, pooling=pooling, index=index, **SMALL)  # pyright: ignore[reportArgumentType]
+    model = build_model(plan("sortedness", overrides, 0).model, seed=1).double()
     assert isinstance(model, Classifier)
     return model
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from headway.errors import HeadwayError
 from headway.models import build_model
 from headway.positions import build_index
-from headway.runs.config import Wishes
+from headway.runs.config import Overrides
 from headway.tasks import Addition, Sortedness
 from headway.training.defaults import plan
 
@@ -106,7 +106,7 @@ def test_a_range_has_room_for_so_many_columns() -> None:
         build_index("abacus+range=-1", 10, True)
     for name in ("abacus+range=7", "coupled+range=7"):
         with pytest.raises(HeadwayError, match="range=7 has no numbers for 6 columns"):  # before anything is trained
-            plan("addition", Wishes(index=name), 0, {"digits": 5})
+            plan("addition", Overrides(index=name), 0, {"digits": 5})
 
 
 @pytest.mark.parametrize("first", ["least", "most"])
@@ -114,8 +114,8 @@ def test_a_range_has_room_for_so_many_columns() -> None:
 @pytest.mark.parametrize("kind", ["decoder", "encoder-decoder"])
 def test_the_rows_that_are_called_trained_are_those_that_training_touches(kind: str, name: str, first: str) -> None:
     options = {"digits": 5, "shortest": 1, "first": first}
-    wishes = Wishes(model=kind, positions="learned+rows=40", index=name, d_model=32, heads=4, d_ff=64)  # pyright: ignore[reportArgumentType]
-    model = build_model(plan("addition", wishes, 0, options).model, seed=0)
+    overrides = Overrides(model=kind, positions="learned+rows=40", index=name, d_model=32, heads=4, d_ff=64)  # pyright: ignore[reportArgumentType]
+    model = build_model(plan("addition", overrides, 0, options).model, seed=0)
     problems = Addition(**options).testing(0, 8)  # pyright: ignore[reportArgumentType]
     model(problems.source, problems.answer).sum().backward()
     for part, parameter in model.named_parameters():
@@ -128,13 +128,13 @@ def test_the_rows_that_are_called_trained_are_those_that_training_touches(kind: 
 
 def test_an_index_that_cannot_be_is_refused() -> None:
     with pytest.raises(HeadwayError, match="this task has no columns"):
-        plan("sortedness", Wishes(index="coupled"), 0)
+        plan("sortedness", Overrides(index="coupled"), 0)
     with pytest.raises(HeadwayError, match="coupled has range=0, own=false"):
-        plan("addition", Wishes(index="coupled+offset=3"), 0)
+        plan("addition", Overrides(index="coupled+offset=3"), 0)
     with pytest.raises(HeadwayError, match="none uses no index; leave out --index randomized"):
-        plan("sortedness", Wishes(positions="none", index="randomized"), 0)
+        plan("sortedness", Overrides(positions="none", index="randomized"), 0)
     with pytest.raises(HeadwayError, match=r"randomized has range=2048"):
-        plan("sortedness", Wishes(index="randomized+size=3"), 0)
+        plan("sortedness", Overrides(index="randomized+size=3"), 0)
 
 
 @pytest.mark.parametrize("index", ["sequential", "randomized+range=64", "coupled", "abacus+range=64"])
@@ -143,8 +143,8 @@ def test_an_index_that_cannot_be_is_refused() -> None:
 def test_decoding_token_by_token_gives_the_same_verdict(kind: str, positions: str, index: str) -> None:
     """With any index and encoding: what a token is told does not depend on what comes after it."""
     task = Addition(digits=4)
-    wishes = Wishes(model=kind, positions=positions, index=index, d_model=32, heads=4, d_ff=64)  # pyright: ignore[reportArgumentType]
-    model = build_model(plan("addition", wishes, 0, {"digits": 4}).model, seed=3).double().eval()
+    overrides = Overrides(model=kind, positions=positions, index=index, d_model=32, heads=4, d_ff=64)  # pyright: ignore[reportArgumentType]
+    model = build_model(plan("addition", overrides, 0, {"digits": 4}).model, seed=3).double().eval()
     problems = task.testing(0, 30)
     with torch.no_grad():
         written = model.generate(problems.source, 5)  # pyright: ignore[reportCallIssue]

@@ -11,7 +11,7 @@ from headway.errors import HeadwayError
 from headway.models import build_model
 from headway.positions import POSITIONS, Shape, find_index, find_positions
 from headway.positions.sinusoidal import sinusoids
-from headway.runs.config import Wishes
+from headway.runs.config import Overrides
 from headway.tasks import create_task
 from headway.training.defaults import plan
 
@@ -53,8 +53,8 @@ def test_learned_refuses_what_its_table_has_no_row_for() -> None:
     with pytest.raises(HeadwayError, match=r"512 rows.*512 to 599"):
         find_positions("learned")(SHAPE).check_length(600)
     for task, options, kind in (("sortedness", {}, None), ("addition", {}, "decoder"), ("addition", {}, None)):
-        wishes = Wishes(model=kind, positions="learned+rows=20")  # pyright: ignore[reportArgumentType]
-        model = build_model(plan(task, wishes, 0, options).model)
+        overrides = Overrides(model=kind, positions="learned+rows=20")  # pyright: ignore[reportArgumentType]
+        model = build_model(plan(task, overrides, 0, options).model)
         problems = create_task(task, options).testing(0, 2, length=40)
         with pytest.raises(HeadwayError, match=r"20 rows"):
             model(problems.source, problems.answer)

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headway.attach.intervention import Attached
+from headway.attach.proofs import logits_in
 from headway.models import Gate, Head, Site, Trace
-from headway.subjects.attached import Attached
-from headway.subjects.proofs import logits_in
 
 Run = Callable[[nn.Module], Any]
 

@@ -14,11 +14,11 @@ pytest.importorskip("transformers")
 from families import FAMILIES, GPT2, GROUPED, READER, TWO_STACKS, expected_sites, inputs_of
 from references import Unchanged, check_every_head, check_maps, check_rows, randomised
 
+from headway.attach.dispatch import attentions_on, configs_of, under
+from headway.attach.huggingface import attach_huggingface
+from headway.attach.proofs import prove
 from headway.errors import HeadwayError
 from headway.models import Trace, heads_named
-from headway.subjects.dispatch import attentions_on, configs_of, under
-from headway.subjects.huggingface import attach_huggingface
-from headway.subjects.proofs import prove
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script`")  # DeBERTa's file uses it
 
@@ -73,7 +73,7 @@ def _check_maps_are_eagers(name: str, attached: Any, run: Any) -> None:
 
 @pytest.mark.parametrize("name", [name for name, (_, way) in FAMILIES.items() if way == "dispatch"])
 def test_a_family_that_did_not_dispatch_would_be_gated_at_its_projections(name: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("headway.subjects.huggingface._switches", lambda model: False)
+    monkeypatch.setattr("headway.attach.huggingface._switches", lambda model: False)
     model: Any = FAMILIES[name][0]()
     run = run_of(name)
     model.set_attn_implementation("eager")

@@ -10,10 +10,10 @@ from own_attention import HEADS, TOKENS, Apart, Fused, Named, Net
 from references import Unchanged, check_every_head, check_maps, check_rows, randomised, traced
 from torch import Tensor, nn
 
+from headway.attach.module import attach_module, candidates
+from headway.attach.proofs import prove
 from headway.errors import HeadwayError
 from headway.models import Gate, Site, Trace
-from headway.subjects.module import attach_module, candidates
-from headway.subjects.proofs import prove
 
 TOKEN_ROWS = torch.randint(TOKENS, (2, 5), generator=torch.Generator().manual_seed(1))
 

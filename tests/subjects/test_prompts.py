@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+from headway.attach.prompts import Prompt, problems_of, read_prompts
+from headway.attach.readers import NOTHING
 from headway.errors import HeadwayError
-from headway.subjects.prompts import Prompt, problems_of, read_prompts
-from headway.subjects.readers import NOTHING
 
 
 class Letters:

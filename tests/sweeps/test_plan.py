@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headway.errors import HeadwayError
-from headway.runs.config import Wishes
+from headway.runs.config import Overrides
 from headway.sweeps.file import Axis, Resources, Study, Sweep, Wanted
 from headway.sweeps.plan import config_of, pieces_of, trials_of
 from headway.training.defaults import plan
@@ -24,7 +24,7 @@ def sweep_of(*axes: Axis, base: dict[str, Any] = BASE) -> Sweep:
 def test_a_grid_is_every_combination_once() -> None:
     axes = Axis("grid", {"positions": ["rope", "fire"], "seed": [0, 1, 2]}), Axis("grid", {"layers": [1, 2]})
     expected = [
-        plan("sortedness", Wishes(steps=10, positions=positions, layers=layers), seed)
+        plan("sortedness", Overrides(steps=10, positions=positions, layers=layers), seed)
         for positions, seed, layers in itertools.product(["rope", "fire"], [0, 1, 2], [1, 2])
     ]
     assert [trial.config for trial in trials_of(sweep_of(*axes))] == expected
@@ -93,7 +93,7 @@ def test_trials_of_one_shape_go_together() -> None:
 
 def test_names_cannot_leave_the_folder() -> None:
     for name in ("../../x.py:Cls", "/etc/x.py:Cls", "a\0b", "..", "-rf", ".hidden"):
-        config = plan("sortedness", Wishes(steps=1), 0)
+        config = plan("sortedness", Overrides(steps=1), 0)
         evil = type(config)(name, config.model, config.training, 0, config.options)
         assert Path(evil.address).name == evil.address
         assert not evil.address.startswith((".", "-"))

@@ -12,11 +12,11 @@ import torch
 from headway.api import train, train_seeds
 from headway.errors import BrokenRun, HeadwayError, TrainingFailed
 from headway.models import build_model
-from headway.runs.config import Wishes
+from headway.runs.config import Overrides
 from headway.runs.folder import RunFolder
 from headway.tasks import Addition, Problems
+from headway.training.batches import draw_batches
 from headway.training.defaults import plan
-from headway.training.feed import feed
 from headway.training.learner import Learner, Step, hidden_matrices, rate
 from headway.training.loop import train_run
 
@@ -29,7 +29,7 @@ def weights(path: Path) -> bytes:
 
 
 def small(task: str = "addition", seed: int = 0, **asked):
-    return plan(task, Wishes(**{**SMALL, "steps": 30, **asked}), seed)
+    return plan(task, Overrides(**{**SMALL, "steps": 30, **asked}), seed)
 
 
 @pytest.mark.parametrize("optimizer", ["muon", "adamw"])
@@ -66,9 +66,9 @@ def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
 
 
 def test_a_few_steps_of_the_real_recipe_learn_something() -> None:
-    config = plan("addition", Wishes(batch=64), seed=0)
+    config = plan("addition", Overrides(batch=64), seed=0)
     learner = Learner(build_model(config.model, 0), config.training)
-    batches = feed(Addition(), config.training, [config.seed], None, 0, CPU)
+    batches = draw_batches(Addition(), config.training, [config.seed], None, 0, CPU)
     losses = [float(learner.step(next(batches)).loss) for _ in range(40)]
     assert sum(losses[-5:]) / 5 < 0.8 * losses[0]
 
@@ -76,21 +76,21 @@ def test_a_few_steps_of_the_real_recipe_learn_something() -> None:
 def test_batches_do_not_depend_on_where_the_feed_begins() -> None:
     config = small()
     task = Addition()
-    whole = feed(task, config.training, [config.seed], None, 0, CPU)
+    whole = draw_batches(task, config.training, [config.seed], None, 0, CPU)
     expected = [next(whole) for _ in range(40)][37]
-    assert torch.equal(next(feed(task, config.training, [config.seed], None, 37, CPU)).source, expected.source)
+    assert torch.equal(next(draw_batches(task, config.training, [config.seed], None, 37, CPU)).source, expected.source)
 
 
 def test_half_of_every_batch_is_carry_heavy() -> None:
-    config = plan("addition", Wishes(hard=0.5, batch=400), seed=0)
-    batch = next(feed(Addition(), config.training, [config.seed], None, 0, CPU))
+    config = plan("addition", Overrides(hard=0.5, batch=400), seed=0)
+    batch = next(draw_batches(Addition(), config.training, [config.seed], None, 0, CPU))
     nines = (batch.source[:, :3] + batch.source[:, 4:] == 9).double()
     assert abs(float(nines[:200].mean()) - 0.55) < 0.08
     assert abs(float(nines[200:].mean()) - 0.1) < 0.06
 
 
 def test_the_rate_rises_then_falls_to_nothing() -> None:
-    config = plan("addition", Wishes(steps=1000, warmup=100), seed=0).training
+    config = plan("addition", Overrides(steps=1000, warmup=100), seed=0).training
     assert rate(0, config) == 0.01
     assert rate(99, config) == rate(100, config) == 1.0
     assert abs(rate(550, config) - 0.5) < 1e-9
@@ -98,14 +98,21 @@ def test_the_rate_rises_then_falls_to_nothing() -> None:
 
 
 def test_muon_takes_the_hidden_matrices_and_nothing_else() -> None:
-    names = hidden_matrices(build_model(plan("addition", Wishes(), seed=0).model))
+    names = hidden_matrices(build_model(plan("addition", Overrides(), seed=0).model))
     assert len(names) == 6 * 3 + 4 * 2  # a query, a key-value stack and an output a site; two a feed-forward
     assert not [name for name in names if "tokens" in name or "unembed" in name or "table" in name or "bias" in name]
 
 
 def test_until_perfect_stops_when_every_trainable_problem_is_right(tmp_path: Path) -> None:
-    wishes: dict[str, Any] = {"until": "perfect", "steps": 2000, "batch": 64, "d_model": 64, "d_ff": 128, "warmup": 20}
-    run = train("addition", seed=0, out=tmp_path / "run", options={"digits": 1}, device="cpu", **wishes)
+    overrides: dict[str, Any] = {
+        "until": "perfect",
+        "steps": 2000,
+        "batch": 64,
+        "d_model": 64,
+        "d_ff": 128,
+        "warmup": 20,
+    }
+    run = train("addition", seed=0, out=tmp_path / "run", options={"digits": 1}, device="cpu", **overrides)
     ended = run.folder.training()
     assert ended.perfect
     assert ended.steps < 2000
@@ -207,12 +214,12 @@ def test_a_damaged_checkpoint_is_named_and_not_used(damage: str, tmp_path: Path)
 def test_every_folder_is_looked_at_before_anything_is_trained(tmp_path: Path) -> None:
     train_run(small(seed=2, steps=5), tmp_path / "out" / "seed-2", device=CPU)
     with pytest.raises(HeadwayError, match="seed-2 holds another run"):
-        train_seeds("addition", [0, 1, 2], Wishes(**SMALL, steps=3), out=tmp_path / "out", quiet=True)
+        train_seeds("addition", [0, 1, 2], Overrides(**SMALL, steps=3), out=tmp_path / "out", quiet=True)
     assert [folder.name for folder in (tmp_path / "out").iterdir()] == ["seed-2"]
 
 
 def test_seeds_go_to_folders_of_their_own(tmp_path: Path) -> None:
-    reports = train_seeds("addition", [0, 3], Wishes(**SMALL, steps=3), out=tmp_path / "out", quiet=True)
+    reports = train_seeds("addition", [0, 3], Overrides(**SMALL, steps=3), out=tmp_path / "out", quiet=True)
     assert [Path(report.run).name for report in reports] == ["seed-0", "seed-3"]
     assert [json.loads((tmp_path / "out" / n / "config.json").read_text())["seed"] for n in ("seed-0", "seed-3")] == [
         0,

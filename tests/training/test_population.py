@@ -10,21 +10,21 @@ from typing import Any
 
 import pytest
 import torch
+from headway.training.processes import train_apart
 from safetensors.torch import load_file
 
 from headway.api import train_seeds
 from headway.errors import HeadwayError
 from headway.models import build_model
-from headway.runs.config import RunConfig, Wishes
+from headway.runs.config import Overrides, RunConfig
 from headway.runs.folder import RunFolder
 from headway.tasks import create_task
 from headway.training import population
+from headway.training.batches import draw_batches
 from headway.training.defaults import plan
-from headway.training.feed import feed
 from headway.training.learner import Learner
 from headway.training.loop import Report, train_run
 from headway.training.population import Member, train_population
-from headway.training.processes import train_apart
 from headway.training.stack import Stack
 
 CPU = torch.device("cpu")
@@ -33,7 +33,7 @@ STEPS = 6
 
 
 def small(seed: int = 0, task: str = "addition", options: dict[str, Any] | None = None, **asked: Any) -> RunConfig:
-    return plan(task, Wishes(**{**SMALL, "steps": 30, **asked}), seed, options)
+    return plan(task, Overrides(**{**SMALL, "steps": 30, **asked}), seed, options)
 
 
 def members(home: Path, configs: list[RunConfig]) -> list[Member]:
@@ -53,7 +53,7 @@ def stacked(configs: list[RunConfig]) -> dict[str, torch.Tensor]:
     models = [build_model(config.model, config.seed).double() for config in configs]
     stack = Stack(models, [config.training for config in configs], CPU)
     task = create_task(configs[0].task, configs[0].options)
-    batches = feed(task, configs[0].training, [config.seed for config in configs], None, 0, CPU)
+    batches = draw_batches(task, configs[0].training, [config.seed for config in configs], None, 0, CPU)
     for _ in range(STEPS):
         stack.step(next(batches))
     return stack.weights
@@ -62,7 +62,7 @@ def stacked(configs: list[RunConfig]) -> dict[str, torch.Tensor]:
 def alone(config: RunConfig) -> dict[str, torch.Tensor]:
     """The same from the ordinary learner: the slow obvious way."""
     learner = Learner(build_model(config.model, config.seed).double(), config.training)
-    batches = feed(create_task(config.task, config.options), config.training, [config.seed], None, 0, CPU)
+    batches = draw_batches(create_task(config.task, config.options), config.training, [config.seed], None, 0, CPU)
     for _ in range(STEPS):
         learner.step(next(batches))
     return dict(learner.model.state_dict())
@@ -293,12 +293,12 @@ def test_a_model_that_keeps_more_than_weights_is_refused() -> None:
 
 
 def test_on_a_cpu_members_train_in_processes_and_equal_runs_alone(tmp_path: Path) -> None:
-    wishes = Wishes(**SMALL, steps=25)
+    overrides = Overrides(**SMALL, steps=25)
     reports = train_seeds(
-        "addition", [0, 1, 2], wishes, out=tmp_path / "many", device="cpu", quiet=True, population=True
+        "addition", [0, 1, 2], overrides, out=tmp_path / "many", device="cpu", quiet=True, population=True
     )
     assert [Path(report.run).name for report in reports] == ["seed-0", "seed-1", "seed-2"]
-    by_itself = train_run(plan("addition", wishes, 1), tmp_path / "one", device=CPU)
+    by_itself = train_run(plan("addition", overrides, 1), tmp_path / "one", device=CPU)
     assert reports[1].final_loss == pytest.approx(by_itself.final_loss, rel=1e-3)
 
 
@@ -306,5 +306,5 @@ def test_a_wrong_member_stops_a_population_of_processes_with_a_sentence(tmp_path
     (tmp_path / "seed-1").mkdir()
     (tmp_path / "seed-1" / "notes.txt").write_text("mine")
     with pytest.raises(HeadwayError, match="seed-1 holds other files and no run"):
-        train_seeds("addition", [0, 1], Wishes(**SMALL, steps=5), out=tmp_path, device="cpu", population=True)
+        train_seeds("addition", [0, 1], Overrides(**SMALL, steps=5), out=tmp_path, device="cpu", population=True)
     assert not (tmp_path / "seed-0").exists()

@@ -12,9 +12,9 @@ import pytest
 
 from headway.api import train_seeds
 from headway.errors import HeadwayError
-from headway.runs.config import Wishes
+from headway.runs.config import Overrides
 
-SMALL = Wishes(d_model=16, heads=2, d_ff=32, layers=1, decoder_layers=1, batch=4, steps=45)
+SMALL = Overrides(d_model=16, heads=2, d_ff=32, layers=1, decoder_layers=1, batch=4, steps=45)
 
 
 @pytest.mark.parametrize(("name", "module"), [("tensorboard", "torch.utils.tensorboard"), ("trackio", "trackio")])

@@ -12,14 +12,14 @@ from typing import Any, ClassVar
 
 import torch
 
+from headway.attach.from_transformers import is_transformers_folder
+from headway.attach.opening import Opening, open_subject
 from headway.doctor.examination import Examination, examine_subject
 from headway.errors import HeadwayError
 from headway.evaluation.exact import evaluate_chunks
 from headway.machine import choose_device
 from headway.plugins import at_home, is_plugin
 from headway.progress import Progress
-from headway.subjects.from_transformers import is_transformers_folder
-from headway.subjects.opening import Opening, open_subject
 from headway.subjects.own import Run, find_runs, is_folder_of_runs, one_shape, open_one, open_run
 from headway.subjects.own import subject_of as bare_subject_of
 from headway.subjects.subject import Subject
@@ -87,7 +87,7 @@ def subject_of(run: Run) -> Subject:
     """A run as a subject, with the accuracy that `headway evaluate` reports of it."""
 
     def score(problems: Problems) -> float:
-        return evaluate_chunks(run.model, run.task, [problems], len(problems), stands_for_more=True).exact_match
+        return evaluate_chunks(run.model, run.task, [problems], len(problems), is_sample=True).exact_match
 
     return replace(bare_subject_of(run), score=score)
 

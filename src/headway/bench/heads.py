@@ -8,14 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headway.attach.opening import ready
 from headway.bench.reference import TextbookCopy, decode_textbook
 from headway.bench.row import Row
 from headway.bench.train import timed
-from headway.evaluation.exact import same_answer
+from headway.evaluation.verdicts import same_answer
 from headway.heads.variants import Variants
 from headway.models import EncoderDecoder, Head, Model, build_model, heads_of
 from headway.progress import Progress
-from headway.runs.config import Wishes
+from headway.runs.config import Overrides
 from headway.subjects.own import open_one, subject_of
 from headway.subjects.subject import Subject
 from headway.tasks import Addition, Problems, Task
@@ -106,7 +107,7 @@ def sweeps(seed: int, device: torch.device) -> dict[str, list[dict[str, float]]]
     """Seconds of a study against heads a site, examples and layers; the weights are those a run starts from."""
 
     def spent(examples: int, **asked: Any) -> float:
-        config = plan("addition", Wishes(**asked), seed)
+        config = plan("addition", Overrides(**asked), seed)
         model, task = build_model(config.model, seed).to(device).eval(), Addition()
         heads = tuple(heads_of(model))
         subject = _bare(model, task, heads, device)
@@ -125,4 +126,5 @@ def sweeps(seed: int, device: torch.device) -> dict[str, list[dict[str, float]]]
 
 
 def _bare(model: Model, task: Task, heads: tuple[Head, ...], device: torch.device) -> Subject:
-    return Subject(model, examples=lambda rows, seed, held_out: task.testing(seed, rows, device=device), heads=heads)
+    bare = Subject(model, examples=lambda rows, seed, held_out: task.testing(seed, rows, device=device), heads=heads)
+    return ready(bare)

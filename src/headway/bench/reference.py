@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from headway.evaluation.exact import Watch
 from headway.models import EncoderDecoder, Site
 from headway.positions.sinusoidal import sinusoids
+from headway.progress import Watch
 from headway.tasks import Addition, Problems
 
 

@@ -14,13 +14,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from headway.bench.reference import decode_textbook, train_textbook
 from headway.bench.row import Row
-from headway.evaluation.exact import evaluate_all, evaluate_chunks, same_answer
-from headway.evaluation.examples import batches, listed, number_of_problems
+from headway.evaluation.exact import evaluate_all, evaluate_chunks
+from headway.evaluation.examples import batches, list_problems, number_of_problems
+from headway.evaluation.verdicts import same_answer
 from headway.progress import Progress
 from headway.runs.folder import RunFolder
 from headway.subjects.own import open_one, open_run
 from headway.tasks import Addition, Problems
-from headway.training.defaults import Wishes, plan
+from headway.training.defaults import Overrides, plan
 from headway.training.loop import train_run
 
 Result = TypeVar("Result")
@@ -33,7 +34,7 @@ def time_to_perfect(seed: int, device: torch.device, quiet: bool) -> Row:
     """Training time until every sum is right, beside the textbook's fifty epochs."""
     task = Addition()
     with tempfile.TemporaryDirectory() as folder, Progress("ours, until perfect", quiet) as watch:
-        config = plan("addition", Wishes(until="perfect"), seed)
+        config = plan("addition", Overrides(until="perfect"), seed)
         report = train_run(config, Path(folder) / "run", device=device, watch=watch)
         model = open_run(RunFolder(Path(folder) / "run"), device).model
     with Progress("ours, checking all", quiet) as watch:
@@ -41,7 +42,7 @@ def time_to_perfect(seed: int, device: torch.device, quiet: bool) -> Row:
     with Progress("the textbook loop", quiet) as watch:
         textbook = train_textbook(task, stored_sums(task, seed).to(device), seed, EPOCHS, watch=watch)
     checked = task.testing(seed, 100_000, device=device)
-    theirs = evaluate_chunks(textbook.model, task, [checked], len(checked), stands_for_more=True)  # pyright: ignore[reportArgumentType]
+    theirs = evaluate_chunks(textbook.model, task, [checked], len(checked), is_sample=True)  # pyright: ignore[reportArgumentType]
     return Row(
         "time-to-perfect",
         report.seconds,
@@ -69,11 +70,11 @@ def sums_per_second(seed: int, device: torch.device, quiet: bool) -> Row:
     """What `evaluate --all` does, on its first chunk, beside decoding the same sums token by token."""
     run = open_one("pretrained:adder", device)
     model, task = run.model, run.task
-    sums = next(listed(task, device))
+    sums = next(list_problems(task, device))
 
     def ours() -> int:
-        chunk = itertools.islice(listed(task, device), 1)  # making the problems is part of the work
-        return evaluate_chunks(model, task, chunk, len(sums), stands_for_more=True).errors
+        chunk = itertools.islice(list_problems(task, device), 1)  # making the problems is part of the work
+        return evaluate_chunks(model, task, chunk, len(sums), is_sample=True).errors
 
     def theirs() -> int:
         wrong = 0

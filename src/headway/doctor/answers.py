@@ -5,7 +5,6 @@ from __future__ import annotations
 from headway.doctor.check import Checked, failed, passed, skipped, warned
 from headway.doctor.patient import Patient
 from headway.evaluation.intervals import wilson
-from headway.subjects.foreign import Foreign
 from headway.tasks import Problems
 
 LEARNED = 0.95
@@ -17,7 +16,7 @@ UNEVEN = 0.6
 
 def converged(patient: Patient) -> Checked:
     """In-range accuracy above chance and above 0.95, with its interval; of a user's own model, above chance."""
-    if isinstance(patient.subject.model, Foreign):
+    if patient.subject.runner.is_attached:
         return _above_chance(patient)
     right, n = int(patient.right.sum()), len(patient.problems)
     interval, chance = wilson(right, n), commonest(patient.problems)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any, Literal
 
+from headway.attach.opening import ready
 from headway.doctor import answers, counting, data, decoding, repeating, sight, wiring
 from headway.doctor.check import Checked
 from headway.doctor.patient import Patient
@@ -147,6 +148,7 @@ def forbidden(subject: Subject, study: Literal["heads", "lengths"]) -> tuple[dic
 
 
 def examine_subject(subject: Subject, strict: bool = False, checks: Collection[str] = tuple(CHECKS)) -> Examination:
+    subject = ready(subject)
     patient = Patient(subject)
     kept = {name: buffer.clone() for name, buffer in subject.model.named_buffers()}
     with exact_products():  # a GPU's rounding differs from batch to batch

@@ -17,9 +17,7 @@ from torch import Tensor
 
 from headway.errors import HeadwayError
 from headway.evaluation.examples import batches
-from headway.heads.pruning import closed_gates
-from headway.models import Attention, Head
-from headway.subjects.foreign import Foreign
+from headway.models import Head
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
@@ -41,8 +39,7 @@ class Patient:
     @cached_property
     def problems(self) -> Problems:
         drawn = self._problems("examples", self.asked("examples", self.subject.draw, ROWS, SEED, False))
-        model = self.subject.model
-        return drawn[: model.rows(drawn.source, drawn.answer)] if isinstance(model, Foreign) else drawn
+        return drawn[: self.subject.runner.rows(drawn)]
 
     @cached_property
     def few(self) -> Problems:
@@ -95,9 +92,7 @@ class Patient:
 
     def told(self, problems: Problems) -> Float[Tensor, "row answer token"]:
         """The logits of every answer token, each given the right ones before it."""
-        model = self.subject.model
-        pieces = [problems[own] for own in model.slices(problems)] if isinstance(model, Foreign) else batches(problems)
-        return torch.cat([self._pass(some) for some in pieces])
+        return torch.cat([self._pass(problems[rows]) for rows in self.subject.runner.pieces(problems)])
 
     def after(self, source: Tensor, written: Tensor) -> Float[Tensor, "row written token"]:
         """The logits after each token that the decoder was given."""
@@ -123,7 +118,7 @@ class Patient:
 
     @property
     def can_ablate(self) -> bool:
-        return self.subject.ablate is not None or any(isinstance(m, Attention) for m in self.subject.model.modules())
+        return self.subject.ablate is not None or bool(self.subject.runner.width)
 
     def without(self, problems: Problems, heads: Collection[Head]) -> Float[Tensor, "row answer token"]:
         """The logits with these heads closed, as the subject's own study closes them."""
@@ -133,10 +128,7 @@ class Patient:
                 self._checked("ablate", self.asked("ablate", subject.ablate, some, heads), some.answer.shape)
                 for some in batches(problems)
             ])  # fmt: skip
-        shut = closed_gates(subject.model, heads)
-        return torch.cat([
-            self.asked("the model", subject.model, some.source, some.answer, shut) for some in batches(problems)
-        ])  # fmt: skip
+        return self.asked("the model", subject.runner.logits, problems, subject.runner.close(heads))
 
     def asked(self, what: str, function: Callable[..., Any], *given: Any) -> Any:
         """What the user's own code returns; what it raises becomes one sentence."""
@@ -159,7 +151,7 @@ class Patient:
     def _pass(self, problems: Problems) -> Tensor:
         if self.subject.decode is not None and self.subject.start is not None:
             return self.after(problems.source, self.written(problems))
-        logits = self.asked("the model", self.subject.model, problems.source, problems.answer)
+        logits = self.asked("the model", self.subject.runner.run, problems)
         return self._checked("the model", logits, problems.answer.shape)
 
     def _checked(self, what: str, logits: Any, shape: torch.Size) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from headway.attach.opening import ready
 from headway.doctor.answers import LEARNED
 from headway.doctor.check import Checked, failed, passed, skipped, warned
 from headway.doctor.decoding import ALONE, widened
@@ -67,7 +68,7 @@ def seeds(patient: Patient) -> Checked:
     """How many seeds, their spread, and which findings change between them."""
     if not patient.subject.others:
         return skipped("1 seed: nothing shows how findings vary; name a folder of runs, or give Subject(others=[…])")
-    everyone = [patient, *(Patient(other) for other in patient.subject.others)]
+    everyone = [patient, *(Patient(ready(other)) for other in patient.subject.others)]
     accuracies = [float(each.right.float().mean()) for each in everyone]
     learned = [wilson(int(each.right.sum()), len(each.right)).low >= LEARNED for each in everyone]
     costliest = [_costliest(each) for each in everyone]

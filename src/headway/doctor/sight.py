@@ -152,6 +152,6 @@ def _with_gradients(patient: Patient, problems: Problems) -> Tensor:
     try:
         if subject.decode is not None and subject.start is not None:
             return subject.decode(problems.source, patient.written(problems))
-        return subject.model(problems.source, problems.answer)
+        return subject.runner.run(problems)
     except Exception as error:
         raise HeadwayError(f"the model of {subject.name} failed ({type(error).__name__}: {error})") from error

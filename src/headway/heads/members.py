@@ -21,16 +21,17 @@ from torch.func import functional_call, vmap
 
 from headway.evaluation.exact import Watch
 from headway.evaluation.stacked import PASS_TOKENS
+from headway.evaluation.verdicts import best_constant, losses_of
 from headway.heads.ablation import Effect, Judge, Tally, TooWeak
-from headway.heads.lots import Lot
 from headway.heads.result import HeadRow, HeadStudy, Refused, Removal, as_list
-from headway.heads.study import CONFIRMED, EXAMPLES, SELECTED, Asked, best_constant
+from headway.heads.study import CONFIRMED, EXAMPLES, SELECTED, Asked
 from headway.heads.together import Curve
-from headway.heads.variants import Closed, Outcome
+from headway.heads.variants import Outcome
 from headway.machine import compiled
-from headway.models import Gate, Head, Model, heads_of
+from headway.models import Gate, Head, Model
+from headway.models.sites import Closed
 from headway.progress import Progress
-from headway.subjects.metrics import losses_of
+from headway.subjects.splits import Split
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
@@ -42,7 +43,7 @@ class StackedVariants:
 
     def __init__(self, subject: Subject, weights: dict[str, Tensor]) -> None:
         self.subject, self.model, self.weights = subject, cast(Model, subject.model), weights
-        self.heads, self.members = heads_of(self.model), len(next(iter(weights.values())))
+        self.heads, self.members = subject.runner.heads, len(next(iter(weights.values())))
         self.device = next(iter(weights.values())).device
         self._pass = compiled(self._pass_of, self.device)
 
@@ -98,10 +99,10 @@ def study_stack(
     heads, total = variants.heads, asked.examples or EXAMPLES
     judge = Judge(asked.margin, len(heads), exact=False)
 
-    def lot(which: Lot, rows: int) -> Problems:
+    def lot(which: Split, rows: int) -> Problems:
         return lender.draw(rows, which.seed(asked.seed), False)
 
-    first = lot(Lot.BASELINE, SELECTED)
+    first = lot(Split.BASELINE, SELECTED)
     base = variants(first, torch.zeros(len(subjects), 1, len(heads), dtype=torch.bool, device=variants.device))
     refused: dict[int, Refused] = {}
     for member, right in enumerate(base.right[:, 0].double().mean(-1).tolist()):
@@ -111,15 +112,15 @@ def study_stack(
             refused[member] = Refused(subjects[member].name, str(error))
     singles = torch.eye(len(heads), dtype=torch.bool, device=variants.device).expand(len(subjects), -1, -1)
     with Progress(f"ablating {len(heads)} heads of {len(subjects):,} runs", quiet) as watch:
-        effects = measure_members(variants, lot(Lot.REPORT, total), singles, watch)
+        effects = measure_members(variants, lot(Split.REPORT, total), singles, watch)
     with Progress("removing heads together", quiet) as watch:
-        curves = greedy_members(variants, lot(Lot.SELECT, SELECTED), watch)
+        curves = greedy_members(variants, lot(Split.SELECT, SELECTED), watch)
     with Progress("confirming what can go", quiet) as watch:
-        gone = confirmed_members(variants, lot(Lot.CONFIRM, CONFIRMED), curves, judge, watch)
+        gone = confirmed_members(variants, lot(Split.CONFIRM, CONFIRMED), curves, judge, watch)
     cheap = [[head for head, e in zip(heads, own[1:], strict=True) if judge.cost(e) < judge.limit] for own in effects]
     wanted = [[gone[member], frozenset(cheap[member])] for member in range(len(subjects))]
     with Progress("removing them all", quiet) as watch:
-        last = measure_members(variants, lot(Lot.REPORT, total), variants.closing(wanted), watch)
+        last = measure_members(variants, lot(Split.REPORT, total), variants.closing(wanted), watch)
     share = (time.monotonic() - began) / len(subjects)
     studies: list[HeadStudy | Refused] = []
     for member, subject in enumerate(subjects):

@@ -10,19 +10,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from headway.causes.kinds import kinds_finding
+from headway.causes.patterns import Pattern
+from headway.causes.roles import Roles
+from headway.causes.upstream import Feed
 from headway.errors import HeadwayError
 from headway.evaluation.intervals import Interval, wilson
+from headway.evaluation.metrics import METRICS
 from headway.heads.ablation import Effect, Judge, Margin, Verdict
-from headway.heads.feeding import Feed
-from headway.heads.kinds import kinds_finding
 from headway.heads.optimum import Optimum
-from headway.heads.patterns import Pattern
-from headway.heads.roles import Roles
 from headway.heads.together import Curve, Pair
-from headway.heads.variants import ABLATIONS, Closed, site_of
+from headway.heads.variants import ABLATIONS
 from headway.models import Head
+from headway.models.sites import Closed, site_of
 from headway.output import as_html
-from headway.subjects.metrics import METRICS
 
 
 @dataclass(frozen=True)

@@ -8,22 +8,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from headway.causes.patterns import find_patterns
+from headway.causes.roles import find_roles
+from headway.causes.upstream import find_feeds
 from headway.errors import HeadwayError
 from headway.evaluation.examples import MOST_LISTED
+from headway.evaluation.verdicts import best_constant
 from headway.heads.ablation import Judge, Margin, Verdict, measure
-from headway.heads.feeding import find_feeds
 from headway.heads.ledger import Ledger
-from headway.heads.lots import Lot, drawn
 from headway.heads.optimum import check_searchable, find_optimum
-from headway.heads.passes import passes_of
-from headway.heads.patterns import find_patterns
 from headway.heads.result import HeadRow, HeadStudy, Removal, as_list
-from headway.heads.roles import find_roles
 from headway.heads.together import Curve, at_random, by_cost, by_slope, greedy, in_order, in_rounds, pairs
-from headway.heads.variants import ABLATIONS, Closed, Part, Variants, with_neighbours
+from headway.heads.variants import ABLATIONS, Variants, with_neighbours
 from headway.models import Site
+from headway.models.sites import Closed, Part
 from headway.progress import Progress
-from headway.subjects.foreign import Foreign
+from headway.subjects.splits import Split, drawn
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
@@ -81,8 +81,8 @@ def study_subject(subject: Subject, asked: Asked, quiet: bool = True, ledger: Le
     total = subject.count if asked.all and subject.count is not None else asked.examples or EXAMPLES
     report = _Report(subject, asked, total)
     if isinstance(subject.examples, Problems):
-        total = min(total, len(drawn(subject, Lot.REPORT, total, asked.seed)))
-    first = drawn(subject, Lot.BASELINE, SELECTED, asked.seed)
+        total = min(total, len(drawn(subject, Split.REPORT, total, asked.seed)))
+    first = drawn(subject, Split.BASELINE, SELECTED, asked.seed)
     if subject.measured_by is None:
         judge.check(total, variants(first, [frozenset()]).accuracy[0], best_constant(first))
     else:
@@ -94,10 +94,10 @@ def study_subject(subject: Subject, asked: Asked, quiet: bool = True, ledger: Le
         known = None if ledger is None else partial(ledger.outcome, variants)
         whole, *effects = measure(variants, pieces, singles + wholes, watch=watch, total=total, measured=known)
     verdicts: dict[str, list[Verdict]] = {asked.ablation: [judge.verdict(effect) for effect in effects[: len(singles)]]}
-    sample = drawn(subject, Lot.REPORT, min(total, EXAMPLES), asked.seed)
+    sample = drawn(subject, Split.REPORT, min(total, EXAMPLES), asked.seed)
     for kind in ABLATIONS if asked.kinds else ():
         if kind not in verdicts:
-            own = with_neighbours(sample) if kind == "resample" and isinstance(subject.model, Foreign) else sample
+            own = with_neighbours(sample) if kind == "resample" and subject.runner.varied_lengths else sample
             if not len(own):
                 continue  # no two problems of one length
             other = measure(Variants(subject, kind, asked.seed), [own], singles)[1:]
@@ -108,7 +108,7 @@ def study_subject(subject: Subject, asked: Asked, quiet: bool = True, ledger: Le
         kinds: dict[str, Verdict] = {kind: verdicts[kind][place] for kind in ABLATIONS if kind in verdicts}
         rows.append(HeadRow(head, effect, kinds[asked.ablation], as_list(judge.interval(effect)), kinds))
     alone = tuple(row.head for row in rows if judge.cost(row.effect) < judge.limit)
-    chosen = drawn(subject, Lot.SELECT, SELECTED, asked.seed)
+    chosen = drawn(subject, Split.SELECT, SELECTED, asked.seed)
     many = len(subject.heads) > MANY
     with Progress("removing heads together", quiet) as watch:
         best = in_rounds(variants, chosen, ROUNDS, watch) if many else greedy(variants, chosen, asked.beam, watch)
@@ -125,12 +125,12 @@ def study_subject(subject: Subject, asked: Asked, quiet: bool = True, ledger: Le
         gone = optimum.closed
     _, together_effect, alone_effect = measure(variants, report(), [gone, frozenset(alone)])
     with Progress("pairs of heads", quiet) as watch:
-        found = [] if many else pairs(variants, drawn(subject, Lot.PAIRS, PAIRED, asked.seed), watch)
+        found = [] if many else pairs(variants, drawn(subject, Split.PAIRS, PAIRED, asked.seed), watch)
     patterns, roles, feeds = [], None, []
     if asked.causes:
-        looked_at = drawn(subject, Lot.REPORT, LOOKED_AT, asked.seed)
+        looked_at = drawn(subject, Split.REPORT, LOOKED_AT, asked.seed)
         patterns = find_patterns(subject, looked_at)
-        if isinstance(subject.model, Foreign) and not many:
+        if subject.runner.is_attached and not many:
             with Progress("testing which heads feed others", quiet) as watch:
                 feeds = find_feeds(subject, looked_at, patterns, watch)
     if asked.causes and subject.contrasts is not None:
@@ -171,7 +171,7 @@ def searched(study: HeadStudy, subject: Subject, asked: Asked, quiet: bool = Tru
         found = find_optimum(variants, known, asked.margin.drop, budget=budget, seed=asked.seed, watch=watch)
     effect = study.together.effect
     if found.closed != greedy_set:
-        report = drawn(subject, Lot.REPORT, study.examples, asked.seed)
+        report = drawn(subject, Split.REPORT, study.examples, asked.seed)
         effect = measure(variants, [report], [found.closed])[1]
     together = Removal(tuple(head for head in subject.heads if head in found.closed), effect)
     return replace(study, together=together, optimum=found)
@@ -196,7 +196,7 @@ def _budget(variants: Variants, asked: Asked) -> int | float:
 
 def _confirmed(variants: Variants, judge: Judge, curve: Curve, seed: int) -> Closed:
     """The largest set of the curve that is within the margin also on problems that had no say in it."""
-    problems = drawn(variants.subject, Lot.CONFIRM, CONFIRMED, seed)
+    problems = drawn(variants.subject, Split.CONFIRM, CONFIRMED, seed)
     for closed in curve.fitting(judge.margin):
         if judge.confirms(measure(variants, [problems], [closed])[1]):
             return closed
@@ -212,18 +212,12 @@ class _Report:
     def __call__(self) -> Iterable[Problems]:
         if self.asked.all and self.subject.every is not None:
             return self.subject.every()
-        return [drawn(self.subject, Lot.REPORT, self.total, self.asked.seed)]
-
-
-def best_constant(problems: Problems) -> float:
-    """The share of problems that have the most frequent answer."""
-    _, counts = problems.answer.unique(dim=0, return_counts=True)
-    return int(counts.max()) / len(problems)
+        return [drawn(self.subject, Split.REPORT, self.total, self.asked.seed)]
 
 
 def parts_of(subject: Subject) -> list[Closed]:
     """Whole attention sites, layers and feed-forward blocks."""
-    sites = passes_of(subject).sites
+    sites = subject.runner.sites
     layers: dict[tuple[str, int | None], list[Site]] = {}
     for site in sites:
         layers.setdefault((site.stack, site.layer), []).append(site)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from headway.errors import HeadwayError
 from headway.positions import build_index, find_positions, shape_of
 from headway.positions.checks import check_shapes
 from headway.positions.index import Coupled, Sequential
-from headway.runs.config import ModelConfig, RunConfig, TrainingConfig, Wishes
+from headway.runs.config import ModelConfig, Overrides, RunConfig, TrainingConfig
 from headway.tasks import create_task, options_of
 
 ADDER = TrainingConfig(
@@ -20,9 +20,9 @@ ADDER = TrainingConfig(
 CLASSIFIER = TrainingConfig(
     steps=1000, batch=128, optimizer="muon", learning_rate=1e-3, muon_rate=0.02, momentum=0.8, warmup=100
 )
-QUICK_CLASSIFIER = Wishes(steps=500)
+QUICK_CLASSIFIER = Overrides(steps=500)
 
-# Wishes that would change nothing, and so would make two runs of one.
+# Overrides that would change nothing, and so would make two runs of one.
 _IDLE = {
     "pooling": lambda kind, asked, data: kind != "classifier" and "only a classifier pools",
     "segments": lambda kind, asked, data: kind != "decoder" and "only a decoder reads both in one sequence",
@@ -35,18 +35,20 @@ _IDLE = {
 
 def plan(
     task_name: str,
-    wishes: Wishes,
+    overrides: Overrides,
     seed: int,
     options: dict[str, Any] | None = None,
     data: str | None = None,
     lengths: tuple[int, int] | None = None,
+    rate: float = 1,
 ) -> RunConfig:
     """The whole config of a run; refuses what does not fit together.
 
-    `data` and `lengths` are the hash and the lengths of the training file, where there is one.
+    `data` and `lengths` are the hash and the lengths of the training file, where there is one; `rate` multiplies the
+    learning rates.
     """
     task = create_task(task_name, options)
-    asked = wishes.asked()
+    asked = overrides.asked()
     kind = asked.pop("model", "classifier" if task.classes else "encoder-decoder")
     if (kind == "classifier") != (task.classes is not None):
         raise HeadwayError(f"{task.name} answers with {'a class' if task.classes else 'a sequence'}; a {kind} cannot")
@@ -82,14 +84,10 @@ def plan(
         **for_model,
     )
     check_order(model)
-    return RunConfig(
-        task=task_name,
-        model=model,
-        training=TrainingConfig(**{**asdict(recipe), **for_training}),
-        seed=seed,
-        options=options_of(task),
-        data=data,
-    )
+    training = TrainingConfig(**{**asdict(recipe), **for_training})
+    if rate != 1:
+        training = replace(training, learning_rate=training.learning_rate * rate, muon_rate=training.muon_rate * rate)
+    return RunConfig(task_name, model, training, seed, options_of(task), data)
 
 
 def check_order(model: ModelConfig) -> None:

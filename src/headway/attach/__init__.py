@@ -1,0 +1,1 @@
+"""Users' models: finds the sites, proves every intervention, returns a Subject."""

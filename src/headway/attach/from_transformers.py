@@ -1,0 +1,160 @@
+"""A Hugging Face model as a Subject: out of a folder, or an object that is at hand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from headway.attach.huggingface import attach_huggingface
+from headway.attach.prompts import Prompt, problems_of, read_prompts
+from headway.attach.readers import check_reads, reader_of
+from headway.attach.runner import UserRunner
+from headway.errors import HeadwayError
+from headway.evaluation.metrics import Metric
+from headway.runs import disk
+from headway.subjects.ragged import NOTHING, most_common_length
+from headway.subjects.runner import MEMORY
+from headway.subjects.subject import Reader, Subject
+from headway.tasks import Problems
+
+PROVED = 4
+"""problems that interventions are proved on"""
+
+
+def is_transformers_folder(name: str | Path) -> bool:
+    """Whether a folder holds what `save_pretrained` writes."""
+    try:
+        content = disk.read_json(Path(name) / "config.json")
+    except HeadwayError:
+        return False
+    return isinstance(content, dict) and "model_type" in content
+
+
+def subject_from_transformers(
+    model: Any,
+    examples: str | Path | Iterable[Any] | Problems,
+    *,
+    tokenizer: Any = None,
+    metric: Metric | str | None = None,
+    reader: Reader | None = None,
+    mask: int | None = None,
+    name: str = "",
+    device: torch.device | str | None = None,
+    memory: int = MEMORY,
+    hub: bool = False,
+) -> Subject:
+    """A model with its heads found and every intervention proved on some of the examples.
+
+    `model` is a folder, or with `hub` a name on the hub, or a model of transformers. Where no metric is named, it is
+    `exact` of answers, `loss` of texts and `logit-difference` of answers that come with a wrong one.
+    """
+    if isinstance(model, str | Path):
+        name = name or Path(model).name
+        model, found = load(model, hub)
+        tokenizer = tokenizer or found
+        model = model.to(device or "cpu").eval()
+    place = next(model.parameters()).device if device is None else torch.device(device)
+    mask = getattr(tokenizer, "mask_token_id", None) if mask is None else mask
+    read = reader or reader_of(model, mask)
+    if isinstance(examples, Problems):
+        problems, usual = examples.to(place), "exact"
+    else:
+        prompts = read_prompts(examples, model, tokenizer)
+        if metric == "logit-difference" and any(prompt.wrong is None for prompt in prompts):
+            raise HeadwayError(
+                "a logit difference needs a wrong answer beside each right one; give examples with 'wrong'"
+            )
+        problems, usual = problems_of(prompts).to(place), _usual(prompts)
+    check_reads(model, read, problems)
+    few = most_common_length(problems, PROVED)
+    attached = attach_huggingface(model, lambda: read(model, few.source, few.answer))
+    subject = Subject(
+        model,
+        examples=problems,
+        name=name,
+        memory=memory,
+        metric=metric or usual,
+        spelled=lambda tokens: spelled(tokenizer, tokens),
+        tokenizer=tokenizer,
+        problem=lambda written: problems_of(read_prompts([written], model, tokenizer)).to(place),
+    )
+    return subject.with_runner(UserRunner(attached, read, memory, subject.name))
+
+
+def _usual(prompts: list[Prompt]) -> str:
+    if all(prompt.wrong is not None for prompt in prompts):
+        return "logit-difference"
+    return "loss" if any(prompt.continues for prompt in prompts) else "exact"
+
+
+def spelled(tokenizer: Any, tokens: list[int]) -> list[str]:
+    """Tokens as people write them."""
+    there = [token for token in tokens if token != NOTHING]
+    if tokenizer is None:
+        return [str(token) for token in there]
+    return [tokenizer.decode([token]) for token in there]
+
+
+def load(name: str | Path, hub: bool = False) -> tuple[Any, Any]:
+    """The model that a folder holds, of the class that it was saved as, and its tokenizer where there is one."""
+    transformers = _transformers()
+    local = is_transformers_folder(name)
+    if not local and not hub:
+        raise HeadwayError(
+            f"{name} is no folder with a Hugging Face model (config.json, model.safetensors); to fetch a model of that "
+            "name from the hub add --hub"
+        )
+    source, only = str(name), {"local_files_only": not hub, "trust_remote_code": False}
+    try:
+        transformers.utils.logging.disable_progress_bar()
+        config = transformers.AutoConfig.from_pretrained(source, **only)
+        kind = (config.architectures or [None])[0]
+        if kind is None or not hasattr(transformers, kind):
+            raise HeadwayError(
+                f"{name} does not say what it is (architectures: {kind}); save it from a class such as "
+                "AutoModelForCausalLM"
+            )
+        model = getattr(transformers, kind).from_pretrained(source, weights_only=True, **only)
+    except ImportError as error:
+        raise HeadwayError(_extra(name, error)) from error
+    except HeadwayError:
+        raise
+    except Exception as error:  # whatever a broken folder makes transformers raise
+        raise HeadwayError(f"{name} cannot be loaded ({type(error).__name__}: {_line(error)})") from error
+    return model, _tokenizer(transformers, source, only, local)
+
+
+def _tokenizer(transformers: Any, source: str, only: dict[str, bool], local: bool) -> Any:
+    if local and not any(Path(source).glob("*token*")):
+        return None
+    try:
+        return transformers.AutoTokenizer.from_pretrained(source, **only)
+    except ImportError as error:
+        raise HeadwayError(_extra(source, error)) from error
+    except Exception as error:  # whatever a broken tokenizer makes transformers raise
+        raise HeadwayError(f"the tokenizer of {source} cannot be loaded ({_line(error)})") from error
+
+
+def _transformers() -> Any:
+    try:
+        import transformers
+    except ImportError as error:
+        raise HeadwayError("models of Hugging Face need transformers: pip install 'headway[hf]'") from error
+    return transformers
+
+
+def _extra(name: str | Path, error: ImportError) -> str:
+    """The sentence for a library that a model needs and that is not here."""
+    found = re.search(r"pip install ([\w\-\[\]=<>.]+)", str(error)) or re.search(
+        r"requires the (\w+) library", str(error)
+    )
+    package = found[1] if found else error.name or "the missing package"
+    return f"{name} needs a library that is not here: pip install {package}"
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]

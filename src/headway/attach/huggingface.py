@@ -1,0 +1,307 @@
+"""A Hugging Face model as something whose heads can be gated.
+
+It is run once on a few made-up inputs to see what happens: which modules dispatch through the AttentionInterface, which
+module then reads what their heads say (the output projection), in which order, and whether a query sees what comes
+after it. Sites that dispatch are gated there. What does not dispatch is gated at its output projection where one is
+found, else refused by name. Then equality with eager attention is asserted, and every intervention proved.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headway.attach.dispatch import NAME, at_dispatch, attentions_on, configs_of, listening, quiet, register, under
+from headway.attach.intervention import Attached, Hook, Intervention, Projection, blocks_of, check_ready
+from headway.attach.multihead import at_multihead
+from headway.attach.projections import (
+    at_projection,
+    child,
+    heads_said,
+    inputs_of,
+    named_output,
+    projection_at,
+    watching,
+    weight_of,
+)
+from headway.attach.proofs import difference_of, limit_of, logits_in, prove, where
+from headway.attach.tiny import tiny_examples
+from headway.errors import HeadwayError
+from headway.machine import exact_products
+from headway.models.sites import Site, Trace
+
+CROSS = re.compile(r"cross|enc_?dec|encoder_att", re.IGNORECASE)
+"""what the modules of cross-attention are called"""
+
+
+@dataclass
+class Seen:
+    """One attention module, as it ran."""
+
+    path: str
+    module: nn.Module
+    heads: int
+    width: int | None = None
+    """of all heads together"""
+    output: str | None = None
+    """the path of its output projection"""
+    way: str = "projection"
+    dispatches: bool = False
+
+
+def attach_huggingface(
+    model: Any,
+    example: Mapping[str, Any] | Callable[[], Any] | None = None,
+    *,
+    logits_of: Callable[[Any], Tensor] | None = None,
+    proved: bool = True,
+) -> Attached:
+    """A transformers model with all its attention sites.
+
+    `example` is what the model is called with, or a function that calls it; made up where none is given.
+    `logits_of` reads the logits to compare out of what is returned. `proved=False` leaves out the proofs, which take
+    two passes a site, for a model that was proved before.
+    """
+    check_ready(model)
+    if not hasattr(model, "set_attn_implementation"):
+        raise HeadwayError(f"{type(model).__name__} is no model of transformers; attach it with attach_module")
+    register()
+    with torch.no_grad(), exact_products():
+        call = _call_of(model, example)
+        attached = _named(model, _found(model, call), call)
+        _check_eager(attached, call, logits_of or logits_in)
+    if proved:
+        prove(attached, call, logits_of)
+    return attached
+
+
+def _call_of(model: Any, example: Mapping[str, Any] | Callable[[], Any] | None) -> Callable[[], Any]:
+    if callable(example):
+        return example
+    failed: Exception | None = None
+    for inputs in tiny_examples(model) if example is None else [example]:
+        try:
+            model(**inputs)
+        except Exception as error:  # whatever a model may raise at inputs that it does not take
+            failed = error
+        else:
+            return lambda inputs=inputs: model(**inputs)
+    raise HeadwayError(
+        f"{type(model).__name__} did not run on {'made-up inputs' if example is None else 'the example'} "
+        f"({type(failed).__name__}: {failed}); give example=, a dict of what it is called with"
+    ) from failed
+
+
+def _assembled(model: nn.Module, seen: Sequence[Seen], names: Mapping[str, Site], asking: bool) -> Attached:
+    """The model with what was seen as sites of these names; `asking` for maps that it does not return unasked."""
+    hooks: list[Hook] = []
+    projections: dict[Site, Projection] = {}
+    for each in seen:
+        site = names[each.path]
+        assert each.output is not None
+        projections[site] = projection_at(site, model.get_submodule(each.output), each.output, each.heads)
+        if isinstance(each.module, nn.MultiheadAttention):
+            hooks.append(at_multihead(site, each.module))
+        elif each.way == "projection":
+            hooks.append(at_projection(site, projections[site]))
+            if not each.dispatches:
+                hooks.append(watching(site, each.module, each.heads))
+    dispatching = {each.module: names[each.path] for each in seen if each.dispatches}
+    if dispatching:
+        hooks.append(at_dispatch(model, dispatching, {names[each.path] for each in seen if each.way == "dispatch"}))
+    if asking:
+        hooks.insert(0, _with_maps(model))
+    owners, ways = ({names[each.path]: getattr(each, what) for each in seen} for what in ("path", "way"))
+    return Attached(model, tuple(projections), projections, blocks_of(model, owners), owners, hooks, ways)
+
+
+def _found(model: nn.Module, call: Callable[[], Any]) -> list[Seen]:
+    """Every attention module that ran, with its output projection."""
+    dispatched, called = _looked_at(model, call)
+    for each in dispatched.values():
+        if each.output is not None:
+            each.way = "dispatch"
+            continue
+        each.output = _output_of(model, each.path, each.width)  # something lies between, such as a norm over all heads
+        if each.output is None:
+            raise HeadwayError(f"{_called(each)} dispatches, but no output projection of its heads was found")
+    silent = [_without_dispatch(model, path, module) for path, module in _silent(model, called, dispatched).items()]
+    found = [*dispatched.values(), *silent]
+    if not found:
+        raise HeadwayError(f"{type(model).__name__} has no attention that Headway knows; attach it with attach_module")
+    return found
+
+
+def _looked_at(model: Any, call: Callable[[], Any]) -> tuple[dict[nn.Module, Seen], set[nn.Module]]:
+    """What dispatched as the model ran, and every module that looks like attention and was called."""
+    paths = {module: path for path, module in model.named_modules()}
+    seen: dict[nn.Module, Seen] = {}
+    called: set[nn.Module] = set()
+    waiting: list[tuple[Seen, Tensor]] = []
+
+    def listen(module: nn.Module, z: Tensor, maps: Tensor | None) -> Tensor:
+        waiting.clear()
+        if module in paths and module not in seen:
+            seen[module] = Seen(paths[module], module, z.shape[2], z.shape[2] * z.shape[3], dispatches=True)
+            waiting.append((seen[module], z.flatten(2)))
+        return z
+
+    def read(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        if not waiting or not inputs or not isinstance(inputs[0], Tensor):
+            return
+        site, said = waiting[0]
+        if inputs[0].numel() == said.numel() and torch.equal(inputs[0].reshape(said.shape), said):
+            site.output = paths[module]
+            waiting.clear()
+
+    with ExitStack() as stack:
+        for module in paths:
+            if "Attention" in type(module).__name__:
+                stack.callback(module.register_forward_pre_hook(lambda own, _: called.add(own)).remove)
+            if weight_of(module) is not None:
+                stack.callback(module.register_forward_pre_hook(read).remove)
+        stack.enter_context(under(model, NAME) if _switches(model) else nullcontext())
+        stack.enter_context(listening(listen))
+        call()
+    return seen, called
+
+
+def _switches(model: Any) -> bool:
+    """Whether the family takes another attention at all."""
+    with quiet(), under(model, NAME):
+        return any(config._attn_implementation == NAME for config in configs_of(model))
+
+
+def _silent(model: nn.Module, called: set[nn.Module], seen: Mapping[nn.Module, Seen]) -> dict[str, nn.Module]:
+    """The innermost attention modules that ran and did not dispatch."""
+    found = {}
+    for path, module in model.named_modules():
+        if module not in called or next(module.parameters(), None) is None:
+            continue
+        inside = set(module.modules())
+        if not inside & seen.keys() and not (inside - {module}) & called:
+            found[path] = module
+    return found
+
+
+def _called(seen: Seen) -> str:
+    return f"{type(seen.module).__name__} at {seen.path}"
+
+
+def _output_of(model: nn.Module, path: str, width: int | None = None) -> str | None:
+    """The output projection of an attention module by its name: among its children, or beside it in one that is
+    attention too (in a whole layer it could be that of the feed-forward block)."""
+    for owner in (path, path.rpartition(".")[0]):
+        module = child(model, owner)
+        if module is not None and (owner == path or "Attention" in type(module).__name__):
+            name = named_output(module, width)
+            if name is not None:
+                return f"{owner}.{name}"
+    return None
+
+
+def _without_dispatch(model: Any, path: str, module: nn.Module) -> Seen:
+    """An attention module that is gated at its projection, if that is found."""
+    if isinstance(module, nn.MultiheadAttention):
+        return Seen(path, module, module.num_heads, None, f"{path}.out_proj", "MultiheadAttention")
+    heads = heads_said(module, child(model, path.rpartition(".")[0]), model.config)
+    seen = Seen(path, module, heads or 0, output=_output_of(model, path))
+    width = None if seen.output is None else inputs_of(model.get_submodule(seen.output))
+    if heads is None or not width or width % heads:
+        raise HeadwayError(
+            f"{_called(seen)} does not dispatch through AttentionInterface, and no output projection of its heads was "
+            "found to gate instead"
+        )
+    return seen
+
+
+def _with_maps(model: nn.Module) -> Hook:
+    """Asks the model for its maps while they are traced."""
+
+    @contextmanager
+    def door(passage: Intervention) -> Iterator[None]:
+        with nullcontext() if passage.trace is None else attentions_on(model):
+            yield
+
+    return door
+
+
+def _named(model: nn.Module, seen: Sequence[Seen], call: Callable[[], Any]) -> Attached:
+    """The sites in the order in which they fire, as encoder.0.self and so on where that names each of them once."""
+    paths = {each.path: Site(each.path) for each in seen}
+    asking = False
+    blocks, order, maps = _traced(_assembled(model, seen, paths, asking), call)
+    if len(maps) < len(seen):
+        asking = True
+        blocks, order, maps = _traced(_assembled(model, seen, paths, asking), call)
+    for each in seen:
+        if paths[each.path] not in order:
+            raise HeadwayError(f"{_called(each)} ran, but its output projection {each.output} was never called")
+    seen = sorted(seen, key=lambda each: order.index(paths[each.path]))
+    sites = [(each, paths[each.path]) for each in seen]
+    names = {each.path: _name(model, each, blocks.get(site), maps.get(site)) for each, site in sites}
+    if any(name.layer is None for name in names.values()) or len(set(names.values())) < len(names):
+        names = {path: Site(path, kind=name.kind, heads=name.heads) for path, name in names.items()}
+    return replace(_assembled(model, seen, names, asking), idle=_idle(model, {each.module for each in seen}))
+
+
+def _idle(model: nn.Module, ran: set[nn.Module]) -> tuple[str, ...]:
+    """The innermost attention modules that did not run."""
+    attentions = {module: path for path, module in model.named_modules() if "Attention" in type(module).__name__}
+    inner = [each for each in attentions if not any(part in attentions for part in each.modules() if part is not each)]
+    idle = [each for each in inner if each not in ran and next(each.parameters(), None) is not None]
+    return tuple(attentions[each] for each in idle)
+
+
+def _traced(attached: Attached, call: Callable[[], Any]) -> tuple[Mapping[Site, str], list[Site], dict[Site, Tensor]]:
+    """The layers of the sites, the order in which they fire, and their maps."""
+    trace = Trace()
+    passage = Intervention({}, trace, strict=False)
+    attached.passed(call, passage)
+    return attached.blocks, list(passage.fired), trace.maps
+
+
+def _name(model: Any, seen: Seen, block: str | None, maps: Tensor | None) -> Site:
+    """The stack, layer and kind of a site, from where it stands and what it does."""
+    parts = seen.path.split(".")
+    two_stacks = getattr(model.config, "is_encoder_decoder", False)
+    square = maps is not None and maps.shape[2] == maps.shape[3]
+    stacks = [part for part in parts if part in ("encoder", "decoder")]
+    if two_stacks and stacks:
+        stack = stacks[0]
+    elif re.search("CausalLM|LMHead", type(model).__name__):
+        stack = "decoder"  # whatever a padded position sees
+    elif maps is not None and square and maps.shape[2] > 1:
+        stack = "decoder" if bool((maps.triu(1) == 0).all()) else "encoder"
+    else:
+        causal = getattr(seen.module, "is_causal", False) or getattr(model.config, "is_decoder", False)
+        stack = "decoder" if causal else "encoder"
+    said = getattr(seen.module, "is_cross_attention", False) is True
+    said = said or any(map(CROSS.search, [*parts[-2:], type(seen.module).__name__]))
+    cross = said or (two_stacks and stack == "decoder" and maps is not None and not square)
+    layer = getattr(seen.module, "layer_idx", None) if block is None else int(block.rpartition(".")[2])
+    return Site("decoder" if cross else stack, layer, "cross" if cross else "self", heads=seen.heads)
+
+
+def _check_eager(attached: Attached, call: Callable[[], Any], read: Callable[[Any], Tensor]) -> None:
+    """The gated attention is the family's eager attention, and the model by itself computes the same."""
+    if "dispatch" not in attached.ways.values():
+        return
+    model: Any = attached.model
+    name = type(model).__name__
+    own, opened = read(call()), read(attached.run(call))
+    with under(model, "eager"):
+        eager = read(call())
+    if difference_of(eager, opened) > limit_of(eager):
+        raise HeadwayError(f"{name} with open gates gives other logits than eager attention, by {where(eager, opened)}")
+    if difference_of(eager, own) > limit_of(eager):
+        raise HeadwayError(
+            f"{name} gives other logits under its {model.config._attn_implementation} attention than under eager, by "
+            f"{where(eager, own)}; or load it with attn_implementation='eager'"
+        )

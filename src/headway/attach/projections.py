@@ -1,0 +1,194 @@
+"""Output projections: found by their names, and gated at their input.
+
+This way works for any attention that ends in a module which reads all heads side by side, however it was computed.
+The projection gets a forward of its own for the time of a run; where the attention module returns its map as well,
+or a user's function reads it, that is recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+
+from headway.attach.intervention import Hook, Intervention, Layout, Projection, own_forward
+from headway.errors import HeadwayError
+from headway.models.sites import Site
+from headway.subjects.subject import Maps
+
+OUTPUTS = (
+    "o_proj",
+    "out_proj",
+    "c_proj",
+    "out_lin",
+    "linear_out",
+    "wo",
+    "o",
+    "dense",
+    "proj",
+    "proj_out",
+    "output_proj",
+    "fc_out",
+    "post_proj",
+    "fc_o",
+    "w_o",
+    "W_o",
+    "to_out",
+    "to_out.0",
+    "out",
+    "output",
+    "output.dense",
+    "projection",
+)
+"""what output projections are called, in the modules that people write"""
+HEADS = ("num_heads", "n_heads", "num_attention_heads", "n_head", "nhead", "heads", "nheads", "h")
+
+
+def weight_of(module: nn.Module | None) -> Tensor | None:
+    """The weight of a module that could be an output projection."""
+    if module is None or isinstance(module, nn.Embedding | nn.Conv1d | nn.Conv2d | nn.Conv3d):
+        return None
+    weight = getattr(module, "weight", getattr(module, "kernel", None))
+    return weight if isinstance(weight, Tensor) and weight.ndim in (2, 3) else None
+
+
+def layout_of(module: nn.Module) -> Layout:
+    weight = weight_of(module)
+    if weight is not None and weight.ndim == 3:
+        return "head dim out"
+    return "in out" if type(module).__name__ == "Conv1D" else "out in"
+
+
+def inputs_of(module: nn.Module) -> int | None:
+    """How many numbers a projection reads at a position."""
+    weight = weight_of(module)
+    if weight is None:
+        return None
+    match layout_of(module):
+        case "out in":
+            return getattr(module, "in_features", weight.shape[1])  # a quantised weight has another shape
+        case "in out":
+            return weight.shape[0]
+        case "head dim out":
+            return weight.shape[0] * weight.shape[1]
+
+
+def child(model: nn.Module, path: str) -> nn.Module | None:
+    """The module at a path, if there is one."""
+    try:
+        return model.get_submodule(path)
+    except AttributeError:
+        return None
+
+
+def named_output(owner: nn.Module, width: int | None = None) -> str | None:
+    """The name of the output projection among a module's children, if one of the known names fits."""
+    for name in OUTPUTS:
+        found = child(owner, name)
+        if found is not None and weight_of(found) is not None and width in (None, inputs_of(found)):
+            return name
+    return None
+
+
+def heads_said(*modules: object) -> int | None:
+    """How many heads a module says that it has, or the next of these."""
+    for module in modules:
+        for name in HEADS:
+            said = getattr(module, name, None)
+            if isinstance(said, int) and not isinstance(said, bool) and said > 0:
+                return said
+    return None
+
+
+def projection_at(site: Site, module: nn.Module, path: str, heads: int) -> Projection:
+    """The projection of so many heads, if they fit."""
+    width, weight = inputs_of(module), weight_of(module)
+    if width is None or weight is None:
+        raise HeadwayError(
+            f"{path} is {type(module).__name__}, which has no weight matrix; {site} needs the name of its projection"
+        )
+    layout = layout_of(module)
+    if width % heads or heads < 1 or (layout == "head dim out" and weight.shape[0] != heads):
+        raise HeadwayError(
+            f"{site} cannot have {heads} heads: its output projection {path} reads {width} numbers in weights of shape "
+            f"{tuple(weight.shape)}; give a number of heads that divides them"
+        )
+    return Projection(module, path, heads, width // heads, layout)
+
+
+def at_projection(site: Site, projection: Projection, batch_first: bool = True) -> Hook:
+    """The door that gates a projection's input."""
+    heads_first: list[bool] = []
+
+    @contextmanager
+    def door(passage: Intervention) -> Iterator[None]:
+        forward = projection.module.forward
+
+        def gated_input(*inputs: Any, **named: Any) -> Any:
+            if inputs:
+                return forward(through(inputs[0]), *inputs[1:], **named)
+            (name, value), *others = named.items()
+            return forward(**{name: through(value)}, **dict(others))
+
+        def through(x: Tensor) -> Tensor:
+            if projection.layout == "head dim out" and x.ndim == 4:
+                return apart(x)
+            turned = x.transpose(0, 1) if not batch_first and x.ndim > 2 else x
+            z = turned.reshape(len(turned), -1, projection.heads, projection.dim)  # batch query head dim
+            z = passage.through(site, z, None).reshape(turned.shape)
+            return z.transpose(0, 1) if not batch_first and x.ndim > 2 else z
+
+        def apart(x: Tensor) -> Tensor:
+            """Heads are an axis of their own, before the queries or after them."""
+            first, second = x.shape[1] == projection.heads, x.shape[2] == projection.heads
+            if first != second and not heads_first:
+                heads_first.append(first)
+            if not heads_first:
+                raise HeadwayError(
+                    f"{site} puts out {tuple(x.shape)}, where heads and queries look alike; run it first with "
+                    f"another number of queries than {projection.heads}"
+                )
+            if not heads_first[0]:
+                return passage.through(site, x, None)
+            return passage.through(site, x.transpose(1, 2), None).transpose(1, 2)
+
+        with own_forward(projection.module, gated_input):
+            yield
+
+    return door
+
+
+def watching(site: Site, owner: nn.Module, heads: int, maps: Maps | None = None) -> Hook:
+    """The door that records the map of an attention module: what a user's function reads, or its second output."""
+
+    @contextmanager
+    def door(passage: Intervention) -> Iterator[None]:
+        if passage.trace is None:
+            yield
+            return
+        forward = owner.forward
+
+        def watched(*inputs: Any, **named: Any) -> Any:
+            output = forward(*inputs, **named)
+            read = maps(owner, inputs, output) if maps is not None else returned_map(output, heads)
+            passage.see(site, read)
+            return output
+
+        with own_forward(owner, watched):
+            yield
+
+    return door
+
+
+def returned_map(output: Any, heads: int) -> Tensor | None:
+    """The map among what an attention module returns, if it is there: [batch, head, query, key], second or later."""
+    if not isinstance(output, Sequence):
+        return None
+    for part in output[1:]:
+        if isinstance(part, Tensor) and part.ndim == 4 and part.shape[1] == heads and part.is_floating_point():
+            rows = part.detach().float().sum(-1)
+            if bool((part >= 0).all()) and bool((rows < 1.02).all()):  # no cached keys; a sink may have taken its part
+                return part
+    return None

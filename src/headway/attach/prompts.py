@@ -1,0 +1,215 @@
+"""Examples for a user's model, out of JSONL, text, a `datasets` object or a DataLoader.
+
+A line of JSONL is one of
+{"prompt": "2 + 2 =", "answer": " 4"}   what the model should say next; with "wrong": " 5" a wrong answer beside it
+{"text": "All of this is read."}        every next token counts
+{"text": "A fine film.", "label": 1}    for a classifier; a number, or a name that the model's config has
+{"tokens": [5, 9, 3], "answer": [7]}    as numbers, where there is no tokenizer; without "answer" every next one counts
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headway.errors import HeadwayError
+from headway.runs import disk
+from headway.runs.config import LARGEST
+from headway.subjects.ragged import NOTHING
+from headway.tasks import Problems
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One example, as numbers."""
+
+    read: list[int]
+    answer: list[int]
+    wrong: int | None = None
+    """the first token of a wrong answer"""
+    continues: bool = False
+    """whether the answer is the rest of a text: every next token"""
+
+
+def read_prompts(examples: str | Path | Iterable[Any], model: Any, tokenizer: Any) -> list[Prompt]:
+    """The examples, each checked: what cannot be read is told with its place."""
+    found = []
+    for place, item in enumerate(_items(examples), start=1):
+        try:
+            prompt = _prompt(item, model, tokenizer)
+            _check(prompt, model)
+        except HeadwayError as error:
+            raise HeadwayError(f"example {place}: {error}") from error
+        found.append(prompt)
+    if not found:
+        raise HeadwayError(f"{examples} holds no examples")
+    return found
+
+
+def problems_of(prompts: list[Prompt]) -> Problems:
+    """As one table, padded with what no model sees. A wrong answer stands behind the right one, and is not scored."""
+    beside = all(prompt.wrong is not None for prompt in prompts)
+    answer = _table([[prompt.answer[0], prompt.wrong or 0] if beside else prompt.answer for prompt in prompts])
+    scored = answer != NOTHING
+    if beside:
+        scored[:, 1:] = False
+    return Problems(_table([prompt.read for prompt in prompts]), answer, None if bool(scored.all()) else scored)
+
+
+def _table(rows: list[list[int]]) -> Tensor:
+    longest = max(map(len, rows))
+    return torch.tensor([row + [NOTHING] * (longest - len(row)) for row in rows])
+
+
+def _items(examples: str | Path | Iterable[Any]) -> Iterator[Any]:
+    if not isinstance(examples, str | Path):
+        for item in examples:
+            yield from _rows(item)
+        return
+    path = Path(examples)
+    if not path.is_file():
+        raise HeadwayError(f"there is no file {path}; give --examples a JSONL or a text file")
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise HeadwayError(f"{path} is no text: {error}") from error
+    except OSError as error:
+        raise disk.explained(error, path) from error
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        if path.suffix not in (".jsonl", ".ndjson", ".json"):
+            yield {"text": line}
+            continue
+        try:
+            yield json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise HeadwayError(f"line {number} of {path} is no JSON: {error}") from error
+
+
+def _rows(item: Any) -> Iterator[Any]:
+    """A batch of a DataLoader as rows, anything else as it is."""
+    if not isinstance(item, Mapping) or not isinstance(item.get("input_ids"), Tensor) or item["input_ids"].ndim != 2:
+        yield item
+        return
+    for row in range(len(item["input_ids"])):
+        yield {name: value[row] for name, value in item.items() if isinstance(value, Tensor)}
+
+
+def _prompt(item: Any, model: Any, tokenizer: Any) -> Prompt:
+    if isinstance(item, str):
+        item = {"text": item}
+    if not isinstance(item, Mapping):
+        raise HeadwayError(f"{item!r} is no example; write {{'prompt': …, 'answer': …}} or {{'text': …}}")
+    labels = item.get("labels")
+    if labels is not None:
+        numbers = labels.tolist() if isinstance(labels, Tensor) else labels
+        item = {**item, "label": numbers} if isinstance(numbers, int) else {**item, "answer": _seen(_whole(numbers))}
+    if "tokens" in item or "input_ids" in item:
+        read = _numbers(item.get("tokens", item.get("input_ids")))
+        mask = item.get("attention_mask")
+        if mask is not None:
+            seen = _whole(mask.tolist() if isinstance(mask, Tensor) else mask)
+            if len(seen) != len(read):
+                raise HeadwayError(f"its attention_mask has {len(seen)} entries for {len(read)} tokens")
+            read = [token for token, there in zip(read, seen, strict=True) if there]
+    elif "prompt" in item or "text" in item:
+        read = _encoded(tokenizer, item.get("prompt", item.get("text")))
+    else:
+        raise HeadwayError(f"it has {', '.join(map(str, item)) or 'nothing'}; give prompt, text or tokens")
+    if not read:
+        raise HeadwayError("there is nothing to read in it")
+    if "label" in item:
+        return Prompt(read, [_label(item["label"], model)])
+    target = bool(getattr(model.config, "is_encoder_decoder", False))
+    if "answer" not in item:
+        if target or "Classification" in type(model).__name__:
+            raise HeadwayError("a text alone is for models that continue it; give an answer, or a label")
+        if len(read) < 2:
+            raise HeadwayError("a text without an answer needs two tokens, so that there is a next one")
+        return Prompt(read[:1], read[1:], continues=True)
+    whole = target and "wrong" not in item  # with its end; of a pair, what differs must come first
+    answer = _tokens(tokenizer, item["answer"], whole)
+    if not answer:
+        raise HeadwayError("its answer is empty")
+    if "wrong" not in item:
+        return Prompt(read, answer)
+    wrong = _tokens(tokenizer, item["wrong"], whole)
+    if not wrong or wrong[0] == answer[0]:
+        raise HeadwayError("its right and its wrong answer begin with the same token; give two that do not")
+    return Prompt(read, answer, wrong[0])
+
+
+def _tokens(tokenizer: Any, written: Any, target: bool) -> list[int]:
+    if not isinstance(written, str):
+        return _numbers(written)
+    needed = _needed(tokenizer)
+    return needed(text_target=written).input_ids if target else needed(written, add_special_tokens=False).input_ids
+
+
+def _whole(values: Any) -> list[int]:
+    if not isinstance(values, list | tuple) or not all(isinstance(each, int) for each in values):
+        raise HeadwayError(f"{values!r} is no list of whole numbers")
+    return list(values)
+
+
+def _seen(labels: list[int]) -> list[int]:
+    """Labels without those that are not counted, which are written as -100."""
+    return [label for label in labels if label >= 0]
+
+
+def _encoded(tokenizer: Any, text: Any) -> list[int]:
+    if not isinstance(text, str):
+        raise HeadwayError(f"{text!r} is no text")
+    return list(_needed(tokenizer)(text).input_ids)
+
+
+def _needed(tokenizer: Any) -> Any:
+    if tokenizer is None:
+        raise HeadwayError(
+            "there is no tokenizer beside the model; give examples as tokens, or save the tokenizer with it"
+        )
+    return tokenizer
+
+
+def _numbers(tokens: Any) -> list[int]:
+    found = tokens.tolist() if isinstance(tokens, Tensor) else [tokens] if isinstance(tokens, int) else tokens
+    if not isinstance(found, list) or not found or not all(_is_token(each) for each in found):
+        raise HeadwayError(f"{tokens!r} are no tokens; give a list of whole numbers, at least one")
+    return found
+
+
+def _is_token(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST
+
+
+def _label(label: Any, model: Any) -> int:
+    names = getattr(model.config, "label2id", None) or {}
+    found = names.get(label, label) if isinstance(label, str) else label
+    count = getattr(model.config, "num_labels", None)
+    if not isinstance(found, int) or isinstance(found, bool) or found < 0 or (count is not None and found >= count):
+        raise HeadwayError(f"{label!r} is no label of this model; it has {', '.join(map(str, names)) or count}")
+    return found
+
+
+def _check(prompt: Prompt, model: Any) -> None:
+    config = model.config.get_text_config()
+    most = getattr(config, "max_position_embeddings", None)
+    apart = bool(getattr(model.config, "is_encoder_decoder", False))
+    needed = max(len(prompt.read), len(prompt.answer)) if apart else len(prompt.read) + len(prompt.answer) - 1
+    if most is not None and needed > most:
+        raise HeadwayError(f"it has {needed} tokens, and the model takes {most}; shorten it")
+    words = getattr(config, "vocab_size", None)
+    classes = getattr(model.config, "num_labels", None) if "Classification" in type(model).__name__ else words
+    for tokens, known, what in (
+        (prompt.read, words, "the model's vocabulary"),
+        ([*prompt.answer, prompt.wrong or 0], classes, "what the model answers with"),
+    ):
+        if known is not None and max(tokens) >= known:
+            raise HeadwayError(f"token {max(tokens)} is not in {what}, which has {known}")

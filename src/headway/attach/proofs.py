@@ -1,0 +1,237 @@
+"""Proofs that gates do what they say, made on the user's own model before anything is measured.
+
+Five claims: every site fires; the model with open gates gives the logits that it gives by itself; gates of one change
+no bit; what the heads add, with the bias, is what the site puts out; and a closed head is the model whose output
+projection has that head's columns at zero. The last is computed by other code: a weight is exchanged for a copy with
+zeros and the model runs by itself. A claim that fails names the site and the size of the difference, and nothing is
+studied. What cannot be proved here is that a user's number of heads is the right one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import Parameter
+
+from headway.attach.intervention import Attached, Intervention, Projection
+from headway.attach.multihead import slow_path
+from headway.attach.projections import weight_of
+from headway.errors import HeadwayError
+from headway.machine import exact_products
+from headway.models.sites import Gate, Site
+
+TOLERANCES = {torch.float16: 1e-2, torch.bfloat16: 5e-2}
+ROUNDING = 1e-5
+"""of the largest number compared, or of one, whichever is larger; in float64 too, where many compute their softmax in
+float32"""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """The largest difference seen for each claim; the sites proved; and what the reader should know."""
+
+    sites: tuple[Site, ...]
+    unchanged: float
+    """the model by itself, and with open gates; zero where both run the same operations"""
+    summed: float
+    """what a site puts out, and the sum over its heads"""
+    closed: float
+    """a head closed by its gate, and by zeros in the projection"""
+    notes: tuple[str, ...] = ()
+
+
+@torch.no_grad()
+def prove(attached: Attached, call: Callable[[], Any], logits_of: Callable[[Any], Tensor] | None = None) -> Proof:
+    """Proves every claim on what `call` runs, or stops with the site and the difference."""
+    with exact_products():
+        return _proved(attached, call, logits_of or logits_in)
+
+
+def _proved(attached: Attached, call: Callable[[], Any], read: Callable[[Any], Tensor]) -> Proof:
+    original = read(call())
+    sums: dict[Site, float] = {}
+    passage = Intervention({}, None)
+    with _watched(attached, sums):
+        opened = read(attached.passed(call, passage))
+    for site in attached.sites:
+        if not passage.fired[site]:
+            raise HeadwayError(
+                f"{site} never fires: its output projection {attached.projections[site].path} was not called; leave "
+                "the site out, or name the module that is"
+            )
+    unchanged, notes = _check_same(attached, call, read, original, opened)
+    _check_identity(attached, call, read, opened)
+    for site, difference in sums.items():
+        if not difference <= _tolerance(opened):
+            raise HeadwayError(f"the heads of {site} do not add up to its output: they differ by {difference:.2g}")
+    closed = 0.0
+    for number, site in enumerate(attached.sites):
+        closed = max(closed, _check_closed(attached, call, read, site, number % attached.width[site]))
+    return Proof(attached.sites, unchanged, max(sums.values(), default=0.0), closed, notes)
+
+
+def _check_same(
+    attached: Attached, call: Callable[[], Any], read: Callable[[Any], Tensor], original: Tensor, opened: Tensor
+) -> tuple[float, tuple[str, ...]]:
+    """The logits with open gates are the model's own: by how much they differ, and what is to be known of it."""
+    difference = difference_of(original, opened)
+    if difference <= limit_of(original):
+        return difference, ()
+    with slow_path():
+        slow = read(call())
+    if difference_of(slow, opened) <= limit_of(slow):
+        note = "PyTorch's fast path writes zeros at padded positions; the model was compared without it"
+        return difference_of(slow, opened), (note,)
+    raise HeadwayError(
+        f"{type(attached.model).__name__} gives other logits when its {len(attached.sites)} sites from "
+        f"{attached.sites[0]} on are attached, by {where(original, opened)}"
+    )
+
+
+def _check_identity(attached: Attached, call: Callable[[], Any], read: Callable[[Any], Tensor], opened: Tensor) -> None:
+    """Gates of one change no bit."""
+    same = read(attached.run(call, {site: Gate(torch.ones(1, heads)) for site, heads in attached.width.items()}))
+    if not torch.equal(same.nan_to_num(), opened.nan_to_num()):
+        for site, heads in attached.width.items():
+            alone = read(attached.run(call, {site: Gate(torch.ones(1, heads))}))
+            if (difference := difference_of(alone, opened)) > 0:
+                raise HeadwayError(
+                    f"an open gate at {site} changes the logits by {difference:.2g}; it must change no bit"
+                )
+        raise HeadwayError(
+            f"{type(attached.model).__name__} does not give the same logits twice (they differ by "
+            f"{difference_of(same, opened):.2g}); turn off what is random in it"
+        )
+
+
+def _check_closed(
+    attached: Attached, call: Callable[[], Any], read: Callable[[Any], Tensor], site: Site, head: int
+) -> float:
+    """A head closed by its gate is the model with zeros in the projection."""
+    passed = torch.ones(1, attached.width[site])
+    passed[:, head] = 0
+    gated = read(attached.run(call, {site: Gate(passed)}))
+    with _zeroed(attached.projections[site], head):
+        zeroed = read(call())
+        if difference_of(zeroed, gated) > limit_of(zeroed):
+            with slow_path():
+                zeroed = read(call())
+    difference = difference_of(zeroed, gated)
+    if not difference <= limit_of(zeroed):
+        raise HeadwayError(
+            f"closing {site}.{head} is not what zeros in {attached.projections[site].path} do: the logits differ by "
+            f"{difference:.2g}"
+        )
+    return difference
+
+
+@contextmanager
+def _zeroed(projection: Projection, head: int) -> Iterator[None]:
+    """The projection with a copy of its weight in which a head's columns are zero; then with its own again."""
+    name = "weight" if isinstance(getattr(projection.module, "weight", None), Tensor) else "kernel"
+    own = projection.module._parameters.get(name)
+    if own is None or not own.is_floating_point():
+        raise HeadwayError(
+            f"{projection.path} has no plain {name} to zero a head in; attach the model unquantised, adapters merged"
+        )
+    copied = Parameter(own.detach().clone(), requires_grad=own.requires_grad)
+    projection.of_head(copied.data, head).zero_()
+    projection.module._parameters[name] = copied
+    try:
+        yield
+    finally:
+        projection.module._parameters[name] = own
+
+
+@contextmanager
+def _watched(attached: Attached, sums: dict[Site, float]) -> Iterator[None]:
+    """Compares, as the projections run, what they put out with the sum over the heads."""
+
+    def compare(site: Site, projection: Projection) -> Callable:
+        def hook(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
+            x = inputs[0] if inputs else next(iter(named.values()))
+            difference = difference_of(_summed(projection, x), output) / max(1.0, largest(output))
+            sums[site] = max(sums.get(site, 0.0), difference)
+
+        return hook
+
+    hooks = []
+    try:
+        for site, projection in attached.projections.items():
+            hooks.append(projection.module.register_forward_hook(compare(site, projection), with_kwargs=True))
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _summed(projection: Projection, x: Tensor) -> Tensor:
+    """The bias, and what each head adds by itself."""
+    weight = weight_of(projection.module)
+    assert weight is not None
+    total = torch.zeros((), dtype=torch.float64, device=x.device)
+    for head in range(projection.heads):
+        part = projection.of_head(weight, head).double()  # out dim, or dim out
+        part = part.T if projection.layout == "out in" else part
+        total = total + _slice(projection, x, head).double() @ part
+    bias = getattr(projection.module, "bias", None)
+    return total if bias is None else total + bias.double()
+
+
+def _slice(projection: Projection, x: Tensor, head: int) -> Tensor:
+    if projection.layout != "head dim out" or x.ndim != 4:
+        return x[..., projection.columns(head)]
+    return x[:, :, head] if x.shape[2] == projection.heads else x[:, head]
+
+
+def logits_in(output: Any) -> Tensor:
+    """The logits in what a model returns: the field of that name, or its first tensor."""
+    if isinstance(output, Tensor):
+        return output
+    if isinstance(getattr(output, "logits", None), Tensor):
+        return output.logits
+    values = output.values() if hasattr(output, "values") else output
+    for value in values if hasattr(values, "__iter__") else ():
+        if isinstance(value, Tensor) and value.is_floating_point():
+            return value
+    raise HeadwayError(f"the model returns {type(output).__name__}, in which no logits are found; give logits_of=")
+
+
+def difference_of(one: Tensor, other: Tensor) -> float:
+    """The largest difference; what is no number in both is no difference, what is in one alone is an infinite one."""
+    if one.shape != other.shape:
+        return float("inf")
+    gap = (one.double() - other.double()).abs()
+    gap = gap.masked_fill((one == other) | (one.isnan() & other.isnan()), 0.0)
+    return float(gap.nan_to_num(nan=float("inf"), posinf=float("inf")).max()) if gap.numel() else 0.0
+
+
+def where(one: Tensor, other: Tensor) -> str:
+    """The size of a difference, and at how many positions it is."""
+    size = f"{difference_of(one, other):.2g}"
+    if one.shape != other.shape or one.ndim < 3:
+        return size
+    apart = ~torch.isclose(one.double(), other.double(), rtol=0, atol=limit_of(one), equal_nan=True).all(-1)
+    return (
+        f"{size} at {int(apart.sum())} of {apart.numel()} positions; where a padded position sees no key, attention is "
+        "arbitrary: let logits_of leave such positions out"
+    )
+
+
+def largest(values: Tensor) -> float:
+    finite = values.detach().double().abs()
+    return float(finite[finite.isfinite()].max()) if bool(finite.isfinite().any()) else 0.0
+
+
+def _tolerance(values: Tensor) -> float:
+    return TOLERANCES.get(values.dtype, ROUNDING)
+
+
+def limit_of(logits: Tensor) -> float:
+    """The difference that rounding may make."""
+    return _tolerance(logits) * max(1.0, largest(logits))

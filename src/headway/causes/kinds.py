@@ -1,0 +1,148 @@
+"""Does every model solve it alike? The role profiles of many runs, and how many kinds of solution there are.
+
+A profile has, for each attention site and each contrast, the share of pairs that flip when the whole site is patched:
+heads of a site are interchangeable, sites are not. Kinds are counted in two ways: by signature (which sites flip at
+least half of the pairs of a kind of contrast) and by clusters of the profiles, as many as have the best silhouette.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headway.causes.patching import Pairs, Patch
+from headway.causes.roles import counted
+from headway.subjects.splits import Split
+from headway.subjects.subject import Subject
+from headway.tasks.problems import Contrast
+
+PROFILED = 60  # pairs of each contrast
+HALF, MOST_KINDS, CLEAR = 0.5, 8, 0.25
+"""a silhouette below `CLEAR` is no structure: then there is one kind"""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The share of flips by attention site and contrast."""
+
+    subject: str
+    flips: dict[str, dict[str, float]]
+
+    def signature(self) -> str:
+        """Which attention sites flip at least half of the pairs, for each kind of contrast, the columns together."""
+        kinds: dict[str, list[str]] = {}
+        for site, row in self.flips.items():
+            by_kind: dict[str, list[float]] = {}
+            for contrast, share in row.items():
+                by_kind.setdefault(contrast.split()[0], []).append(share)
+            for kind, shares in by_kind.items():
+                kinds.setdefault(kind, [])
+                if sum(shares) / len(shares) >= HALF:
+                    kinds[kind].append(site)
+        return "; ".join(f"{kind}: {' + '.join(sites) or 'no one site'}" for kind, sites in kinds.items())
+
+    def vector(self) -> list[float]:
+        return [share for row in self.flips.values() for share in row.values()]
+
+
+def profile_contrasts(subject: Subject, seed: int = 0) -> list[Contrast]:
+    """The pairs that every run is tested on."""
+    assert subject.contrasts is not None
+    return [contrast for contrast in subject.contrasts(PROFILED, Split.REPORT.seed(seed)) if not contrast.placebo]
+
+
+def profile_of(subject: Subject, contrasts: Sequence[Contrast]) -> Profile | None:
+    """Every attention site, patched at all positions; None where the model is wrong on more than half of the pairs of
+    a contrast."""
+    pairs = Pairs(subject, contrasts)
+    sites = [site for site in subject.runner.sites if site.kind != "feed"]
+    found = counted(pairs, pairs([Patch(frozenset({site})) for site in sites]))
+    if min(found.known) < PROFILED // 2:
+        return None
+    shares = {
+        str(site): {
+            contrast.name: round(sum(flips) / (2 * known), 4)
+            for contrast, flips, known in zip(contrasts, row, found.known, strict=True)
+        }
+        for site, row in zip(sites, found.flips, strict=True)
+    }
+    return Profile(subject.name, shares)
+
+
+def kinds_of(found: Sequence[Profile | None]) -> dict[str, Any]:
+    """How many kinds of solution, by signature and by cluster, with what each does on average; None is a run that is
+    too often wrong to be tested."""
+    profiles = [profile for profile in found if profile is not None]
+    left_out = len(found) - len(profiles)
+    if not profiles:
+        return {"runs": 0, "left_out": left_out, "signatures": [], "kinds": 0, "silhouette": None, "clusters": []}
+    signatures = Counter(profile.signature() for profile in profiles)
+    number, silhouette, labels = _clusters([profile.vector() for profile in profiles])
+    clusters = []
+    for label in sorted(set(labels), key=lambda label: -labels.count(label)):
+        own = [profile for profile, each in zip(profiles, labels, strict=True) if each == label]
+        clusters.append({"runs": len(own), "flips": _mean(own), "members": [profile.subject for profile in own]})
+    return {
+        "runs": len(profiles),
+        "left_out": left_out,
+        "signatures": [{"signature": text, "runs": count} for text, count in signatures.most_common()],
+        "kinds": number,
+        "silhouette": silhouette,
+        "clusters": clusters,
+        "flips": _mean(profiles),
+    }
+
+
+def kinds_finding(found: dict[str, Any]) -> str:
+    """The same in a sentence."""
+    left_out = f" ({found['left_out']} more are too often wrong to be tested)" if found["left_out"] else ""
+    if not found["runs"]:
+        return f"No run could be tested for what its sites bring{left_out}."
+    if found["kinds"] == 1:
+        words = f"no kinds can be told apart among {found['runs']:,} runs{left_out}"
+        score = "" if found["silhouette"] is None else f": the best silhouette is {found['silhouette']:.2f}"
+        return f"By what their sites bring to the answer {words}{score}."
+    sizes = ", ".join(str(cluster["runs"]) for cluster in found["clusters"])
+    return (
+        f"By what their sites bring to the answer {found['runs']:,} runs{left_out} are of {found['kinds']} kinds "
+        f"({sizes} runs; silhouette {found['silhouette']:.2f})."
+    )
+
+
+def _mean(profiles: Sequence[Profile]) -> dict[str, dict[str, float]]:
+    first = profiles[0].flips
+    return {
+        part: {name: sum(p.flips[part][name] for p in profiles) / len(profiles) for name in row}
+        for part, row in first.items()
+    }
+
+
+def _clusters(vectors: list[list[float]]) -> tuple[int, float | None, list[int]]:
+    """The number of clusters with the best silhouette, that silhouette, and each vector's cluster."""
+    import numpy
+    from scipy.cluster.hierarchy import fcluster, linkage
+    from scipy.spatial.distance import cdist
+
+    table = numpy.array(vectors)
+    if len(table) < 3 or numpy.ptp(table, axis=0).max() == 0:
+        return 1, None, [1] * len(table)
+    tree, distance = linkage(table, "ward"), cdist(table, table)
+
+    def silhouette(labels: Any) -> float:
+        inside, outside = numpy.zeros(len(table)), numpy.full(len(table), numpy.inf)
+        for label in numpy.unique(labels):
+            own = labels == label
+            reach = distance[:, own].sum(1)
+            inside = numpy.where(own, reach / max(1, own.sum() - 1), inside)
+            outside = numpy.where(own, outside, numpy.minimum(outside, reach / own.sum()))
+        alone = numpy.bincount(labels)[labels] == 1  # a cluster of one is no structure
+        return float(numpy.where(alone, 0.0, (outside - inside) / numpy.maximum(outside, inside)).mean())
+
+    tried = {k: fcluster(tree, k, "maxclust") for k in range(2, min(MOST_KINDS, len(table) - 1) + 1)}
+    scores = {k: silhouette(labels) for k, labels in tried.items() if len(set(labels.tolist())) > 1}
+    best = max(scores, key=scores.__getitem__)
+    if scores[best] < CLEAR:
+        return 1, scores[best], [1] * len(table)
+    return best, scores[best], tried[best].tolist()

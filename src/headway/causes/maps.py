@@ -1,0 +1,117 @@
+"""Attention maps: where each head looks, for one problem, on average over many, and by kind of problem.
+
+Query rows, key columns; a map is as large as the problem, nothing is padded. As plain numbers, for `maps.json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headway.errors import HeadwayError
+from headway.models import Head, Site, Trace
+from headway.subjects.ragged import NOTHING
+from headway.subjects.subject import Subject
+from headway.tasks import Problems
+
+LEAST = 20
+"""problems of a kind, below which no average is given for it"""
+
+
+def maps_of(subject: Subject, problem: Problems) -> dict[str, Any]:
+    """The maps of one problem, with its tokens as labels."""
+    if len(problem) != 1:
+        raise HeadwayError(f"maps of one problem are asked for, {len(problem)} are given; take one row")
+    source = [token for token in problem.source[0].tolist() if token != NOTHING]
+    if subject.runner.varied_lengths:
+        return _content(_averaged(subject, problem), *_sequences(subject, source, problem.answer[0].tolist()))
+    labels = subject.spelled(source), subject.spelled(_read(subject, problem))
+    return _content(_averaged(subject, problem), *labels)
+
+
+def _sequences(subject: Subject, source: list[int], answer: list[int]) -> tuple[list[str], ...]:
+    """All that a user's model may look at, told apart by length: the source, what a decoder has written, and both."""
+    told = subject.spelled(source), subject.spelled(answer[:-1])
+    return told[0], ["›", *told[1]], told[0] + told[1]
+
+
+def worked_examples(subject: Subject, problems: Problems, sets: Mapping[str, Sequence[Head]]) -> list[dict[str, Any]]:
+    """Problems with their maps and answers, for pages that have no model inside: with all heads open, and under each
+    of `sets`. Every token is the likeliest after the right ones before it."""
+    answers = {name: _answers(subject, problems, heads) for name, heads in {"": (), **sets}.items()}
+    return [
+        {
+            "read": subject.spelled([token for token in problems.source[row].tolist() if token != NOTHING]),
+            "wanted": subject.spelled([token for token in problems.answer[row].tolist() if token != NOTHING]),
+            "answers": {name: answer[row] for name, answer in answers.items()},
+            **maps_of(subject, problems[row : row + 1]),
+        }
+        for row in range(len(problems))
+    ]
+
+
+@torch.no_grad()
+def _answers(subject: Subject, problems: Problems, closed: Sequence[Head]) -> list[dict[str, Any]]:
+    """What is said of each problem, and how sure of it the model is."""
+    gates = subject.runner.close(closed) if closed else None
+    chances, said = subject.runner.run(problems, gates).softmax(-1).max(-1)
+    return [
+        {"said": subject.spelled(tokens), "chances": [round(chance, 4) for chance in sure]}
+        for tokens, sure in zip(said.tolist(), chances.tolist(), strict=True)
+    ]
+
+
+def average_maps(subject: Subject, problems: Problems) -> dict[str, Any]:
+    """The mean map of every head, with positions as labels; and the same for each kind of problem."""
+    source = [str(place) for place in range(problems.source.shape[1])]
+    read = [str(place) for place in range(len(_read(subject, problems[:1])))]
+    content = {"examples": len(problems), "all": _content(_averaged(subject, problems), source, read), "strata": {}}
+    for name, values in subject.strata(problems).items():
+        for value in values.unique().tolist():
+            own = problems[(values == value).nonzero()[:, 0]]
+            if len(own) >= LEAST:
+                maps = _content(_averaged(subject, own), source, read)
+                content["strata"][f"{name}={value}"] = {"examples": len(own), **maps}
+    return content
+
+
+def _read(subject: Subject, problem: Problems) -> list[int]:
+    """The tokens that a decoder reads: the start and all but the last of the answer."""
+    return [] if subject.start is None else [subject.start, *problem.answer[0].tolist()[:-1]]
+
+
+@torch.no_grad()
+def _averaged(subject: Subject, problems: Problems) -> dict[Site, Tensor]:
+    totals: dict[Site, Tensor] = {}
+    for batch in subject.runner.batches(problems):
+        trace = Trace()
+        subject.runner.run(batch, trace=trace)
+        for site, attention in trace.maps.items():
+            total = attention.double().sum(0)  # head query key
+            totals[site] = totals[site] + total if site in totals else total
+    return {site: total / len(problems) for site, total in totals.items()}
+
+
+def _content(
+    maps: dict[Site, Tensor], source: list[str], read: list[str], both: list[str] | None = None
+) -> dict[str, Any]:
+    """`both` where the lengths say which tokens a site looks at."""
+    content, encoded = [], any(site.stack == "encoder" for site in maps)
+    for site, attention in maps.items():
+        own = source if site.stack == "encoder" else read if encoded else source + read
+        queries, keys = own, own if site.kind == "self" else source
+        if both is not None or len(queries) != attention.shape[1] or len(keys) != attention.shape[2]:
+            known = {len(each): each for each in (both or [], read, source)}
+            queries, keys = (known.get(size) or [str(n) for n in range(size)] for size in attention.shape[1:])
+        content.append(
+            {
+                "site": str(site),
+                "queries": queries,
+                "keys": keys,
+                "heads": [[[round(weight, 5) for weight in row] for row in head] for head in attention.tolist()],
+            }
+        )
+    return {"maps": content}

@@ -1,0 +1,140 @@
+"""What a part brings to the answer, tested: its output is taken from one problem and put into another.
+
+The two problems of a pair differ in one thing only (tasks/contrasts.py). When the patched part makes the digit asked
+about become the other problem's, that part brings the difference there. Each pair is patched in both directions;
+placebo pairs show what a patch does by itself. Parts are heads, whole sites and feed-forward blocks; patches are made
+at all positions, or only at the position where the digit is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from headway.errors import HeadwayError
+from headway.models import Decoder, Gate, Head, Site
+from headway.models.rerun import Recording
+from headway.models.sites import Closed, site_of
+from headway.subjects.subject import Subject
+from headway.tasks import Problems
+from headway.tasks.problems import Contrast
+
+
+@dataclass(frozen=True)
+class Patch:
+    """Parts whose output is another problem's, at every position or where the answer is written."""
+
+    parts: Closed
+    at_answer: bool = False
+
+
+@dataclass(frozen=True)
+class Patched:
+    """What patches did, row by row; the rows of a contrast come one after another, both directions."""
+
+    flipped: Bool[Tensor, "patch row"]
+    """the digit became the other problem's; of a placebo: became another"""
+    moved: Float[Tensor, "patch row"]
+    """how far the logits went: 0 as in this problem, 1 as in the other"""
+
+
+class Pairs:
+    """All pairs of all contrasts as one batch: a patch is made on the whole of it."""
+
+    def __init__(self, subject: Subject, contrasts: Sequence[Contrast]) -> None:
+        self.subject, self.contrasts = subject, contrasts
+        self.runner = subject.runner
+        self.order = {site: place for place, site in enumerate(self.runner.sites)}
+        self.problems = Problems.join([side for c in contrasts for side in (c.clean, c.other)])
+        self.donors = Problems.join([side for c in contrasts for side in (c.other, c.clean)])
+        counts = [2 * len(c.clean) for c in contrasts]
+        device = self.problems.source.device
+        self.contrast = torch.tensor([n for n, count in enumerate(counts) for _ in range(count)], device=device)
+        self.forward = torch.cat([torch.arange(count, device=device) < count // 2 for count in counts])
+        """rows that go from the first problem of a pair to the second"""
+        self.place = torch.tensor([c.place for c in contrasts], device=device)[self.contrast][:, None]
+        self.placebo = torch.tensor([c.placebo for c in contrasts], device=device)[self.contrast]
+        self.own = self.problems.answer.gather(1, self.place)[:, 0]
+        self.other = self.donors.answer.gather(1, self.place)[:, 0]
+        self.base, self.full = (self._digits(side) for side in (self.problems, self.donors))
+        self.known = (self.base.argmax(-1) == self.own) & (self.full.argmax(-1) == self.other)
+        """rows whose digit the model has right in both problems: only those say something"""
+
+    def _digits(self, problems: Problems) -> Float[Tensor, "row token"]:
+        def piece(rows: slice) -> Tensor:
+            with torch.inference_mode():
+                return _at(self.runner.run(problems[rows]), self.place[rows])
+
+        return torch.cat(self.runner.each(piece, problems))
+
+    def __call__(self, patches: Sequence[Patch]) -> Patched:
+        for patch in patches:
+            if patch.at_answer and any(site_of(part).stack == "encoder" for part in patch.parts):
+                raise HeadwayError("an encoder writes no answer; patch it at all positions")
+
+        def piece(rows: slice) -> Tensor:
+            with torch.inference_mode():
+                return self._of_rows(rows, patches)
+
+        logits = torch.cat(self.runner.each(piece, self.problems), dim=1)
+        written = logits.argmax(-1)  # patch row
+        flipped = torch.where(self.placebo, written != self.own, written == self.other) & self.known
+        return Patched(flipped, self._moved(logits))
+
+    def _moved(self, logits: Float[Tensor, "patch row token"]) -> Float[Tensor, "patch row"]:
+        def gap(logits: Tensor) -> Tensor:
+            own, other = (
+                logits.gather(-1, d.expand(logits.shape[:-1])[..., None])[..., 0] for d in (self.own, self.other)
+            )
+            return own - other
+
+        whole = gap(self.base) - gap(self.full)
+        return torch.where(self.placebo, 0.0, (gap(self.base) - gap(logits)) / whole.where(whole.abs() > 1e-6, 1.0))
+
+    def _of_rows(self, rows: slice, patches: Sequence[Patch]) -> Float[Tensor, "patch row token"]:
+        own, donors = (self.runner.record(side[rows]) for side in (self.problems, self.donors))
+        place = self.place[rows]
+        found = [torch.empty(0)] * len(patches)
+        groups: dict[tuple[Site, bool], list[int]] = {}
+        for number, patch in enumerate(patches):
+            first = min((site_of(part) for part in patch.parts), key=self.order.__getitem__)
+            groups.setdefault((first, patch.at_answer), []).append(number)
+        for (first, _), numbers in groups.items():
+            while numbers:
+                at_once = self.runner.variants_at_once(own, len(numbers))
+                some, numbers = numbers[:at_once], numbers[at_once:]
+                gates = self._gates([patches[number] for number in some], donors, place)
+                logits = self.runner.replay(own, gates, first, len(some))
+                for number, each in zip(some, logits.split(len(own)), strict=True):
+                    found[number] = _at(each, place)
+        return torch.stack(found)
+
+    def _gates(self, patches: Sequence[Patch], donors: Recording, place: Int[Tensor, "row 1"]) -> dict[Site, Gate]:
+        """The gates of every row under every patch."""
+        gates = {}
+        for site in {site_of(part) for patch in patches for part in patch.parts}:
+            said, heads = donors.trace.outputs[site], self.runner.width.get(site, 1)
+            passed = []
+            for patch in patches:
+                shut = [float(site in patch.parts or Head(site, head) in patch.parts) for head in range(heads)]
+                closed = torch.tensor(shut, device=said.device).expand(*said.shape[:2], heads)  # row query head
+                if patch.at_answer:
+                    queries = torch.arange(said.shape[1], device=said.device)
+                    here = queries == place + self._before(donors)  # row query
+                    closed = closed * here[..., None]
+                passed.append(1 - closed)
+            gates[site] = Gate(torch.cat(passed), said.repeat(len(patches), 1, 1, 1))
+        return gates
+
+    def _before(self, recording: Recording) -> int:
+        """Positions of the stream that lie before the answer."""
+        return recording.source.shape[1] if isinstance(self.runner.model, Decoder) else 0
+
+
+def _at(logits: Float[Tensor, "row answer token"], place: Int[Tensor, "row 1"]) -> Float[Tensor, "row token"]:
+    """The logits of the digit that each row is asked about."""
+    return logits.gather(1, place[..., None].expand(-1, 1, logits.shape[-1]))[:, 0]

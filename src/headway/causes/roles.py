@@ -1,0 +1,314 @@
+"""Which heads bring what to which digit: the causal tests of patching.py as a table, with strengths and controls.
+
+A head is named for a contrast when in both directions of the patch the lower end of the (exact) interval of its flips,
+at a level corrected for all tests, lies above 2% and above its placebo. Heads that back each other up flip nothing one
+by one, so for every contrast a set is also grown, always by the head that adds most, by a pair where no single head
+adds anything; heads that turn out needless are dropped again. The set is grown on some pairs and reported on others,
+beside its placebo and random sets of as many heads that are not named. It is one set that is enough, not the only one.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import torch
+
+from headway.causes.patching import Pairs, Patch, Patched
+from headway.evaluation.exact import Watch
+from headway.evaluation.intervals import exact_interval, wilson
+from headway.models import Head, Site
+from headway.models.sites import Part, site_of
+from headway.subjects.splits import Split
+from headway.subjects.subject import Subject
+from headway.tasks.problems import Contrast
+
+PAIRS, GROWN = 200, 60
+"""pairs of each contrast: for the table, and for growing sets"""
+LEAST, CONFIDENCE = 0.02, 0.95
+ENOUGH, ADDS, PAIR_ADDS, MOST, LIKELY = 0.95, 0.02, 0.1, 8, 20
+RANDOM_SETS, ENOUGH_PAIRS, MOST_PLACEBO = 10, 30, 0.02
+
+
+@dataclass(frozen=True)
+class Strength:
+    """What patching one part did to the pairs of one contrast."""
+
+    part: Part
+    contrast: str
+    at_answer: bool
+    flips: tuple[int, int]
+    """in the one direction and in the other"""
+    pairs: int
+    """that the model has right, each patched in both directions"""
+    moved: float
+    """of the logits, on average: 0 not at all, 1 all the way"""
+    placebo: Flips
+    named: bool
+
+    @property
+    def share(self) -> float | None:
+        return sum(self.flips) / (2 * self.pairs) if self.pairs else None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "part": str(self.part),
+            "contrast": self.contrast,
+            "at_answer": self.at_answer,
+            "flips": self.share,
+            "interval": Flips(sum(self.flips), self.pairs).interval(),
+            "by_direction": [flips / self.pairs for flips in self.flips] if self.pairs else None,
+            "pairs": self.pairs,
+            "moved": self.moved if self.pairs else None,
+            "placebo": self.placebo.share,
+            "named": self.named,
+        }
+
+
+@dataclass(frozen=True)
+class Flips:
+    """How many flips, both directions of every pair counted."""
+
+    flips: int
+    pairs: int
+
+    @property
+    def share(self) -> float | None:
+        return self.flips / (2 * self.pairs) if self.pairs else None
+
+    def interval(self) -> list[float] | None:
+        """Of the share; a pair counts once, because its two directions are not independent."""
+        return wilson(round(self.flips / 2), self.pairs).to_json() if self.pairs else None
+
+
+@dataclass(frozen=True)
+class Explained:
+    """A set of heads that is enough to bring one contrast to its digit, and the set of all that are named for it."""
+
+    contrast: str
+    heads: tuple[Head, ...]
+    real: Flips
+    placebo: Flips
+    control: float | None
+    """flips by as many heads that are not named, the mean of random sets; None where there are not enough"""
+    named: tuple[Head, ...]
+    by_named: Flips
+    """flips when all named heads are patched together"""
+
+    @property
+    def sound(self) -> bool:
+        """Whether it may be said: most pairs turn, beyond doubt, and those of the controls do not."""
+        low, share = (self.real.interval() or [0.0])[0], self.real.share or 0.0
+        calm = (self.placebo.share or 0.0) <= MOST_PLACEBO and (self.control or 0.0) <= share / 2
+        return bool(self.heads) and self.real.pairs >= ENOUGH_PAIRS and low >= 0.5 and calm
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "contrast": self.contrast,
+            "heads": [str(head) for head in self.heads],
+            "flips": self.real.share,
+            "interval": self.real.interval(),
+            "pairs": self.real.pairs,
+            "placebo": self.placebo.share,
+            "random_heads": self.control,
+            "sound": self.sound,
+            "named": [str(head) for head in self.named],
+            "flips_by_named": self.by_named.share,
+        }
+
+
+@dataclass(frozen=True)
+class Roles:
+    table: tuple[Strength, ...]
+    explained: tuple[Explained, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "table": [strength.to_json() for strength in self.table],
+            "explained": [each.to_json() for each in self.explained],
+            "mean_explained": self.mean_of([each.real for each in self.explained]),
+            "mean_by_named": self.mean_of([each.by_named for each in self.explained]),
+            "by_site": self.by_site(),
+        }
+
+    def by_site(self) -> dict[str, dict[str, float]]:
+        """For each kind of contrast the whole sites and feed-forward blocks that turn at least half of its pairs, the
+        columns together."""
+        found: dict[str, dict[str, list[float]]] = {}
+        for strength in self.table:
+            if isinstance(strength.part, Site) and not strength.at_answer and strength.share is not None:
+                kind = found.setdefault(strength.contrast.split()[0], {})
+                kind.setdefault(str(strength.part), []).append(strength.share)
+        means = {kind: {part: sum(x) / len(x) for part, x in parts.items()} for kind, parts in found.items()}
+        return {kind: {part: mean for part, mean in parts.items() if mean >= 0.5} for kind, parts in means.items()}
+
+    @staticmethod
+    def mean_of(found: Sequence[Flips]) -> float | None:
+        """The mean share over the contrasts that the model can do."""
+        shares = [flips.share for flips in found if flips.share is not None]
+        return sum(shares) / len(shares) if shares else None
+
+    def findings(self) -> list[str]:
+        """What may be said by the tests, and nothing else."""
+        words = []
+        for each in self.explained:
+            kind, column = each.contrast.split()
+            what = {
+                "operand": f"the digits of column {column}",
+                "carry": f"the carry into column {column}",
+                "propagated": f"a carry that column {int(column) - 1} passes on to column {column}",
+            }.get(kind)
+            where = f"answer digit {column}" if what else f"answer token {column}"
+            if each.sound:
+                control = "" if each.control is None else f", as many heads at random {each.control:.1%}"
+                placebo = "no placebo" if each.placebo.share is None else f"placebo pairs {each.placebo.share:.1%}"
+                heads, turned = " and ".join(map(str, each.heads)), f"{each.real.share:.1%} of {each.real.pairs} pairs"
+                words.append(
+<<<<<<< HEAD
+                    f"To bring {what or 'what differs'} to {where}, {heads} {'are' if each.heads[1:] else 'is'} "
+                    f"enough: patched, {turned} turn, both ways ({placebo}{control})."
+=======
+                    f"To bring {what or each.contrast} to {where}, {heads} {'are' if each.heads[1:] else 'is'} enough"
+                    f": patched, {turned} turn, both ways ({placebo}{control})."
+>>>>>>> certify-room
+                )
+        names = {"operand": "The digits of a column", "carry": "A carry", "propagated": "A carry that is passed on"}
+        for kind, parts in self.by_site().items():
+            if parts:
+                listed = ", ".join(f"{part} {share:.0%}" for part, share in parts.items())
+                name = names.get(kind, f"A {kind}")
+                words.append(f"{name}: patched as a whole, these turn at least half of the pairs: {listed}.")
+        return words
+
+
+def find_roles(subject: Subject, seed: int = 0, watch: Watch | None = None) -> Roles:
+    """The table of all heads, sites and feed-forward blocks, and a set of heads for every contrast."""
+    assert subject.contrasts is not None
+    contrasts = subject.contrasts(PAIRS, Split.REPORT.seed(seed))
+    pairs = Pairs(subject, contrasts)
+    parts: list[Part] = [*subject.heads, *subject.runner.sites]
+    patches = [Patch(frozenset({part})) for part in parts]
+    patches += [Patch(frozenset({part}), at_answer=True) for part in parts if site_of(part).stack == "decoder"]
+    table = strengths(pairs, patches)
+    to_grow = {contrast.name: contrast for contrast in subject.contrasts(GROWN, Split.SELECT.seed(seed))}
+    by_name: dict[str, list[Contrast]] = {}
+    for contrast in contrasts:
+        by_name.setdefault(contrast.name, []).append(contrast)  # the real one, then its placebo
+    explained = []
+    for name, both in by_name.items():
+        named = tuple(s.part for s in table if s.named and s.contrast == name and not s.at_answer)
+        named_heads = tuple(part for part in named if isinstance(part, Head))
+        grown = Pairs(subject, [c for c in (to_grow.get(name),) if c is not None and not c.placebo] or both[:1])
+        heads = grow(grown, subject.heads)
+        explained.append(_reported(Pairs(subject, both), heads, named_heads, subject.heads, f"{seed} {name}"))
+        if watch is not None:
+            watch(len(explained), len(by_name))
+    return Roles(tuple(table), tuple(explained))
+
+
+def strengths(pairs: Pairs, patches: Sequence[Patch]) -> list[Strength]:
+    """What each patch of one part did to each contrast."""
+    found = counted(pairs, pairs(patches))
+    places = {(c.name, c.placebo): number for number, c in enumerate(pairs.contrasts)}
+    wanted = [number for number, c in enumerate(pairs.contrasts) if not c.placebo]
+    level = 1 - (1 - CONFIDENCE) / max(1, len(patches) * len(wanted))
+    table = []
+    for place, patch in enumerate(patches):
+        (part,) = patch.parts
+        for number in wanted:
+            name, flips, known = pairs.contrasts[number].name, found.flips[place][number], found.known[number]
+            other = places.get((name, True))
+            placebo = Flips(0, 0) if other is None else Flips(sum(found.flips[place][other]), found.known[other])
+            low = min(exact_interval(count, known, level).low for count in flips)
+            named = low > max(LEAST, placebo.share or 0.0)
+            table.append(
+                Strength(part, name, patch.at_answer, flips, known, found.moved[place][number], placebo, named)
+            )
+    return table
+
+
+@dataclass(frozen=True)
+class _Counts:
+    flips: list[list[tuple[int, int]]]  # patch contrast direction
+    known: list[int]  # contrast: pairs that the model has right
+    moved: list[list[float]]  # patch contrast
+
+
+def counted(pairs: Pairs, patched: Patched) -> _Counts:
+    """Flips by contrast and direction, of the pairs that the model has right."""
+    group = 2 * pairs.contrast + (~pairs.forward).long()
+    member = torch.nn.functional.one_hot(group, 2 * len(pairs.contrasts)).double() * pairs.known[:, None]  # row group
+    flips = (patched.flipped.double() @ member).long().view(len(patched.flipped), -1, 2)
+    known = member.sum(0).long().view(-1, 2)  # the same in both directions
+    moved = (patched.moved.double() @ member).view(len(patched.moved), -1, 2).sum(-1) / known.sum(-1).clamp(min=1)
+    return _Counts([[(a, b) for a, b in row] for row in flips.tolist()], known[:, 0].tolist(), moved.tolist())
+
+
+def grow(pairs: Pairs, heads: Sequence[Head]) -> tuple[Head, ...]:
+    """A set of heads that flips most pairs: one more at a time, or two where no one adds anything."""
+    chosen: tuple[Head, ...] = ()
+    known = int(pairs.known.sum())
+    share = 0.0
+    while known and share < ENOUGH and len(chosen) < MOST:
+        left = [head for head in heads if head not in chosen]
+        ranked = _ranked(pairs, chosen, [(head,) for head in left])
+        best, score = ranked[0] if ranked else ((), 0.0)
+        if score / known < share + ADDS:
+            likely = [more[0] for more, _ in ranked[:LIKELY]]
+            both = _ranked(pairs, chosen, list(combinations(likely, 2)))
+            best, score = both[0] if both else ((), 0.0)
+            if score / known < share + PAIR_ADDS:
+                break
+        chosen, share = (*chosen, *best), score / known
+    return _trimmed(pairs, chosen, share * known, known)
+
+
+def _ranked(
+    pairs: Pairs, chosen: tuple[Head, ...], more: Sequence[tuple[Head, ...]]
+) -> list[tuple[tuple[Head, ...], float]]:
+    """What to add, with the flips it would make; the most flips first, among equals the largest shift of the logits."""
+    if not more:
+        return []
+    patched = pairs([Patch(frozenset((*chosen, *each))) for each in more])
+    flips = patched.flipped.sum(1).tolist()
+    shift = (patched.moved * pairs.known).mean(1).tolist()
+    order = sorted(range(len(more)), key=lambda place: (-flips[place], -shift[place]))
+    return [(more[place], float(flips[place])) for place in order]
+
+
+def _trimmed(pairs: Pairs, chosen: tuple[Head, ...], score: float, known: int) -> tuple[Head, ...]:
+    """Without the heads that the others have made needless, the earliest chosen first."""
+    for head in chosen:
+        fewer = tuple(other for other in chosen if other != head)
+        if fewer:
+            left = float(pairs([Patch(frozenset(fewer))]).flipped.sum())
+            if left >= score - ADDS * known:
+                return _trimmed(pairs, fewer, left, known)
+    return chosen
+
+
+def _reported(
+    pairs: Pairs, chosen: tuple[Head, ...], named: tuple[Head, ...], heads: Sequence[Head], seed: str
+) -> Explained:
+    others = [head for head in heads if head not in chosen and head not in named]
+    chance = random.Random(seed)
+    enough = chosen and len(others) >= len(chosen)
+    sets = [tuple(chance.sample(others, len(chosen))) for _ in range(RANDOM_SETS)] if enough else []
+    wanted = [some for some in (chosen, named, *sets) if some]
+    found = counted(pairs, pairs([Patch(frozenset(some)) for some in wanted])) if wanted else None
+    known = [int((pairs.known & (pairs.contrast == n)).sum()) // 2 for n in range(len(pairs.contrasts))]
+
+    def flips(some: tuple[Head, ...], contrast: int) -> Flips:
+        if contrast >= len(known):
+            return Flips(0, 0)
+        made = sum(found.flips[wanted.index(some)][contrast]) if found is not None and some else 0
+        return Flips(made, known[contrast])
+
+    shares = [flips(some, 0).share or 0.0 for some in sets]
+    control = sum(shares) / len(shares) if shares else None
+    return Explained(
+        pairs.contrasts[0].name, chosen, flips(chosen, 0), flips(chosen, 1), control, named, flips(named, 0)
+    )

@@ -1,0 +1,1 @@
+"""Proofs that a model is right at every length."""

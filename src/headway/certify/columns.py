@@ -1,0 +1,184 @@
+"""A certificate for sums: every content of the columns that an answer digit depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from headway.certify.locality import NotLocal, check_outside, depends_on, find_reach, measure_rounding
+from headway.certify.verdict import MOST, ROWS, Verdict, Watch
+from headway.models import Decoder
+from headway.tasks import Problems, Task
+from headway.tasks.problems import Columns
+
+LONG = 24
+"""digits of sums that are long enough for attention to gather its keys"""
+
+
+@dataclass(frozen=True)
+class ColumnPattern:
+    """The tokens that one answer digit depends on, told by what they are and how many columns away they stand."""
+
+    tokens: tuple[tuple[str, int], ...]
+
+    @property
+    def columns(self) -> list[int]:
+        """The operand columns among them, relative to the digit that is predicted."""
+        return sorted({column for role, column in self.tokens if role in ("a", "b")})
+
+    @property
+    def answers(self) -> list[int]:
+        return sorted(column for role, column in self.tokens if role == "answer")
+
+    @property
+    def begins(self) -> bool:
+        """Whether the answer's start is in view, so that nothing lies further right."""
+        return any(role in ("start", "operator") for role, _ in self.tokens)
+
+    def has_room(self, column: int) -> bool:
+        """Whether enough lies to the right of it there to bring in any carry and to show any answer digit."""
+        return self.begins or column + min([*self.columns, *self.answers], default=0) >= 1
+
+    def __str__(self) -> str:
+        return " ".join(f"{role}{column:+d}" if role in ("a", "b", "answer") else role for role, column in self.tokens)
+
+
+def certify_columns(model: Decoder, task: Task, columns: Columns, watch: Watch | None) -> Verdict:
+    """Goes through every content of every neighbourhood of an answer digit."""
+    if model.config.index != "coupled":
+        raise NotLocal(f"with the index {model.config.index} a window does not follow the columns; only coupled does")
+    base, (behind, ahead) = columns.base, find_reach(model)
+    inner = base ** (2 * (behind + 1 + ahead)) * 2 * base
+    if inner > MOST:
+        raise NotLocal(f"there are {inner:,} contexts of inner columns; at most {MOST:,} are gone through")
+    found = patterns(model, task)
+    total = sum(_count(pattern, base) for pattern in found)
+    if total > MOST:
+        raise NotLocal(f"there are {total:,} contexts; at most {MOST:,} are gone through")
+    problems = task.testing(3, 64, device=next(model.parameters()).device)
+    (a, plus, b), zeros = columns.operands(problems), problems.source.new_zeros(64, LONG)
+    longer = columns.problems(torch.cat((zeros, a), dim=1), plus, torch.cat((zeros, b), dim=1))  # the same columns
+    shared = slice(0, max(1, task.lengths[1] - ahead))
+    verdict = Verdict(rounding=measure_rounding(_read, model, problems, longer, 16, shared))
+    for pattern, (digits, column) in _kinds(model, task, LONG).items():
+        _check_digit(model, task, pattern, digits, column)
+    for pattern, (digits, column) in found.items():
+        for problems in contexts(columns, pattern, digits, column):
+            margins = _margins(model, problems, column)
+            verdict.add(str(pattern), margins, lambda row, p=problems: task.show(*_tokens(p, row)))
+            if watch is not None:
+                watch(verdict.contexts, total)
+    return verdict
+
+
+def _read(model: Decoder, problems: Problems) -> Tensor:
+    return model(problems.source, problems.answer)
+
+
+def _tokens(problems: Problems, row: int) -> tuple[list[int], list[int]]:
+    return problems.source[row].tolist(), problems.answer[row].tolist()
+
+
+def patterns(model: Decoder, task: Task) -> dict[ColumnPattern, tuple[int, int]]:
+    """Every kind of neighbourhood that there is, each with the digits and the column of a problem that has it.
+
+    A window reaches a known number of columns, so a neighbourhood depends on how near the borders are, as far as that,
+    and on nothing else: numbers of twice the reach show all kinds that there are. Longer ones are looked at all the
+    same, and may not bring a new kind.
+    """
+    found: dict[ColumnPattern, tuple[int, int]] = {}
+    enough = 2 * (sum(find_reach(model)) + 2)
+    for digits in range(1, enough + 1):
+        for pattern, place in _kinds(model, task, digits).items():
+            if pattern not in found or not pattern.has_room(found[pattern][1]):
+                found[pattern] = place
+    if new := [pattern for pattern in _kinds(model, task, max(LONG, enough + 1)) if pattern not in found]:
+        raise NotLocal(f"its neighbourhoods grow with the length: {new[0]} is new in longer numbers")
+    return found
+
+
+def _kinds(model: Decoder, task: Task, digits: int) -> dict[ColumnPattern, tuple[int, int]]:
+    """The neighbourhoods of numbers of so many digits, each with the last column that has it."""
+    problems = task.testing(0, 1, length=digits, device=next(model.parameters()).device)
+    depends = depends_on(model, model.order(problems.source, digits + 1))
+    roles, found = _roles(digits), {}
+    for column in range(digits + 1):
+        row = depends[2 * digits + 1 + column]
+        seen = [(role, place - column) for (role, place), inside in zip(roles, row.tolist(), strict=True) if inside]
+        pattern = ColumnPattern(tuple(sorted((role, 0 if role in ("start", "operator") else at) for role, at in seen)))
+        if pattern.columns != [*range(pattern.columns[0], pattern.columns[-1] + 1)] if pattern.columns else True:
+            raise NotLocal(f"answer digit {column} depends on {pattern}: columns with a gap between them, or none")
+        found[pattern] = (digits, column)
+    return found
+
+
+def _roles(digits: int) -> list[tuple[str, int]]:
+    """What each token is and in which column: an answer token stands in the column of its own digit."""
+    falling = range(digits - 1, -1, -1)
+    operands = [*(("a", column) for column in falling), ("operator", 0), *(("b", column) for column in falling)]
+    return [*operands, ("start", 0), *(("answer", column) for column in range(digits))]
+
+
+def _count(pattern: ColumnPattern, base: int) -> int:
+    columns = pattern.columns
+    free = 1 if pattern.begins else 2 * base ** len([at for at in pattern.answers if at < min(columns, default=0)])
+    return base ** (2 * len(columns)) * free
+
+
+def contexts(local: Columns, pattern: ColumnPattern, digits: int, column: int) -> Iterator[Problems]:
+    """Real problems, one for each content of the neighbourhood that a right sum can have there."""
+    base, columns = local.base, pattern.columns
+    lowest = column + min(columns, default=0)
+    free = [] if pattern.begins else [column + at for at in pattern.answers if column + at < lowest]
+    carries = [0] if pattern.begins else [0, 1]
+    total = _count(pattern, base)
+    for start in range(0, total, ROWS):
+        number = torch.arange(start, min(start + ROWS, total))
+        operands = torch.zeros(2, len(number), digits, dtype=torch.long)  # least significant column first
+        for at in columns:
+            for which in (0, 1):
+                operands[which, :, column + at] = number % base
+                number = number // base
+        carry = number % len(carries)
+        number = number // len(carries)
+        _fill(operands, lowest, free, carry, number, base)
+        a, b = operands.flip(2)
+        yield local.problems(a, torch.full((len(a),), local.plus), b)
+
+
+def _fill(operands: Tensor, lowest: int, free: list[int], carry: Tensor, number: Tensor, base: int) -> None:
+    """Columns below the neighbourhood that bring `carry` into its lowest column and show the wanted answer digits."""
+    coming = carry  # the carry that a column has to hand on
+    for column in range(lowest - 1, -1, -1):
+        shown = torch.zeros_like(carry)
+        if column in free:
+            shown, number = number % base, number // base
+        total = coming * base + shown
+        needs = (total > 2 * (base - 1)).long()  # 9 + 9 is not enough: one must come in
+        rest = total - needs
+        operands[0, :, column] = torch.minimum(rest, torch.full_like(rest, base - 1))
+        operands[1, :, column] = rest - operands[0, :, column]
+        coming = needs
+
+
+@torch.no_grad()
+def _margins(model: Decoder, problems: Problems, column: int) -> Tensor:
+    """By how much the logit of the right digit lies above all others."""
+    logits = _read(model, problems.to(next(model.parameters()).device))[:, column].cpu()
+    right = problems.answer[:, column, None]
+    return logits.gather(1, right)[:, 0] - logits.scatter(1, right, -torch.inf).amax(1)
+
+
+def _check_digit(model: Decoder, task: Task, pattern: ColumnPattern, digits: int, column: int) -> None:
+    """Tokens outside the neighbourhood are replaced; the logits of the digit must not move."""
+    device = next(model.parameters()).device
+    problems, others = (task.testing(seed, 64, length=digits, device=device) for seed in (1, 2))
+    inside = torch.tensor([place - column in pattern.columns for place in range(digits - 1, -1, -1)], device=device)
+    outside = torch.cat((~inside, inside.new_zeros(1), ~inside))
+    source = torch.where(outside, others.source, problems.source)
+    shown = [column + at for at in pattern.answers]
+    others.answer[:, shown] = problems.answer[:, shown]
+    check_outside(_read, model, problems, Problems(source, others.answer), column, f"answer digit {column}")

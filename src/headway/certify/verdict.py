@@ -1,0 +1,66 @@
+"""What going through all contexts showed, and whether that is a proof."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+MARGIN_OVER_ROUNDING = 10
+"""a margin must be so many times the largest difference that rounding was seen to make"""
+MOST = 50_000_000
+"""contexts that are gone through at most"""
+ROWS = 1_000
+"""at a time"""
+
+Watch = Callable[[int, int], None]
+
+
+@dataclass
+class Verdict:
+    """What going through all contexts showed."""
+
+    contexts: int = 0
+    wrong: int = 0
+    smallest_margin: float = float("inf")
+    patterns: dict[str, int] = field(default_factory=dict)
+    """how many contexts of each kind"""
+    offending: str | None = None
+    rounding: float = 0.0
+    reason: str | None = None
+
+    @property
+    def certified(self) -> bool:
+        return self.reason is None and self.contexts > 0 and not self.wrong
+
+    def add(self, name: str, margins: Tensor, show: Callable[[int], str]) -> None:
+        """Margins of a batch of contexts: how far the right answer leads; below 0, or 0, it is wrong."""
+        margins = margins.nan_to_num(nan=-torch.inf)  # what is no number is wrong
+        wrong = ~(margins > 0)
+        self.contexts += len(margins)
+        self.wrong += int(wrong.sum())
+        self.smallest_margin = min(self.smallest_margin, float(margins.min()))
+        if self.offending is None and wrong.any():
+            self.offending = f"{name}: {show(int(wrong.nonzero()[0, 0]))}"
+        self.patterns[name] = self.patterns.get(name, 0) + len(margins)
+
+    def settle(self) -> Verdict:
+        """Adds the reason where there is one against it."""
+        if self.wrong:
+            self.reason = f"{self.wrong:,} of {self.contexts:,} contexts are wrong, such as {self.offending}"
+        elif not self.smallest_margin > MARGIN_OVER_ROUNDING * self.rounding:
+            self.reason = (
+                f"the smallest margin, {self.smallest_margin:.2g}, is not {MARGIN_OVER_ROUNDING} times the largest "
+                f"difference that rounding makes, {self.rounding:.2g}"
+            )
+        return self
+
+    def to_json(self) -> dict[str, Any]:
+        numbers = {"smallest_margin": self.smallest_margin, "rounding": self.rounding}
+        finite = {name: value if math.isfinite(value) else None for name, value in numbers.items()}
+        patterns = [{"pattern": name, "contexts": contexts} for name, contexts in self.patterns.items()]
+        return {"certified": self.certified, **asdict(self), **finite, "patterns": patterns}

@@ -1,0 +1,69 @@
+"""The three tracks: what every encoding may do alike before it is compared.
+
+`plain` is the setting of the published experiments: 4 layers, mean pooling, AdamW, values and disorder as they have
+them; only what kept models from learning at all is mended (pre-norm, warm-up). `tuned` gives every encoding the same
+better recipe and the same small choice of learning rates. `open` may also change what training shows, never for
+longer. Sums are trained on 1 to 20 digits, by `plain` with the published encoder-decoder, answered as they are read; by
+the others with a decoder of one layer that answers the ones first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from headway.errors import unknown
+from headway.runs.config import Overrides
+from headway.tasks import Task
+
+
+@dataclass(frozen=True)
+class Track:
+    name: str
+    classifier: Overrides
+    """for tasks that answer with a class"""
+    adder: Overrides
+    """for tasks that answer with a sequence"""
+    rates: tuple[float, ...] = (1.0,)
+    """multiples of the recipe's learning rates; the best in range is taken, for all seeds of an encoding"""
+    options: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """by task: what training shows"""
+    chooses: bool = False
+    """whether a rate is chosen among several"""
+
+    def overrides(self, task: Task) -> Overrides:
+        return self.adder if task.classes is None else self.classifier
+
+
+RATES = (0.5, 1.0, 2.0)
+MUON_CLASSIFIER = Overrides(pooling="max", steps=1000, batch=128, layers=2)
+MUON_ADDER = Overrides(model="decoder", layers=1, d_model=128, heads=8, d_ff=512, steps=3000, batch=128, hard=0.5)
+SUMS = {"digits": 20, "shortest": 1}
+LEAST_FIRST = {**SUMS, "first": "least"}
+
+TRACKS = {
+    track.name: track
+    for track in (
+        Track(
+            "plain",
+            Overrides(pooling="mean", optimizer="adamw", steps=3000, batch=128),
+            Overrides(optimizer="adamw", steps=3000, batch=128),
+            options={"addition": SUMS},
+        ),
+        Track("tuned", MUON_CLASSIFIER, MUON_ADDER, RATES, {"addition": LEAST_FIRST}, chooses=True),
+        Track(
+            "open",
+            replace(MUON_CLASSIFIER, hard=0.5),
+            MUON_ADDER,
+            RATES,
+            {"sortedness": {"ranges": 0.5, "pools": 0.5}, "addition": LEAST_FIRST},
+            chooses=True,
+        ),
+    )
+}
+
+
+def find_track(name: str) -> Track:
+    if name not in TRACKS:
+        raise unknown("track", name, TRACKS)
+    return TRACKS[name]

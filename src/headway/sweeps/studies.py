@@ -25,7 +25,8 @@ from headway.lengths.extrapolation import check_lengths
 from headway.lengths.measuring import errors_in_range, measure_run, questions_of
 from headway.lengths.probes import Questions, reach
 from headway.machine import choose_precision
-from headway.runs.config import RunConfig, fits
+from headway.runs.config import RunConfig
+from headway.runs.shapes import fits
 from headway.subjects.own import Run
 from headway.tasks import Task, create_task
 from headway.trials.record import Metrics

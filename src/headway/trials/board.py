@@ -11,8 +11,8 @@ from collections import deque
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from headway.compare.spread import LOWER_IS_BETTER
-from headway.output import spoken
+from headway.output import format_value
+from headway.runs.metrics import metric_of_runs
 from headway.trials.record import Metrics
 from headway.trials.trial import Trial
 
@@ -80,7 +80,7 @@ class Board:
         if (seconds := self.seconds_left()) is not None:
             parts.append(f"{_clock(seconds)} to go")
         if self.best is not None:
-            parts.append(f"best {self.metric} {spoken(self.best[0])} ({self.best[1]})")
+            parts.append(f"best {self.metric} {format_value(self.best[0])} ({self.best[1]})")
         return ", ".join([*parts, self.words] if self.words else parts)
 
     @property
@@ -101,7 +101,7 @@ class Board:
         value = metrics.get(self.metric or "")
         if isinstance(value, bool) or not isinstance(value, int | float):
             return
-        sign = -1 if self.metric in LOWER_IS_BETTER else 1
+        sign = -1 if metric_of_runs(self.metric or "").lower_is_better else 1
         if self.best is None or sign * value > sign * self.best[0]:
             self.best = (value, trial.title)
 
@@ -119,7 +119,7 @@ class Board:
         seconds = self.seconds_left()
         table.add_row("time left", "–" if seconds is None else _clock(seconds))
         if self.best is not None:
-            table.add_row("best so far", Text(f"{self.metric} {spoken(self.best[0])}  {self.best[1]}"))
+            table.add_row("best so far", Text(f"{self.metric} {format_value(self.best[0])}  {self.best[1]}"))
         now = time.monotonic()
         for title, since in list(self.running.items())[:8]:
             table.add_row("running", Text(f"{_clock(now - since)}  {title}"))

@@ -53,7 +53,7 @@ def listing(
         return [{"name": name, "about": about(kind)} for name, kind in POSITIONS.items()]
     from headway.doctor.examination import CHECKS
 
-    return [{"name": name, "about": (check.__doc__ or "").splitlines()[0]} for name, check in CHECKS.items()]
+    return [{"name": name, "about": check.about} for name, check in CHECKS.items()]
 
 
 def shown(what: str, items: list[dict[str, Any]], where: str | None = None) -> list[dict[str, Any]]:

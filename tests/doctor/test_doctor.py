@@ -74,9 +74,8 @@ def test_a_head_closed_in_the_place_of_another_is_told(adder: Subject) -> None:
     other = {head: adder.heads[(place + 1) % 24] for place, head in enumerate(adder.heads)}
 
     def ablate(problems: Problems, heads: Collection[Head]) -> Tensor:
-        from headway.heads.pruning import closed_gates
 
-        return adder.model(problems.source, problems.answer, closed_gates(adder.model, {other[h] for h in heads}))
+        return adder.model(problems.source, problems.answer, adder.runner.close({other[h] for h in heads}))
 
     found = examine_subject(replace(adder, ablate=ablate), checks=("gates",)).checks["gates"]
     assert found.status == "fail"
@@ -107,7 +106,7 @@ def test_causes_and_symptoms() -> None:
 MINE = """
 import headway, torch
 from dataclasses import replace
-from headway.subjects.opening import open_subject
+from headway.attach.opening import open_subject
 import neighbour
 
 def build():

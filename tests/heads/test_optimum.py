@@ -19,8 +19,9 @@ from headway.heads import optimum as module
 from headway.heads.ablation import Margin, measure
 from headway.heads.optimum import check_searchable, find_optimum, most_errors, sizes_of_all_sets
 from headway.heads.study import Asked, study_subject
-from headway.heads.variants import Closed, Variants
+from headway.heads.variants import Variants
 from headway.models import Head
+from headway.models.sites import Closed
 from headway.runs.folder import RunFolder
 from headway.subjects.own import open_run, subject_of
 from headway.subjects.subject import Subject

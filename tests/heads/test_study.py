@@ -21,10 +21,11 @@ from headway.errors import HeadwayError
 from headway.evaluation.intervals import needed_examples, tango
 from headway.heads import study as study_module
 from headway.heads.ablation import Effect, Judge, Margin
-from headway.heads.pruning import closed_gates, without
+from headway.heads.pruning import without
 from headway.heads.study import Asked, HeadStudy, study_subject
 from headway.models import Head, heads_of
 from headway.subjects.own import open_one, subject_of
+from headway.subjects.runner import HeadwayRunner
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +178,7 @@ def test_a_pruned_model_has_the_logits_of_the_gated_one(adder) -> None:
     heads = heads_of(adder.model)
     for gone in (heads[1:2], heads[3:9], heads[:4], heads):  # one, some, a whole site, all
         pruned, config = without(adder.model, adder.config.model, gone)
-        gated = adder.model(problems.source, problems.answer, closed_gates(adder.model, gone))
+        gated = adder.model(problems.source, problems.answer, HeadwayRunner(adder.model).close(gone))
         torch.testing.assert_close(pruned(problems.source, problems.answer), gated, rtol=1e-4, atol=1e-4)
         assert len(heads_of(pruned)) == 24 - len(gone)
         assert config.pruned.split() == [str(head) for head in gone]

@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from headway.lengths.tracks import find_track
 
 from headway.cli import main
 from headway.errors import HeadwayError
-from headway.lengths import digits as digits_module
 from headway.lengths import probes as probes_module
 from headway.lengths.diagnosis import diagnose
 from headway.lengths.extrapolation import Asked, Entry, LengthStudy, Trained
 from headway.lengths.probes import Measured, Questions
-from headway.lengths.tracks import find_track
 from headway.models import Decoder, EncoderDecoder, build_model
 from headway.runs.config import Overrides
 from headway.subjects.own import open_one
@@ -67,14 +66,13 @@ def test_of_very_long_problems_fewer_are_asked_and_counted(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("first", ["least", "most"])
 @pytest.mark.parametrize("kind", ["decoder", "encoder-decoder"])
-def test_which_digits_are_wrong_is_counted(kind: str, first: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(digits_module, "ROWS", 64)
+def test_which_digits_are_wrong_is_counted(kind: str, first: str) -> None:
     options = {**OPTIONS, "first": first}
     overrides = Overrides(model=kind, positions="learned+rows=64", **SMALL)  # pyright: ignore[reportArgumentType]
     model = build_model(plan("addition", overrides, 0, options).model, seed=1).eval()
     assert isinstance(model, Decoder | EncoderDecoder)
     task = Addition(**options)  # pyright: ignore[reportArgumentType]
-    (found,) = diagnose(model, task, [Measured("default", 9, 2_000, 2_000, None)], CPU)
+    (found,) = diagnose(model, task, [Measured("default", 9, 2_000, 2_000, None)], CPU, examples=64)
     problems = task.independent(5, 64, length=9)
     inside = past = firsts = 0
     places = []

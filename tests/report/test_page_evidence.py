@@ -13,9 +13,9 @@ from xml.etree import ElementTree
 import pytest
 from visiting import Visit, needs_browser, taken, typed
 
+from headway.attach.opening import open_subject
 from headway.causes.maps import worked_examples
-from headway.report.page import content_of, find, page_of
-from headway.subjects.opening import open_subject
+from headway.report.page import content_of, find_sources, page_of
 
 LEFT, RIGHT, TOP, BOTTOM, WIDE, HIGH = 58, 20, 12, 40, 640, 300
 """of a chart, in the units of its drawing"""
@@ -292,7 +292,7 @@ def test_on_a_phone_nothing_is_cut_off_or_covered(browser: Any, report: Path) ->
 @needs_browser
 def test_a_study_by_loss_is_shown_in_loss(browser: Any, folder: Path, heads: dict[str, Any], tmp_path: Path) -> None:
     """As `headway heads` writes it for a model that is judged by KL."""
-    content, study = content_of(find([folder])), json.loads(json.dumps(heads))
+    content, study = content_of(find_sources([folder])), json.loads(json.dumps(heads))
     study |= {"metric": "kl", "interval_of": "loss_increase", "max_loss_increase": 0.05, "counted": "KL divergence",
               "withheld": [], "ablation": "mean"}  # fmt: skip
     for place, row in enumerate(study["heads"]):

@@ -16,7 +16,7 @@ from headway.evaluation.greedy import Greedy, check_greedy
 from headway.evaluation.stacked import StackedModels
 from headway.machine import choose_device, choose_precision
 from headway.progress import Progress
-from headway.runs.config import check_seed
+from headway.runs.config import check_seed, folder_name
 from headway.runs.folder import RunFolder
 from headway.subjects.own import Run, find_runs, one_shape, open_one, open_run, open_stack
 from headway.tasks import Problems, Task
@@ -55,7 +55,7 @@ class Request:
         if self.length is not None:
             parts.append(f"length-{self.length}")
         if self.probe != "default":
-            parts.append(self.probe)
+            parts.append(folder_name(self.probe))
         if self.data is not None:
             parts.append(f"data-{self.split or 'test'}")
         if not parts and not self.all and task.count is not None:

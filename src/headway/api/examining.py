@@ -12,13 +12,13 @@ from pathlib import Path
 import torch
 
 from headway.attach.from_transformers import is_transformers_folder
+from headway.attach.opening import Opening, open_subject
 from headway.doctor.examination import Examination, examine_subject
 from headway.errors import HeadwayError
 from headway.evaluation.exact import evaluate_chunks
 from headway.machine import choose_device
 from headway.plugins import at_home, is_plugin
 from headway.progress import Progress
-from headway.subjects.opening import Opening, open_subject
 from headway.subjects.own import Run, find_runs, is_folder_of_runs, one_shape, open_one, open_run, subject_of
 from headway.subjects.subject import Subject
 from headway.tasks import Problems

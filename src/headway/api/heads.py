@@ -10,8 +10,11 @@ from typing import Any
 import torch
 from safetensors.torch import save
 
-from headway.attach.foreign import Foreign, few_of_one_length
 from headway.attach.from_transformers import is_transformers_folder
+from headway.attach.opening import Opening, open_subject, ready
+from headway.attach.runner import UserRunner
+from headway.attach.zeroing import check_same, read_back
+from headway.attach.zeroing import save as save_zeroed
 from headway.causes.kinds import Profile, kinds_of, profile_contrasts, profile_of
 from headway.causes.maps import average_maps, maps_of, worked_examples
 from headway.doctor.examination import forbidden
@@ -27,8 +30,6 @@ from headway.heads.result import HeadStudy, PopulationStudy, Refused
 from headway.heads.screening import Screening, screen
 from headway.heads.study import Asked, searched, study_subject
 from headway.heads.variants import Variants
-from headway.heads.zeroing import check_same, read_back, without_columns
-from headway.heads.zeroing import save as save_zeroed
 from headway.machine import choose_device, environment, exact_products
 from headway.models import Head, Model, heads_of
 from headway.models.sites import Named, heads_named
@@ -40,7 +41,6 @@ from headway.report.page import Inline
 from headway.runs import disk
 from headway.runs.config import RunConfig
 from headway.runs.folder import RunFolder
-from headway.subjects.opening import Opening, open_subject
 from headway.subjects.own import Run, find_runs, one_shape, open_one, open_run, open_stack, subject_of
 from headway.subjects.splits import Split, drawn
 from headway.subjects.subject import Subject
@@ -74,10 +74,11 @@ def study_heads(
             return study_heads(opened, out=out, quiet=quiet, **asked)
     if isinstance(subject, Run):
         subject = subject_of(subject)
+    subject = ready(subject)
     metric, wanted = subject.measured_by, _by_metric(wanted, subject)
     home = Path(out) if out is not None else None if subject.folder is None else subject.folder.path
     known = metric is None or METRICS.get(metric.name) is metric  # a function of a user's own may have changed
-    resumes = home is not None and isinstance(subject.model, Foreign) and known and wanted.ablation != "resample"
+    resumes = home is not None and subject.runner.is_attached and known and wanted.ablation != "resample"
     ledger = Ledger(home / "heads.partial.json") if resumes and home is not None else None
     study = replace(study_subject(subject, wanted, quiet, ledger), withheld=forbidden(subject, "heads"))
     if home is not None:
@@ -101,9 +102,7 @@ def _keep(study: HeadStudy, subject: Subject, home: Path, seed: int) -> None:
     disk.write_bytes(home / "heads.csv", study.to_csv().encode())
     if not study.withheld:
         heads_figures(home / "heads.json", home)
-    problems = drawn(subject, Split.REPORT, MAPPED, seed)
-    if isinstance(subject.model, Foreign):
-        problems = few_of_one_length(problems, MAPPED)
+    problems = subject.runner.one_length(drawn(subject, Split.REPORT, MAPPED, seed))
     maps = {
         "average": average_maps(subject, problems),
         "problem": maps_of(subject, problems[:1]),
@@ -232,6 +231,7 @@ def screen_heads(
             )
     if isinstance(subject, Run):
         subject = subject_of(subject)
+    subject = ready(subject)
     problems = drawn(subject, Split.REPORT, examples or MAPPED, seed)
     return screen(Variants(subject, ablation, seed), problems, ends)
 
@@ -259,7 +259,7 @@ def prune(
         with at_home(str(subject)):
             subject = open_subject(subject, chosen, opening)
     if isinstance(subject, Subject):
-        return _zeroed(subject, Path(out), heads, recover, quiet, asked)
+        return _zeroed(ready(subject), Path(out), heads, recover, quiet, asked)
     run = subject if isinstance(subject, Run) else open_one(subject, chosen)
     folder = RunFolder(Path(out))
     if heads is None:
@@ -315,8 +315,8 @@ def _zeroed(
     subject: Subject, out: Path, heads: Named | None, recover: int, quiet: bool, asked: dict[str, Any]
 ) -> dict[str, Any]:
     """A user's model with the columns of these heads at zero, saved, read back and compared."""
-    foreign = subject.model
-    if not isinstance(foreign, Foreign):
+    runner = subject.runner
+    if not isinstance(runner, UserRunner):
         raise HeadwayError(f"{subject.name} says nothing of its sites; give Subject(sites=…) to prune it")
     if recover:
         raise HeadwayError("--recover trains runs of Headway's own; train the pruned model as you trained it")
@@ -327,15 +327,15 @@ def _zeroed(
         heads = study_subject(subject, _by_metric(wanted, subject), quiet).together.heads
     gone = list(dict.fromkeys(heads_named(heads, subject.heads)))
     problems = drawn(subject, Split.REPORT, COMPARED, asked.get("seed", 0))
-    zeroed = without_columns(foreign.attached, gone)
+    zeroed = runner.prune(gone)
     with exact_products():
-        difference = check_same(foreign, zeroed, gone, problems)
+        difference = check_same(runner, zeroed, gone, problems)
     save_zeroed(zeroed, subject.tokenizer, out)
     again = read_back(zeroed, out)
     with exact_products():
-        check_same(foreign, again, gone, problems)
+        check_same(runner, again, gone, problems)
     before, after = measure(Variants(subject), [problems], [frozenset(gone)])
-    count = sum(parameter.numel() for parameter in foreign.parameters())
+    count = sum(parameter.numel() for parameter in runner.model.parameters())
     return {
         "run": str(out),
         "heads_before": len(subject.heads),

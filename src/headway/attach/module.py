@@ -20,7 +20,6 @@ from headway.attach.intervention import Attached, Hook, Intervention, Projection
 from headway.attach.multihead import at_multihead
 from headway.attach.projections import (
     OUTPUTS,
-    Maps,
     at_projection,
     child,
     heads_said,
@@ -33,6 +32,7 @@ from headway.attach.projections import (
 from headway.attach.proofs import prove
 from headway.errors import HeadwayError, unknown
 from headway.models.sites import Site
+from headway.subjects.subject import Maps
 
 READS = re.compile(
     r"(to|w|linear|fc|c|in|lin)?_?(q|k|v|qkv|kv|query|key|value|queries|keys|values|attn|query_key_value|in_proj)s?"

@@ -7,7 +7,7 @@ or a user's function reads it, that is recorded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from headway.attach.intervention import Hook, Intervention, Layout, Projection, own_forward
 from headway.errors import HeadwayError
 from headway.models.sites import Site
+from headway.subjects.subject import Maps
 
 OUTPUTS = (
     "o_proj",
@@ -43,8 +44,6 @@ OUTPUTS = (
 )
 """what output projections are called, in the modules that people write"""
 HEADS = ("num_heads", "n_heads", "num_attention_heads", "n_head", "nhead", "heads", "nheads", "h")
-Maps = Callable[[nn.Module, tuple[Any, ...], Any], Tensor | None]
-"""Called with an attention module, its inputs and its output: the map, [batch, head, query, key]."""
 
 
 def weight_of(module: nn.Module | None) -> Tensor | None:

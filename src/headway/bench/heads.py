@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headway.attach.opening import ready
 from headway.bench.reference import TextbookCopy, decode_textbook
 from headway.bench.row import Row
 from headway.bench.train import timed
@@ -125,4 +126,5 @@ def sweeps(seed: int, device: torch.device) -> dict[str, list[dict[str, float]]]
 
 
 def _bare(model: Model, task: Task, heads: tuple[Head, ...], device: torch.device) -> Subject:
-    return Subject(model, examples=lambda rows, seed, held_out: task.testing(seed, rows, device=device), heads=heads)
+    bare = Subject(model, examples=lambda rows, seed, held_out: task.testing(seed, rows, device=device), heads=heads)
+    return ready(bare)

@@ -14,10 +14,9 @@ from typing import Any
 
 from headway.causes.patching import Pairs, Patch
 from headway.causes.roles import counted
-from headway.models.rerun import sites_of
 from headway.subjects.splits import Split
 from headway.subjects.subject import Subject
-from headway.tasks.contrasts import Contrast
+from headway.tasks.problems import Contrast
 
 PROFILED = 60  # pairs of each contrast
 HALF, MOST_KINDS, CLEAR = 0.5, 8, 0.25
@@ -58,7 +57,7 @@ def profile_of(subject: Subject, contrasts: Sequence[Contrast]) -> Profile | Non
     """Every attention site, patched at all positions; None where the model is wrong on more than half of the pairs of
     a contrast."""
     pairs = Pairs(subject, contrasts)
-    sites = [site for site in sites_of(pairs.model) if site.kind != "feed"]
+    sites = [site for site in subject.runner.sites if site.kind != "feed"]
     found = counted(pairs, pairs([Patch(frozenset({site})) for site in sites]))
     if min(found.known) < PROFILED // 2:
         return None

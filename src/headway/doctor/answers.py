@@ -14,7 +14,7 @@ ENOUGH = 100
 @check("converged", forbids=("heads", "lengths"), explains=("floor", "constant", "greedy"))
 def converged(patient: Patient) -> Checked:
     """In-range accuracy above chance and above 0.95, with its interval; of a user's own model, above chance."""
-    if patient.attached is not None:
+    if patient.subject.runner.is_attached:
         return _above_chance(patient)
     accuracy, low, n = patient.accuracy, patient.interval.low, len(patient.problems)
     chance = best_constant(patient.problems)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from headway.attach.opening import ready
 from headway.doctor.check import Checked, check, failed, passed, skipped, warned
 from headway.doctor.patient import LEARNED, Patient
 from headway.models import Head
@@ -76,7 +77,7 @@ def seeds(patient: Patient) -> Checked:
     """How many seeds, their spread, and which findings change between them."""
     if not patient.subject.others:
         return skipped("1 seed: nothing shows how findings vary; name a folder of runs, or give Subject(others=[…])")
-    everyone = [patient, *(Patient(other) for other in patient.subject.others)]
+    everyone = [patient, *(Patient(ready(other)) for other in patient.subject.others)]
     accuracies = [each.accuracy for each in everyone]
     learned = [each.interval.low >= LEARNED for each in everyone]
     costliest = [_costliest(each) for each in everyone]

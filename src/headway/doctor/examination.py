@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from headway.attach.opening import ready
 from headway.doctor.check import CHECKS, Checked, Scalar, Study
 from headway.doctor.patient import Patient
 from headway.errors import HeadwayError
@@ -115,7 +116,7 @@ def forbidden(subject: Subject, study: Study) -> tuple[dict[str, str], ...]:
 
 def examine_subject(subject: Subject, strict: bool = False, checks: Collection[str] | None = None) -> Examination:
     """What these checks find, or all; the model is left as it was."""
-    patient = Patient(subject)
+    patient = Patient(ready(subject))
     kept = {name: buffer.clone() for name, buffer in subject.model.named_buffers()}
     with exact_products(), torch.no_grad():  # a GPU's rounding differs from batch to batch
         _ = patient.right  # a model that fails on its own examples is refused before any check

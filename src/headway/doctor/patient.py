@@ -6,7 +6,7 @@ with the user's own error in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ParamSpec, TypeVar
@@ -16,12 +16,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from headway.attach.foreign import Foreign
 from headway.errors import HeadwayError
 from headway.evaluation.examples import batches
 from headway.evaluation.intervals import Interval, wilson
-from headway.heads.pruning import closed_gates
-from headway.models import Attention, Head
+from headway.models import Head
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
@@ -45,15 +43,10 @@ Result = TypeVar("Result")
 class Patient:
     subject: Subject
 
-    @property
-    def attached(self) -> Foreign | None:
-        """The user's model with its sites found; None for models of Headway, and for those without sites."""
-        return self.subject.model if isinstance(self.subject.model, Foreign) else None
-
     @cached_property
     def problems(self) -> Problems:
         drawn = self._check_problems("examples", self.call("examples", self.subject.draw, ROWS, SEED, False))
-        return drawn if self.attached is None else drawn[: self.attached.rows(drawn.source, drawn.answer)]
+        return drawn[: self.subject.runner.rows(drawn)]
 
     @cached_property
     def few(self) -> Problems:
@@ -123,7 +116,7 @@ class Patient:
 
     def run(self, problems: Problems) -> Float[Tensor, "row answer token"]:
         """The logits of every answer token, each given the right ones before it."""
-        return torch.cat([self._run(some) for some in self._pieces(problems)])
+        return torch.cat([self._run(problems[piece]) for piece in self.subject.runner.pieces(problems)])
 
     def decode(self, source: Tensor, written: Tensor) -> Float[Tensor, "row written token"]:
         """The logits after each token that the decoder was given."""
@@ -153,19 +146,17 @@ class Patient:
 
     @property
     def can_ablate(self) -> bool:
-        return self.subject.ablate is not None or any(isinstance(m, Attention) for m in self.subject.model.modules())
+        return self.subject.ablate is not None or bool(self.subject.runner.width)
 
     def ablate(self, problems: Problems, heads: Collection[Head]) -> Float[Tensor, "row answer token"]:
         """The logits with these heads closed, as the subject's own study closes them."""
-        ablate, model = self.subject.ablate, self.subject.model
-        gates = closed_gates(model, heads) if ablate is None else None
-
-        def run(some: Problems) -> Tensor:
-            if ablate is None:
-                return self.call("the model", model, some.source, some.answer, gates)
-            return self._check_logits("ablate", self.call("ablate", ablate, some, heads), some.answer.shape)
-
-        return torch.cat([run(some) for some in batches(problems)])
+        ablate, runner = self.subject.ablate, self.subject.runner
+        if ablate is None:
+            return self.call("the model", runner.logits, problems, runner.close(heads))
+        return torch.cat([
+            self._check_logits("ablate", self.call("ablate", ablate, some, heads), some.answer.shape)
+            for some in batches(problems)
+        ])  # fmt: skip
 
     def call(self, what: str, function: Callable[Given, Result], *given: Given.args, **named: Given.kwargs) -> Result:
         """What the user's own code returns; what it raises becomes one sentence."""
@@ -182,15 +173,10 @@ class Patient:
                 "where"
             ) from error
 
-    def _pieces(self, problems: Problems) -> Iterable[Problems]:
-        if self.attached is None:
-            return batches(problems)
-        return [problems[piece] for piece in self.attached.slices(problems)]
-
     def _run(self, problems: Problems) -> Tensor:
         if self.subject.decode is not None and self.subject.start is not None:
             return self.decode(problems.source, self.decoder_input(problems))
-        logits = self.call("the model", self.subject.model, problems.source, problems.answer)
+        logits = self.call("the model", self.subject.runner.run, problems)
         return self._check_logits("the model", logits, problems.answer.shape)
 
     def _check_logits(self, what: str, logits: Any, shape: torch.Size) -> Tensor:

@@ -46,9 +46,13 @@ def sample_problems(
 
 def batches(problems: Problems) -> Iterator[Problems]:
     """A chunk in batches for one forward pass each."""
+    return (problems[rows] for rows in batch_slices(problems))
+
+
+def batch_slices(problems: Problems) -> list[slice]:
+    """The rows of each of those batches."""
     rows = _batch_rows(problems)
-    for start in range(0, len(problems), rows):
-        yield problems[start : start + rows]
+    return [slice(start, start + rows) for start in range(0, len(problems), rows)]
 
 
 def even_pieces(problems: Problems) -> list[slice]:

@@ -18,7 +18,8 @@ from torch import Tensor
 from headway.errors import HeadwayError
 from headway.evaluation.exact import Watch
 from headway.evaluation.intervals import Interval, needed_examples, tango
-from headway.heads.variants import Closed, Outcome, Variants
+from headway.heads.variants import Outcome, Variants
+from headway.models.sites import Closed
 from headway.tasks import Problems
 
 Verdict = Literal["critical", "redundant", "unclear"]

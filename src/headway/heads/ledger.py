@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from headway.errors import HeadwayError
-from headway.heads.variants import Closed, Outcome, Variants
+from headway.heads.variants import Outcome, Variants
+from headway.models.sites import Closed
 from headway.runs import disk
 from headway.runs.seal import KEY, is_sealed, sealed
 from headway.tasks import Problems

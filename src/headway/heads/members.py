@@ -26,9 +26,10 @@ from headway.heads.ablation import Effect, Judge, Tally, TooWeak
 from headway.heads.result import HeadRow, HeadStudy, Refused, Removal, as_list
 from headway.heads.study import CONFIRMED, EXAMPLES, SELECTED, Asked
 from headway.heads.together import Curve
-from headway.heads.variants import Closed, Outcome
+from headway.heads.variants import Outcome
 from headway.machine import compiled
-from headway.models import Gate, Head, Model, heads_of
+from headway.models import Gate, Head, Model
+from headway.models.sites import Closed
 from headway.progress import Progress
 from headway.subjects.splits import Split
 from headway.subjects.subject import Subject
@@ -42,7 +43,7 @@ class StackedVariants:
 
     def __init__(self, subject: Subject, weights: dict[str, Tensor]) -> None:
         self.subject, self.model, self.weights = subject, cast(Model, subject.model), weights
-        self.heads, self.members = heads_of(self.model), len(next(iter(weights.values())))
+        self.heads, self.members = subject.runner.heads, len(next(iter(weights.values())))
         self.device = next(iter(weights.values())).device
         self._pass = compiled(self._pass_of, self.device)
 

@@ -18,24 +18,24 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from headway.errors import HeadwayError
-from headway.evaluation.exact import Watch
+from headway.evaluation.exact import Watch, right
 from headway.evaluation.examples import MOST_LISTED
 from headway.evaluation.intervals import exact_interval
 from headway.evaluation.stacked import NARROW
 from headway.heads.ablation import Effect, Margin, measure
-from headway.heads.variants import Closed, Variants
+from headway.heads.variants import Variants
 from headway.machine import exact_products, side_by_side
-from headway.models import heads_of
+from headway.models import Model
 from headway.models.branches import Branches
+from headway.models.sites import Closed
 from headway.subjects.splits import Split, drawn
-from headway.subjects.subject import all_tokens_right
 from headway.tasks import Problems
 
 CONFIDENCE = 0.99
@@ -123,10 +123,10 @@ class _Search:
     def __init__(self, variants: Variants, margin: float, budget: int | float, seed: int, watch: Watch | None) -> None:
         self.variants, self.subject, self.margin, self.watch = variants, variants.subject, margin, watch
         self.began, self.budget = time.monotonic(), budget
-        model = variants.own_model
-        self.heads = heads_of(model)
+        model = cast(Model, variants.runner.model)
+        self.heads = variants.runner.heads
         self.device = self.subject.device
-        plain = self.subject.correct is all_tokens_right
+        plain = self.subject.correct is right
         quick = torch.bfloat16 if self.device.type == "cuda" and plain else torch.float32
         self.passes = {kind: Branches(model, kind, variants.means) for kind in {quick, torch.float32}}
         self.slack = {kind: NARROW[kind] if plain else 0.0 for kind in self.passes}
@@ -214,8 +214,8 @@ class _Search:
         told = own.answer[None, ..., None].expand(*logits.shape[:-1], 1)
         eased = logits.scatter_add(-1, told, torch.full_like(logits, self.slack[precision]))
         places = torch.arange(len(own), device=self.device).repeat(len(sets))
-        right = self.subject.correct(eased.flatten(0, 1), own[places])
-        return (~right).view(len(sets), len(own)).sum(1, dtype=torch.int32)
+        correct = self.subject.correct(eased.flatten(0, 1), own[places])
+        return (~correct).view(len(sets), len(own)).sum(1, dtype=torch.int32)
 
     def _within(self, closed: Closed) -> Effect | None:
         """The effect of a set on every problem there is where that is within the margin; where they cannot be listed,
@@ -258,7 +258,11 @@ def check_searchable(variants: Variants, margin: Margin) -> None:
             f"{subject.name} has {len(subject.heads)} heads, too many to search all sets of them; {MOST_HEADS} is the "
             "most: add --budget 0"
         )
-    if set(subject.heads) != set(heads_of(variants.own_model)):
+    if not variants.runner.searchable:
+        raise HeadwayError(
+            f"all sets of heads are searched in models of Headway's own, which {subject.name} is not; add `budget=0`"
+        )
+    if set(subject.heads) != set(variants.runner.heads):
         raise HeadwayError(f"{subject.name} names only some heads of its model; to search their sets name all")
     if variants.ablation == "resample":
         raise HeadwayError("all sets are searched with --ablation zero or mean; for resample add --budget 0")

@@ -20,8 +20,9 @@ from headway.evaluation.metrics import METRICS
 from headway.heads.ablation import Effect, Judge, Margin, Verdict
 from headway.heads.optimum import Optimum
 from headway.heads.together import Curve, Pair
-from headway.heads.variants import ABLATIONS, Closed, site_of
+from headway.heads.variants import ABLATIONS
 from headway.models import Head
+from headway.models.sites import Closed, site_of
 from headway.output import as_html
 
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 
-from headway.attach.foreign import Foreign
 from headway.errors import HeadwayError
 from headway.evaluation.verdicts import losses_of
 from headway.heads.ablation import Effect, measure
-from headway.heads.variants import Closed, Variants
+from headway.heads.variants import Variants
 from headway.models import Gate, Head
+from headway.models.sites import Closed
 from headway.tasks import Problems
 
 
@@ -71,13 +71,12 @@ def estimated(variants: Variants, problems: Problems) -> dict[Head, float]:
     """Minus the slope of the mean loss at each head's gate."""
     subject, flat = variants.subject, _sloped(variants) == "loss"
     totals: dict[Head, float] = dict.fromkeys(subject.heads, 0.0)
-    pieces = subject.model.pieces(problems) if isinstance(subject.model, Foreign) else [problems]
-    for batch in pieces:
+    for batch in subject.runner.batches(problems):
         passed = {site: torch.ones(1, variants.width[site], device=subject.device) for site in subject.sites}
         for gate in passed.values():
             gate.requires_grad_()
         with torch.enable_grad():
-            logits = subject.model(batch.source, batch.answer, {site: Gate(gate) for site, gate in passed.items()})
+            logits = subject.runner.run(batch, {site: Gate(gate) for site, gate in passed.items()})
             costs = losses_of(logits, batch) if flat else variants.costs(logits, batch, None)
             value = costs.sum()
             if not value.requires_grad:

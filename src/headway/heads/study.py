@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from headway.attach.foreign import Foreign
 from headway.causes.patterns import find_patterns
 from headway.causes.roles import find_roles
 from headway.causes.upstream import find_feeds
@@ -20,10 +19,10 @@ from headway.heads.ledger import Ledger
 from headway.heads.optimum import check_searchable, find_optimum
 from headway.heads.result import HeadRow, HeadStudy, Removal, as_list
 from headway.heads.together import Curve, at_random, by_cost, by_slope, greedy, in_order, in_rounds, pairs
-from headway.heads.variants import ABLATIONS, Closed, Part, Variants, with_neighbours
+from headway.heads.variants import ABLATIONS, Variants, with_neighbours
 from headway.models import Site
+from headway.models.sites import Closed, Part
 from headway.progress import Progress
-from headway.subjects.runner import passes_of
 from headway.subjects.splits import Split, drawn
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
@@ -98,7 +97,7 @@ def study_subject(subject: Subject, asked: Asked, quiet: bool = True, ledger: Le
     sample = drawn(subject, Split.REPORT, min(total, EXAMPLES), asked.seed)
     for kind in ABLATIONS if asked.kinds else ():
         if kind not in verdicts:
-            own = with_neighbours(sample) if kind == "resample" and isinstance(subject.model, Foreign) else sample
+            own = with_neighbours(sample) if kind == "resample" and subject.runner.varied_lengths else sample
             if not len(own):
                 continue  # no two problems of one length
             other = measure(Variants(subject, kind, asked.seed), [own], singles)[1:]
@@ -131,7 +130,7 @@ def study_subject(subject: Subject, asked: Asked, quiet: bool = True, ledger: Le
     if asked.causes:
         looked_at = drawn(subject, Split.REPORT, LOOKED_AT, asked.seed)
         patterns = find_patterns(subject, looked_at)
-        if isinstance(subject.model, Foreign) and not many:
+        if subject.runner.is_attached and not many:
             with Progress("testing which heads feed others", quiet) as watch:
                 feeds = find_feeds(subject, looked_at, patterns, watch)
     if asked.causes and subject.contrasts is not None:
@@ -218,7 +217,7 @@ class _Report:
 
 def parts_of(subject: Subject) -> list[Closed]:
     """Whole attention sites, layers and feed-forward blocks."""
-    sites = passes_of(subject).sites
+    sites = subject.runner.sites
     layers: dict[tuple[str, int | None], list[Site]] = {}
     for site in sites:
         layers.setdefault((site.stack, site.layer), []).append(site)

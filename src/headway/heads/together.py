@@ -15,13 +15,12 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
-from headway.attach.foreign import Foreign
 from headway.evaluation.exact import Watch
-from headway.evaluation.examples import batches
 from headway.evaluation.verdicts import loss
 from headway.heads.ablation import Effect, Margin, measure
-from headway.heads.variants import Closed, Outcome, Variants
+from headway.heads.variants import Outcome, Variants
 from headway.models import Gate, Head
+from headway.models.sites import Closed
 from headway.tasks import Problems
 
 
@@ -126,14 +125,13 @@ def by_slope(variants: Variants, problems: Problems) -> list[Head]:
     """Heads by the mean size of the loss's slope at their gate, the flattest first."""
     subject = variants.subject
     totals: dict[Head, float] = dict.fromkeys(subject.heads, 0.0)
-    pieces = subject.model.pieces(problems) if isinstance(subject.model, Foreign) else batches(problems)
-    for batch in pieces:
+    for batch in subject.runner.batches(problems):
         passed: dict[object, Tensor] = {}
         for site in subject.sites:
             passed[site] = torch.ones(len(batch), variants.width[site], device=subject.device, requires_grad=True)
         gates = {site: Gate(passed[site]) for site in subject.sites}
         with torch.enable_grad():
-            logits = subject.model(batch.source, batch.answer, gates)
+            logits = subject.runner.run(batch, gates)
             value = loss(logits, batch) * len(batch) if _has_tokens(logits, batch) else logits.square().sum()
             slopes = torch.autograd.grad(value, [passed[site] for site in subject.sites])
         for site, slope in zip(subject.sites, slopes, strict=True):

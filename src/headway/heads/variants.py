@@ -16,18 +16,16 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from headway.attach.foreign import Foreign, lengths_of, trimmed
 from headway.errors import HeadwayError, unknown
-from headway.evaluation.examples import even_pieces
-from headway.evaluation.verdicts import losses_of, right_or_tied
-from headway.models import Gate, Gates, Head, Model, Site
-from headway.subjects.runner import Kept, OwnPasses, passes_of
+from headway.evaluation.verdicts import losses_of, right, right_or_tied
+from headway.models import Gate, Gates, Head, Site
+from headway.models.rerun import Recording
+from headway.models.sites import Closed, site_of
+from headway.subjects.ragged import lengths_of
 from headway.subjects.splits import Split, drawn
-from headway.subjects.subject import Subject, all_tokens_right
+from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
-Part = Head | Site
-Closed = frozenset[Part]
 Ablation = Literal["zero", "mean", "resample"]
 ABLATIONS: tuple[Ablation, ...] = ("zero", "mean", "resample")
 MEAN_OVER = 2_000  # held-out problems
@@ -56,23 +54,13 @@ class Variants:
         if ablation not in ABLATIONS:
             raise unknown("ablation", ablation, ABLATIONS)
         self.subject, self.ablation, self.seed = subject, cast(Ablation, ablation), seed
-        self.passes = passes_of(subject)
-        self.order = {site: place for place, site in enumerate(self.passes.sites)}
-        self.width = self.passes.width
+        self.runner = subject.runner
+        self.order = {site: place for place, site in enumerate(self.runner.sites)}
+        self.width = self.runner.width
         for head in subject.heads:
             if head.number >= self.width.get(head.site, 0):
                 raise HeadwayError(f"{subject.name} names {head}, which its model does not have; see its sites")
         self.means = self._mean_outputs() if ablation == "mean" else {}
-
-    @property
-    def own_model(self) -> Model:
-        """The model, where it is one of Headway's own."""
-        if not isinstance(self.passes, OwnPasses):
-            raise HeadwayError(
-                f"all sets of heads are searched in models of Headway's own, which {self.subject.name} is not; add "
-                "--budget 0"
-            )
-        return self.passes.model
 
     def __call__(self, problems: Problems, variants: Sequence[Closed], base: Closed = frozenset()) -> Outcome:
         """Every variant closes its own parts and those of `base`."""
@@ -80,18 +68,15 @@ class Variants:
 
         def piece(rows: slice) -> Outcome:
             with torch.inference_mode():
-                others = None if donors is None else donors[rows]
-                if isinstance(self.subject.model, Foreign):
-                    others = None if others is None else trimmed(others)
-                    return self._of_batch(trimmed(problems[rows]), others, variants, base)
-                return self._of_batch(problems[rows], others, variants, base)
+                others = None if donors is None else self.runner.trim(donors[rows])
+                return self._of_batch(self.runner.trim(problems[rows]), others, variants, base)
 
-        outcomes = self.passes.each(piece, problems)
+        outcomes = self.runner.each(piece, problems)
         return Outcome(torch.cat([o.right for o in outcomes], dim=1), torch.cat([o.loss for o in outcomes], dim=1))
 
     def donors(self, problems: Problems) -> Problems:
         """For each problem another, whose outputs take the place of its own; in an order that knows no labels."""
-        if isinstance(self.subject.model, Foreign):
+        if self.runner.varied_lengths:
             return problems[neighbours(problems, Split.DONORS.seed(self.seed))]
         others = self.subject.draw(len(problems), Split.DONORS.seed(self.seed), False)
         order = torch.randperm(len(others), generator=torch.Generator().manual_seed(Split.DONORS.seed(self.seed)))
@@ -100,40 +85,40 @@ class Variants:
         return others.replaced(same, others[(same + 1) % len(others)]) if len(same) else others
 
     def _of_batch(self, batch: Problems, donors: Problems | None, variants: Sequence[Closed], base: Closed) -> Outcome:
-        outputs = self.means if donors is None else self._kept(donors, {}).trace.outputs
-        kept = self._kept(batch, self._gates([base], outputs, len(batch)))
+        outputs = self.means if donors is None else self.runner.record(donors).trace.outputs
+        recording = self.runner.record(batch, self._gates([base], outputs, len(batch)))
         right = torch.empty(len(variants), len(batch), dtype=torch.bool, device=batch.source.device)
         losses = torch.empty(len(variants), len(batch), device=batch.source.device)
         groups: dict[Site | None, list[int]] = defaultdict(list)
         for number, closed in enumerate(variants):
             groups[self._first(closed - base)].append(number)
-        whole = self._whole(batch, kept, base)
+        whole = self._whole(batch, recording, base)
         for first, numbers in groups.items():
             waiting = list(numbers)
             while waiting:
-                at_once = len(waiting) if first is None else self.passes.at_once(kept, len(waiting))
+                at_once = len(waiting) if first is None else self.runner.variants_at_once(recording, len(waiting))
                 some, waiting = waiting[:at_once], waiting[at_once:]
-                logits = kept.logits
+                logits = recording.logits
                 if first is not None:
                     gates = self._gates([variants[number] | base for number in some], outputs, len(batch))
-                    logits = self.passes.again(kept, gates, first, len(some))
+                    logits = self.runner.replay(recording, gates, first, len(some))
                 for place, number in enumerate(some):
                     own = logits if first is None else logits[place * len(batch) : (place + 1) * len(batch)]
                     right[number] = self._right(own, batch)
                     losses[number] = self.costs(own, batch, whole)
         return Outcome(right, losses)
 
-    def _whole(self, batch: Problems, kept: Kept, base: Closed) -> Tensor | None:
+    def _whole(self, batch: Problems, recording: Recording, base: Closed) -> Tensor | None:
         """The logits with all heads open, where the metric holds others against them."""
         metric = self.subject.measured_by
         if metric is None or not metric.beside_whole:
             return None
-        return kept.logits if not base else self._kept(batch, {}).logits
+        return recording.logits if not base else self.runner.record(batch).logits
 
     def _right(self, logits: Tensor, batch: Problems) -> Tensor:
         """Which problems are right. Where a metric is the question, a token that is as likely as the likeliest will do:
         over a large vocabulary that is several times faster to see."""
-        if self.subject.measured_by is None or self.subject.correct is not all_tokens_right:
+        if self.subject.measured_by is None or self.subject.correct is not right:
             return self.subject.correct(logits, batch)
         return right_or_tied(logits, batch)
 
@@ -141,9 +126,6 @@ class Variants:
         """What counts as the loss of each problem: cross-entropy, or the subject's own metric."""
         metric = self.subject.measured_by
         return losses_of(logits, batch) if metric is None else metric.cost(logits, batch, whole)
-
-    def _kept(self, problems: Problems, gates: Gates) -> Kept:
-        return self.passes.keep(problems, gates)
 
     def _first(self, closed: Closed) -> Site | None:
         """The earliest site that is changed."""
@@ -164,8 +146,7 @@ class Variants:
             fill = outputs.get(site)
             if fill is not None and len(fill) > 1:
                 fill = fill.repeat(len(variants), 1, 1, 1)
-            alone = len(variants) == 1 and isinstance(self.subject.model, Foreign)  # one row will do for all
-            gates[site] = Gate(passed if alone else passed.repeat_interleave(rows, dim=0), fill)
+            gates[site] = Gate(passed if len(variants) == 1 else passed.repeat_interleave(rows, dim=0), fill)
         return gates
 
     @torch.inference_mode()
@@ -173,21 +154,26 @@ class Variants:
         """What each head says on average over held-out problems: at each position, or, where problems are of different
         lengths, over all positions."""
         problems = drawn(self.subject, Split.MEANS, MEAN_OVER, self.seed, True)
-        pooled = isinstance(self.subject.model, Foreign)
-        pieces = (
-            self.subject.model.slices(problems) if isinstance(self.subject.model, Foreign) else even_pieces(problems)
-        )
+        pooled = self.runner.varied_lengths
+
+        def sums(rows: slice) -> dict[Site, tuple[Tensor, int]]:
+            with torch.inference_mode():
+                outputs = self.runner.record(self.runner.trim(problems[rows])).trace.outputs
+                return {site: _sum_of(output, pooled) for site, output in outputs.items()}
+
         totals: dict[Site, Tensor] = {}
         counts: dict[Site, int] = {}
-        for piece in pieces:
-            some = trimmed(problems[piece]) if pooled else problems[piece]
-            for site, output in self._kept(some, {}).trace.outputs.items():
-                total = output.double().sum((0, 1) if pooled else 0, keepdim=True)
-                if pooled:
-                    total = total.reshape(1, 1, *total.shape[-2:])
+        for piece in self.runner.each(sums, problems):
+            for site, (total, count) in piece.items():
                 totals[site] = totals[site] + total if site in totals else total
-                counts[site] = counts.get(site, 0) + len(output) * (output.shape[1] if pooled else 1)
+                counts[site] = counts.get(site, 0) + count
         return {site: (total / counts[site]).float() for site, total in totals.items()}
+
+
+def _sum_of(output: Float[Tensor, "row query head dim"], pooled: bool) -> tuple[Tensor, int]:
+    """The sum over the problems, or over all their positions where these are pooled, and of how many it is."""
+    total = output.double().sum((0, 1) if pooled else 0, keepdim=True)
+    return total, len(output) * (output.shape[1] if pooled else 1)
 
 
 def with_neighbours(problems: Problems) -> Problems:
@@ -210,7 +196,3 @@ def neighbours(problems: Problems, seed: int) -> Int[Tensor, " row"]:
             )
         found[own] = own.roll(1)
     return found
-
-
-def site_of(part: Part) -> Site:
-    return part.site if isinstance(part, Head) else part

@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from headway.evaluation.examples import CPU_TOKENS
 from headway.evaluation.intervals import Interval, wilson
-from headway.evaluation.verdicts import right
+from headway.evaluation.verdicts import same_answer
 from headway.machine import side_by_side
 from headway.models import Model
+from headway.plugins import load_function, source_hash
 from headway.tasks import Problems, Task
 from headway.tasks.random import digest
 
@@ -38,7 +39,7 @@ class Measured:
     examples: int
     errors: int
     positive_rate: float | None
-    """the share of problems that a classifier answers with class 1"""
+    """of two classes: the share of problems that are answered with class 1"""
 
     @property
     def accuracy(self) -> float:
@@ -78,18 +79,18 @@ class Sheet:
     problems: Problems
     asked: dict[str, Int[Tensor, " row"]]
 
-    @staticmethod
-    def of(task: Task, length: int, probes: Sequence[str], examples: int, seed: int, device: torch.device) -> Sheet:
-        fitting = min(examples, max(1, MOST_TOKENS // task.source_tokens(length)))
-        drawn = [task.independent(seed, fitting, probe=probe, length=length, device=device) for probe in probes]
-        every = Problems.join(drawn)
-        known = digest(torch.cat((every.source, every.answer), dim=1))
-        _, place = known.unique(return_inverse=True)
-        first = place.new_full((int(place.max()) + 1,), len(place)).scatter_reduce(
-            0, place, torch.arange(len(place), device=place.device), "amin"
-        )
-        rows = place.split([len(part) for part in drawn])
-        return Sheet(length, every[first], dict(zip(probes, rows, strict=True)))
+
+def draw_sheet(task: Task, length: int, probes: Sequence[str], examples: int, seed: int, device: torch.device) -> Sheet:
+    """The problems of every probe at a length; of very long ones fewer."""
+    fitting = min(examples, max(1, MOST_TOKENS // task.source_tokens(length)))
+    drawn = [task.independent(seed, fitting, probe=probe, length=length, device=device) for probe in probes]
+    every = Problems.join(drawn)
+    _, place = digest(torch.cat((every.source, every.answer), dim=1)).unique(return_inverse=True)
+    first = place.new_full((int(place.max()) + 1,), len(place)).scatter_reduce(
+        0, place, torch.arange(len(place), device=place.device), "amin"
+    )
+    rows = place.split([len(part) for part in drawn])
+    return Sheet(length, every[first], dict(zip(probes, rows, strict=True)))
 
 
 class Questions:
@@ -107,9 +108,15 @@ class Questions:
         self.task, self.lengths, self.probes, self.examples, self.seed = task, lengths, probes, examples, seed
         self.device, self._drawn = device, dict[int, Sheet]()
 
+    def key(self) -> dict[str, int | list[int] | list[str]]:
+        """What answers depend on beside the model: rows that were measured for another key are measured again."""
+        own = [source_hash(load_function(probe)) for probe in self.probes if ":" in probe]
+        key = {"lengths": list(self.lengths), "probes": list(self.probes), "examples": self.examples, "seed": self.seed}
+        return {**key, **({"own_probes": own} if own else {})}
+
     def sheet(self, length: int) -> Sheet:
         if length not in self._drawn:
-            self._drawn[length] = Sheet.of(self.task, length, self.probes, self.examples, self.seed, self.device)
+            self._drawn[length] = draw_sheet(self.task, length, self.probes, self.examples, self.seed, self.device)
         return self._drawn[length]
 
     def measure(self, model: Model, watch: Callable[[int, int], None] | None = None) -> list[Measured]:
@@ -117,27 +124,24 @@ class Questions:
         found = []
         for number, length in enumerate(self.lengths):
             sheet = self.sheet(length)
-            correct, positive = answered(model, sheet.problems)
+            written = write_answers(model, sheet.problems)
+            correct, positive = same_answer(written, sheet.problems), written[:, 0] == 1
             for probe, rows in sheet.asked.items():
-                share = float(positive[rows].double().mean()) if self.task.classes is not None else None
+                share = float(positive[rows].double().mean()) if self.task.classes == 2 else None
                 found.append(Measured(probe, length, len(rows), int((~correct[rows]).sum()), share))
             if watch is not None:
                 watch(number + 1, len(self.lengths))
         return found
 
 
-def answered(model: Model, problems: Problems) -> tuple[Bool[Tensor, " row"], Bool[Tensor, " row"]]:
-    """Which problems a model has right, and which it answers with class 1."""
+def write_answers(model: Model, problems: Problems) -> Int[Tensor, "row answer"]:
+    """The likeliest token at each place of the answer, given the right ones before it."""
 
-    def piece(rows: slice) -> tuple[Tensor, Tensor]:
+    def piece(rows: slice) -> Tensor:
         with torch.inference_mode():
-            some = problems[rows]
-            logits = model(some.source, some.answer)
-            return right(logits, some), logits[:, 0].argmax(-1) == 1
+            return model(problems.source[rows], problems.answer[rows]).argmax(-1)
 
-    pieces = side_by_side(piece, list(_pieces(model, problems)), problems.source.device)
-    correct, positive = zip(*pieces, strict=True)
-    return torch.cat(correct), torch.cat(positive)
+    return torch.cat(side_by_side(piece, list(_pieces(model, problems)), problems.source.device))
 
 
 def _pieces(model: Model, problems: Problems) -> Iterator[slice]:

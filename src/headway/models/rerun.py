@@ -1,13 +1,14 @@
 """A forward pass gone through again from some site on, with other gates.
 
-What lies before the first changed site is the same for every variant, so it is computed once and kept. A variant
+What lies before the first changed site is the same for every variant, so it is computed once and recording. A variant
 then costs only what lies behind: for the last site of an adder a tenth of a pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -21,16 +22,18 @@ from headway.models.sites import Gates, Site, Trace
 
 
 @dataclass(frozen=True)
-class Kept:
-    """One pass: what came out, what flowed past every site and what every site said."""
+class Recording:
+    """One pass: what came out, what flowed past every site and what it put out."""
 
-    source: Int[Tensor, "batch source"]
+    source: Tensor
     answer: Int[Tensor, "batch answer"]
     logits: Float[Tensor, "batch answer token"]
     trace: Trace
-    memory: Float[Tensor, "batch source d_model"] | None
-    across: dict[Site, tuple[Tensor, Tensor]]
+    memory: Float[Tensor, "batch source d_model"] | None = None
+    across: Mapping[Site, tuple[Tensor, Tensor]] = field(default_factory=dict)
     """keys and values of the cross-attentions"""
+    returned: Mapping[str, Any] = field(default_factory=dict)
+    """in a user's model: what layers and attention modules returned, by their path"""
 
     def __len__(self) -> int:
         return len(self.source)
@@ -46,24 +49,24 @@ def sites_of(model: EncoderDecoder | Decoder | Classifier) -> list[Site]:
     return found
 
 
-def keep(
+def record(
     model: EncoderDecoder | Decoder | Classifier, source: Tensor, answer: Tensor, gates: Gates | None = None
-) -> Kept:
+) -> Recording:
     """A pass with everything in it that a later one can use."""
     trace = Trace()
     if not isinstance(model, EncoderDecoder):
-        return Kept(source, answer, model(source, answer, gates, trace), trace, None, {})
+        return Recording(source, answer, model(source, answer, gates, trace), trace)
     memory = model.encode(source, gates, trace)
     logits = model.decode(model.shifted(answer), memory, model.orders(source, answer.shape[1]), gates, trace)
     crossing = [each for each in model.modules() if isinstance(each, Attention) and each.site.kind == "cross"]
     across = {each.site: each.keys_values(memory, None) for each in crossing}
-    return Kept(source, answer, logits, trace, memory, across)
+    return Recording(source, answer, logits, trace, memory, across)
 
 
-def again(
-    model: EncoderDecoder | Decoder | Classifier, kept: Kept, gates: Gates, first: Site, variants: int = 1
+def replay(
+    model: EncoderDecoder | Decoder | Classifier, recording: Recording, gates: Gates, first: Site, variants: int = 1
 ) -> Float[Tensor, "rows answer token"]:
-    """The logits under `gates`, of which none before `first` differs from those of the kept pass.
+    """The logits under `gates`, of which none before `first` differs from those of the recorded pass.
 
     Gates have a row for every problem under every variant: those of the first variant come first.
     """
@@ -72,10 +75,10 @@ def again(
         return tensor if variants == 1 else tensor.repeat(variants, *[1] * (tensor.ndim - 1))
 
     blocks = {block.feed_site: block for block in model.modules() if isinstance(block, Block)}
-    x = rows(kept.trace.streams[first]) + _said(
-        blocks[Site(first.stack, first.layer, "feed")], rows(kept.trace.outputs[first]), gates, first
+    x = rows(recording.trace.streams[first]) + _output(
+        blocks[Site(first.stack, first.layer, "feed")], rows(recording.trace.outputs[first]), gates, first
     )
-    source, answer = rows(kept.source), rows(kept.answer)
+    source, answer = rows(recording.source), rows(recording.answer)
     if isinstance(model, Classifier):
         return model.answered(_through(model.blocks, x, model.order(source), gates, first))
     if isinstance(model, Decoder):
@@ -87,17 +90,17 @@ def again(
         memory = model.encoder_norm(_through(model.encoder, x, model.source_order(source), gates, first))
         begin, opening, cache = Site("decoder", 0, "self"), Site("decoder", 0, "cross"), None
         changed = begin in gates  # the decoder's first self-attention does not look at the source
-        x, after = rows(kept.trace.streams[begin if changed else opening]), None if changed else begin
+        x, after = rows(recording.trace.streams[begin if changed else opening]), None if changed else begin
     else:
-        assert kept.memory is not None
-        memory, after = rows(kept.memory), first
-        cache = Cache({site: (rows(key), rows(value)) for site, (key, value) in kept.across.items()})
+        assert recording.memory is not None
+        memory, after = rows(recording.memory), first
+        cache = Cache({site: (rows(key), rows(value)) for site, (key, value) in recording.across.items()})
     x = _through(model.decoder, x, own, gates, after, memory, across, cache)
     return model.unembed(model.decoder_norm(x))
 
 
-def _said(block: Block, output: Tensor, gates: Gates, site: Site) -> Tensor:
-    """What a site adds to the stream, from the kept outputs of its heads."""
+def _output(block: Block, output: Tensor, gates: Gates, site: Site) -> Tensor:
+    """What a site adds to the stream, from the recorded outputs of its heads."""
     z = gated(output, gates.get(site))
     if site.kind == "feed":
         return z[:, :, 0]

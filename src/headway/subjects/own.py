@@ -15,10 +15,10 @@ from headway.errors import BrokenRun, HeadwayError, unknown
 from headway.models import Classifier, Model, build_model, heads_of
 from headway.runs.config import RunConfig
 from headway.runs.folder import RunFolder, runs_in
+from headway.subjects.runner import HeadwayRunner
 from headway.subjects.subject import Subject
 from headway.subjects.weights import read_weights
-from headway.tasks import Addition, Problems, Task, create_task
-from headway.tasks.contrasts import Contrast, contrasts
+from headway.tasks import Problems, Task, create_task
 
 READERS = 8
 CHUNK = 50_000  # problems at a time where all are listed
@@ -88,19 +88,20 @@ def subject_of(run: Run) -> Subject:
         heads=tuple(heads_of(run.model)),
         every=None if task.count is None else lambda: task.every(CHUNK, device),
         count=task.count,
-        even=isinstance(task, Addition) and task.operators == "+",
+        even=task.draws_evenly,
         strata=task.strata,
         spelled=task.spelled,
         problem=lambda written: task.read(written, device),
         start=None if task.classes is not None else task.start,
         layout=task.layout,
-        contrasts=_contrasts_of(task, device),
+        contrasts=None if (pairs := task.contrasts) is None else lambda count, seed: pairs(count, seed, device),
         decode=_decode_of(run.model),
         generate=_generate_of(run.model),
         sets=lambda: {probe: task.independent(SETS, ROWS, probe=probe, device=device) for probe in task.probes},
         held_out=task.held_out,
         untrained=lambda problems: run.model.untrained(problems.source.shape[1], problems.answer.shape[1]),
         folder=run.folder if run.writable else None,
+        opened=HeadwayRunner(run.model, run.config.name),
         about={"task": run.config.task, "seed": run.config.seed, "positions": run.config.model.positions},
     )
 
@@ -116,12 +117,6 @@ def _generate_of(model: Model) -> Callable[[Problems], Tensor] | None:
     if isinstance(model, Classifier):
         return None
     return lambda problems: model.generate(problems.source, problems.answer.shape[1])
-
-
-def _contrasts_of(task: Task, device: torch.device) -> Callable[[int, int], list[Contrast]] | None:
-    if not isinstance(task, Addition) or task.natural or "+" not in task.operators:
-        return None
-    return lambda pairs, seed: contrasts(task, pairs, seed, device)
 
 
 def one_shape(folders: Sequence[RunFolder]) -> bool:

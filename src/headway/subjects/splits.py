@@ -7,8 +7,8 @@ from enum import IntEnum
 
 import torch
 
-from headway.attach.foreign import by_length
 from headway.errors import HeadwayError
+from headway.subjects.ragged import sort_by_length
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
@@ -49,4 +49,4 @@ def drawn(subject: Subject, lot: Split, rows: int, seed: int, held_out: bool = F
         raise HeadwayError(
             f"{subject.name} has {count} examples; a study needs at least 4, to select on some and report on others"
         )
-    return by_length(subject.examples[own[:rows]])
+    return sort_by_length(subject.examples[own[:rows]])

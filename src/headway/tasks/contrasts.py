@@ -1,4 +1,6 @@
-"""Pairs of sums that differ in one thing only, to ask what brings that thing to a digit of the answer.
+"""Pairs of problems that differ in one thing only, to ask what carries that thing to a token of the answer.
+
+Any task that can solve gets pairs that differ in one token (`token_contrasts`). Sums have better ones:
 
 operand     a digit of column k is another; no carry changes
 carry       the column below k makes a carry or does not; column k itself and all above it are the same
@@ -15,41 +17,45 @@ before it and do differ: what they tell is read from the answer so far, which no
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from headway.errors import HeadwayError
 from headway.tasks.addition import Addition, Digits
-from headway.tasks.task import Problems
+from headway.tasks.problems import Contrast, Problems
+from headway.tasks.task import Task
 
 Kind = Literal["operand", "carry", "propagated"]
-DRAWN, MOST_DRAWS, PLENTY = 4_000, 100, 4
+DRAWN, MOST_DRAWS, PLENTY, MOST_PLACES = 4_000, 100, 4, 8
 
 
-@dataclass(frozen=True)
-class Contrast:
-    kind: Kind
-    column: int
-    placebo: bool
-    clean: Problems
-    other: Problems
-    place: int
-    """of the answer token asked about"""
+def token_contrasts(task: Task, pairs: int, seed: int, device: torch.device | str = "cpu") -> list[Contrast]:
+    """For some tokens of the answer, spread evenly: pairs that differ in the one token of the source that changes it
+    most often; in a placebo that token of the source differs which changes it least often, and it stays the same."""
+    clean, donors = (task.testing((seed + side) % 2**62, DRAWN, device=device) for side in (0, 500))
+    others = []
+    for place in range(clean.source.shape[1]):
+        source = clean.source.clone()
+        source[:, place] = donors.source[:, place]
+        others.append(task.solve(source))
+    answers, found = clean.answer.shape[1], list[Contrast]()
+    for asked in sorted({n * answers // MOST_PLACES for n in range(MOST_PLACES)}):
+        differs = torch.stack([other.answer[:, asked] != clean.answer[:, asked] for other in others])  # place row
+        often = differs.sum(1)
+        for place, placebo in ((int(often.argmax()), False), (int(often.argmin()), True)):
+            fits = (clean.source != others[place].source).any(1) & (differs[place] != placebo)
+            rows = fits.nonzero()[:pairs, 0]
+            if len(rows) < pairs:
+                break
+            found.append(Contrast("token", asked, placebo, clean[rows], others[place][rows], asked))
+    return found
 
-    @property
-    def name(self) -> str:
-        return f"{self.kind} {self.column}"
 
-
-def contrasts(task: Addition, pairs: int, seed: int, device: torch.device | str = "cpu") -> list[Contrast]:
+def sum_contrasts(task: Addition, pairs: int, seed: int, device: torch.device | str = "cpu") -> list[Contrast]:
     """As many pairs of each kind at each column, and of its placebo, whose digits change by as much. What the base
     does not allow (in base 2 no one digit makes a carry whatever comes in) is left out."""
-    if task.natural or "+" not in task.operators:
-        raise HeadwayError("pairs of sums are made for answers of one length with plus; not for natural or for -")
     found = []
     for number, (kind, column) in enumerate(_kinds(task.digits)):
         place = task.digits - column if task.first == "most" else column
@@ -153,7 +159,7 @@ def _fits(
     """Which rows are such a pair."""
     digits, nine = task.digits, task.base - 1
     plus = torch.full_like(one[0][:, 0], task.plus)
-    (answer, carries), (answer2, carries2) = (task._columns(a, plus, b) for a, b in (one, two))
+    (answer, carries), (answer2, carries2) = (task.results(a, plus, b) for a, b in (one, two))
     differ = answer[:, digits - column] != answer2[:, digits - column]
     above = (answer[:, : digits - column] == answer2[:, : digits - column]).all(1)
     sums, sums2 = one[0] + one[1], two[0] + two[1]  # row digit

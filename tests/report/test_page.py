@@ -195,8 +195,7 @@ def test_the_address_of_a_section_leads_there(browser: Any, report: Path) -> Non
     assert abs(visited.page.evaluate(top.format("length"))) < 100
     typed(visited.page, 3, 4)
     visited.page.evaluate("location.hash = '#heads'")
-    visited.page.wait_for_timeout(100)
-    assert abs(visited.page.evaluate(top.format("heads"))) < 100
+    visited.page.wait_for_function(f"Math.abs({top.format('heads')}) < 100")
     assert visited.page.get_by_label("first number").input_value() == "3"
     visited.close()
 

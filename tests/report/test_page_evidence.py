@@ -280,10 +280,9 @@ def test_on_a_phone_nothing_is_cut_off_or_covered(browser: Any, report: Path) ->
         if buttons is not None:  # not folded away
             assert buttons["y"] + buttons["height"] <= drawn["y"] + 0.5
     page.get_by_label("enlarge decoder.1.cross.3").click()
-    page.wait_for_timeout(200)
-    box = page.locator(".enlarged").bounding_box()
-    assert -1 <= box["y"] < 740
-    assert box["y"] < page.locator(".sites").bounding_box()["y"]
+    at = "[document.querySelector('.enlarged').getBoundingClientRect().y]"
+    page.wait_for_function(f"{at}.every((y) => -1 <= y && y < 740)")
+    assert page.locator(".enlarged").bounding_box()["y"] < page.locator(".sites").bounding_box()["y"]
     page.locator("#theme").click()
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     visited.close()

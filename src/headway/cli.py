@@ -311,7 +311,7 @@ class Doctor(Common, Opening):
     """of a Hugging Face model: the file that holds its examples, JSONL or text"""
 
     def run(self) -> Output:
-        from headway.api.examining import Refused, examine, examine_all, names_many
+        from headway.api.examining import examine, examine_all, names_many
 
         if not self.subjects:
             raise HeadwayError("name a run folder, pretrained:adder, or a module:factory of your own")
@@ -323,9 +323,9 @@ class Doctor(Common, Opening):
         many = examine_all(self.subjects, strict=self.strict, device=self.device, quiet=self.quiet)
         content = {"healthy": all(each.healthy for each in many), "members": [each.to_json() for each in many]}
         status = max(each.status for each in many)
-        words = [f"{each.subject}: {each.why}" for each in many if isinstance(each, Refused)]
+        words = [f"{each.subject}: {each.refused}" for each in many if each.refused]
         rows = [each.row() for each in many]
-        for row, name in zip(rows, told_apart([row["subject"] for row in rows]), strict=True):
+        for row, name in zip(rows, told_apart([each.subject for each in many]), strict=True):
             row["subject"] = name
         return Output(content, "Doctor", rows, words=words, status=status)
 

@@ -23,7 +23,7 @@ from headway.runs.config import Overrides
 from headway.runs.folder import RunFolder
 from headway.subjects.own import Run, subject_of
 from headway.tasks import create_task
-from headway.training.batches import feed
+from headway.training.batches import draw_batches
 from headway.training.defaults import plan
 from headway.training.learner import Learner
 
@@ -35,7 +35,7 @@ ASKED = ("operand 1", "carry 2")
 def main(seed: int = 0, moments: str = MOMENTS) -> list[dict[str, object]]:
     device, config = choose_device("cpu"), plan("addition", Overrides(), seed)
     task, learner = create_task("addition"), Learner(build_model(config.model, seed), config.training)
-    batches, found = feed(task, config.training, [seed], None, 0, device), []
+    batches, found = draw_batches(task, config.training, [seed], None, 0, device), []
     print(f"{'step':>5} {'right':>7}  " + "  ".join(f"{asked}: {site}" for asked in ASKED for site in SITES))
     for moment in map(int, moments.split(",")):
         while learner.steps < moment:

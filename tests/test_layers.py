@@ -27,7 +27,7 @@ LAYERS = [
     {"heads", "lengths", "certify"},
     {"doctor"},
     {"report"},
-    {"api", "listing", "comparing"},
+    {"api"},
     {"sweeps"},
     {"lab", "bench"},
     {"cli"},
@@ -67,7 +67,7 @@ def test_report_knows_only_the_files() -> None:
 
 
 def test_help_runs_and_report_need_no_torch() -> None:
-    light = ("cli", "runs.folder", "evaluation.intervals", "compare.index", "comparing", "report.figures")
+    light = ("cli", "runs.folder", "evaluation.intervals", "compare.index", "report.page", "report.figures")
     code = f"import sys, {', '.join(f'headway.{part}' for part in light)}; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
 

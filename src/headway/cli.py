@@ -473,10 +473,20 @@ class List(Common):
     """read every run anew, also those whose files were edited by other hands"""
 
     def run(self) -> Output:
-        from headway.listing import listing, shown
+        if self.what == "runs":
+            from headway.compare.index import list_runs, shown_keys
 
-        items = listing(self.what, None if self.root is None else Path(self.root), self.where, self.rebuild)
-        return Output({"items": items}, self.what.capitalize(), shown(self.what, items, self.where))
+            root = Path(self.root or "runs")
+            items = list_runs(root, self.where, self.rebuild) if self.root is not None or root.is_dir() else []
+            keys = shown_keys(self.where)
+            return Output({"items": items}, "Runs", [{key: item.get(key) for key in keys} for item in items])
+        for flag, given in (("where", self.where is not None), ("rebuild", self.rebuild)):
+            if given:
+                raise HeadwayError(f"--{flag} is about runs; leave it out, or say 'headway list runs'")
+        from headway.api.listing import LISTS
+
+        listed = LISTS[self.what]()
+        return Output({"items": listed}, self.what.capitalize(), listed)
 
 
 @dataclass(frozen=True)
@@ -495,7 +505,8 @@ class Compare(Common):
     """folder of compare.json, tables, a picture and the page (default: nothing is written)"""
 
     def run(self) -> Output:
-        from headway.comparing import compare, write_comparison
+        from headway.compare import compare
+        from headway.report.page import write_comparison
 
         metrics = () if self.metric is None else listed_words("metric", self.metric)
         found = compare(self.folders, listed_words("by", self.by), metrics, self.where)
@@ -533,7 +544,7 @@ class Lab(Common):
 
 
 @dataclass(frozen=True)
-class Report(Common):
+class ReportPage(Common):
     """One HTML file of what folders hold, with the trained adder inside."""
 
     folders: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="DIR")] = tyro.MISSING
@@ -548,8 +559,8 @@ class Report(Common):
             raise HeadwayError("name a folder that train, heads, lengths or lab wrote")
         folders = [Path(folder) for folder in self.folders]
         found = write_page(folders, Path(self.out) if self.out is not None else folders[0] / "report.html")
-        told = [f"Not in it: {each['what']}; {each['command']} makes it." for each in found["missing"]]
-        return Output(found, "Report", [{"report": found["report"], "bytes": found["bytes"]}], words=told)
+        missing = [f"Not in it: {each['what']}; {each['command']} makes it." for each in found["missing"]]
+        return Output(found, "Report", [{"report": found["report"], "bytes": found["bytes"]}], words=missing)
 
 
 @dataclass(frozen=True)
@@ -613,7 +624,7 @@ COMMANDS = {
     "list": List,
     "compare": Compare,
     "lab": Lab,
-    "report": Report,
+    "report": ReportPage,
     "sweep": Sweep,
     "bench": Bench,
 }

@@ -17,12 +17,11 @@ from headway.api import evaluate, study_heads
 from headway.api.lengths import LENGTHS, TRIO
 from headway.doctor.examination import forbidden
 from headway.evaluation.exact import device_of
-from headway.lengths.extrapolation import Asked, Entry, LengthStudy, study_lengths
-from headway.lengths.tracks import Track
+from headway.lengths.answer import Entry, LengthsPlan, LengthStudy
+from headway.lengths.extrapolation import study_lengths
 from headway.machine import choose_device
 from headway.output import Output
 from headway.positions import find_positions
-from headway.progress import Progress
 from headway.report.figures import lab_figure
 from headway.report.lengths import lengths_figures
 from headway.report.page import write_page
@@ -31,7 +30,11 @@ from headway.runs.config import Overrides
 from headway.runs.folder import RunFolder
 from headway.subjects.own import Run, open_run, subject_of
 from headway.training.defaults import QUICK_CLASSIFIER, plan
-from headway.training.loop import train_run
+from headway.training.tracks import Track
+from headway.trials.drive import train_trials
+from headway.trials.engines import InProcess
+from headway.trials.plan import pieces_of
+from headway.trials.trial import Terms, Trial
 
 GREEDY_CHECKED = 20_000
 CLASSIFIED = 9_000
@@ -54,16 +57,16 @@ def run_lab(preset: Literal["quick", "full"], out: Path, seed: int, device: str,
     began = time.monotonic()
     settings, chosen = PRESETS[preset], choose_device(device)
     seeds = tuple(range(seed, seed + settings.seeds))
-    adders = [(RunFolder(out / "addition" / f"seed-{each}"), plan("addition", Overrides(), each)) for each in seeds]
-    for folder, config in adders:
-        folder.check(config, resume=True)
+    adders = [Trial(plan("addition", Overrides(), each), {"seed": each}, f"addition/seed-{each}") for each in seeds]
+    for trial in adders:
+        trial.folder(out).check(trial.config, resume=True)
+    terms = Terms(str(out), chosen.type, may_diverge=False, watched=True)
+    train_trials(pieces_of(adders, ()), InProcess(terms), f"{len(adders)} × addition", quiet)
     rows: list[dict[str, Any]] = []
-    for folder, config in adders:
-        with Progress(f"{config.stem} seed {config.seed}", quiet) as watch:
-            train_run(config, folder.path, device=chosen, resume=True, watch=watch)
-        run = open_run(folder, chosen)
+    for trial in adders:
+        run = open_run(trial.folder(out), chosen)
         rows.append({**_adder_row(run, quiet), "withheld": _withheld(run, "heads")})
-        if not (folder.path / "heads.json").exists():
+        if not (run.path / "heads.json").exists():
             study_heads(run, quiet=quiet)
     for trained in _lengths(settings, seeds, out / "lengths", chosen, quiet).runs:
         run = open_run(RunFolder(Path(trained.run)), chosen)
@@ -91,7 +94,7 @@ def _lengths(settings: Preset, seeds: tuple[int, ...], out: Path, device: torch.
     """The three classifiers, trained, and tested past their training length."""
     track = Track("lab", replace(settings.classifier, pooling="mean"), Overrides())
     entries = tuple(Entry(name, "sequential", "mean") for name in TRIO)
-    asked = Asked("sortedness", entries, track, seeds, LENGTHS, PROBES, {})
+    asked = LengthsPlan("sortedness", entries, track, seeds, LENGTHS, PROBES, {})
     found = study_lengths(asked, out, device, "auto", quiet, lambda run: forbidden(subject_of(run), "lengths"))
     lengths_figures(out / "lengths.json", out)
     return found

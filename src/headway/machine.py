@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import platform
 import shlex
@@ -106,6 +107,19 @@ def side_by_side(work: Callable[[Item], Result], items: Sequence[Item], device: 
             return list(pool.map(work, items))
     finally:
         torch.set_num_threads(workers)
+
+
+def halve_on_out_of_memory(work: Callable[[slice], Result], stop: int, start: int = 0) -> list[Result]:
+    """The results of `work` for all rows at once; where memory does not suffice, for each half of them, and so on."""
+    try:
+        return [work(slice(start, stop))]
+    except torch.OutOfMemoryError:
+        if stop - start <= 1:
+            raise
+    gc.collect()  # the error is gone here, but not yet what it held in memory
+    torch.cuda.empty_cache()
+    half = (start + stop + 1) // 2
+    return [*halve_on_out_of_memory(work, half, start), *halve_on_out_of_memory(work, stop, half)]
 
 
 def cores() -> int:

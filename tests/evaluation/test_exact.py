@@ -19,7 +19,7 @@ from headway.evaluation.verdicts import right, same_answer
 from headway.models import build_model
 from headway.runs.config import Overrides
 from headway.tasks import Addition, Sortedness
-from headway.training.batches import feed
+from headway.training.batches import draw_batches
 from headway.training.defaults import plan
 from headway.training.learner import Learner
 
@@ -32,7 +32,7 @@ def half_trained(task: Addition, steps: int, model: str = "encoder-decoder") -> 
     small = {"d_model": 64, "d_ff": 128, "batch": 64, "warmup": 20}
     config = plan("addition", Overrides(model=model, steps=steps, **small), 0, options)  # pyright: ignore[reportArgumentType]
     learner = Learner(build_model(config.model, 0), config.training)
-    batches = feed(task, config.training, [config.seed], None, 0, CPU)
+    batches = draw_batches(task, config.training, [config.seed], None, 0, CPU)
     for _ in range(steps):
         learner.step(next(batches))
     return learner.model.eval()

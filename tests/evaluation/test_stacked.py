@@ -12,7 +12,7 @@ from headway.evaluation.stacked import StackedModels, trainable_right
 from headway.models import Model, build_model
 from headway.runs.config import Overrides
 from headway.tasks import Addition, Sortedness
-from headway.training.batches import feed
+from headway.training.batches import draw_batches
 from headway.training.defaults import plan
 from headway.training.learner import Learner
 
@@ -26,7 +26,7 @@ def learnt() -> list[Model]:
     for seed, steps in enumerate((5, 40, 80, 160)):
         config = plan("addition", Overrides(d_model=32, d_ff=64, steps=160, batch=64, warmup=5), seed, {"digits": 1})
         learner = Learner(build_model(config.model, seed), config.training)
-        batches = feed(Addition(digits=1), config.training, [seed], None, 0, CPU)
+        batches = draw_batches(Addition(digits=1), config.training, [seed], None, 0, CPU)
         for _ in range(steps):
             learner.step(next(batches))
         models.append(learner.model)

@@ -16,6 +16,9 @@ from typing import Any
 
 import pytest
 import torch
+from headway.sweeps.claims import Claims
+from headway.sweeps.plan import _count, trials_of
+from headway.sweeps.trial import Order, carry_out, home_of, metrics_of
 from mutating import DOUBTED, REFUSED, Bench, put, take_away
 from safetensors.torch import load_file
 
@@ -29,13 +32,10 @@ from headway.lengths.extrapolation import errors_in_range, measured, questions_o
 from headway.report.page import write_page
 from headway.runs import disk
 from headway.runs.config import Overrides, RunConfig
-from headway.runs.folder import RunFolder, Training
+from headway.runs.folder import RunFolder
 from headway.runs.seal import sealed
 from headway.subjects.own import open_run, open_stack, subject_of
-from headway.sweeps.claims import Claims
 from headway.sweeps.file import Study, read_sweep
-from headway.sweeps.plan import _count, trials_of
-from headway.sweeps.trial import Order, carry_out, home_of, metrics_of
 from headway.tasks import create_task
 from headway.tasks.data import Stored, read_split, write_data
 from headway.training.checkpoint import Pointer, load_checkpoint
@@ -162,7 +162,7 @@ def reseal(folder: RunFolder) -> None:
         for key, name in (("config", "config.json"), ("weights", "model.safetensors"), ("log", "log.jsonl")):
             if f"{key}_sha256" in record and (folder.path / name).is_file():
                 record[f"{key}_sha256"] = hashlib.sha256((folder.path / name).read_bytes()).hexdigest()
-        put(path, json.dumps({**record, "sha256": Training(**record).digest}).encode())
+        put(path, json.dumps(sealed(record)).encode())
     except (OSError, ValueError, TypeError, AttributeError, RecursionError, OverflowError):
         pass
 

@@ -24,7 +24,7 @@ from headway.runs.seal import sealed
 from headway.subjects.own import Run, open_one, pretrained_folder
 from headway.tasks import Addition, Sortedness
 from headway.tasks.problems import Columns
-from headway.training.batches import feed
+from headway.training.batches import draw_batches
 from headway.training.defaults import plan
 from headway.training.learner import Learner
 
@@ -232,7 +232,7 @@ def right_sorter() -> tuple[Classifier, Sortedness]:
     config = plan("sortedness", overrides, 0, options)
     task = Sortedness(**options)
     learner = Learner(build_model(config.model, 0), config.training)
-    batches = feed(task, config.training, [0], None, 0, torch.device("cpu"))
+    batches = draw_batches(task, config.training, [0], None, 0, torch.device("cpu"))
     for _ in range(400):
         learner.step(next(batches))
     model = learner.model.eval()

@@ -15,7 +15,7 @@ from headway.models import build_model
 from headway.runs.config import Overrides
 from headway.runs.folder import RunFolder
 from headway.tasks import Addition, Problems
-from headway.training.batches import feed
+from headway.training.batches import draw_batches
 from headway.training.defaults import plan
 from headway.training.learner import Learner, Step, hidden_matrices, rate
 from headway.training.loop import train_run
@@ -68,7 +68,7 @@ def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
 def test_a_few_steps_of_the_real_recipe_learn_something() -> None:
     config = plan("addition", Overrides(batch=64), seed=0)
     learner = Learner(build_model(config.model, 0), config.training)
-    batches = feed(Addition(), config.training, [config.seed], None, 0, CPU)
+    batches = draw_batches(Addition(), config.training, [config.seed], None, 0, CPU)
     losses = [float(learner.step(next(batches)).loss) for _ in range(40)]
     assert sum(losses[-5:]) / 5 < 0.8 * losses[0]
 
@@ -76,14 +76,14 @@ def test_a_few_steps_of_the_real_recipe_learn_something() -> None:
 def test_batches_do_not_depend_on_where_the_feed_begins() -> None:
     config = small()
     task = Addition()
-    whole = feed(task, config.training, [config.seed], None, 0, CPU)
+    whole = draw_batches(task, config.training, [config.seed], None, 0, CPU)
     expected = [next(whole) for _ in range(40)][37]
-    assert torch.equal(next(feed(task, config.training, [config.seed], None, 37, CPU)).source, expected.source)
+    assert torch.equal(next(draw_batches(task, config.training, [config.seed], None, 37, CPU)).source, expected.source)
 
 
 def test_half_of_every_batch_is_carry_heavy() -> None:
     config = plan("addition", Overrides(hard=0.5, batch=400), seed=0)
-    batch = next(feed(Addition(), config.training, [config.seed], None, 0, CPU))
+    batch = next(draw_batches(Addition(), config.training, [config.seed], None, 0, CPU))
     nines = (batch.source[:, :3] + batch.source[:, 4:] == 9).double()
     assert abs(float(nines[:200].mean()) - 0.55) < 0.08
     assert abs(float(nines[200:].mean()) - 0.1) < 0.06

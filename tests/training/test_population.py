@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from headway.training.processes import train_apart
 from safetensors.torch import load_file
 
 from headway.api import train_seeds
@@ -19,12 +20,11 @@ from headway.runs.config import Overrides, RunConfig
 from headway.runs.folder import RunFolder
 from headway.tasks import create_task
 from headway.training import population
-from headway.training.batches import feed
+from headway.training.batches import draw_batches
 from headway.training.defaults import plan
 from headway.training.learner import Learner
 from headway.training.loop import Report, train_run
 from headway.training.population import Member, train_population
-from headway.training.processes import train_apart
 from headway.training.stack import Stack
 
 CPU = torch.device("cpu")
@@ -53,7 +53,7 @@ def stacked(configs: list[RunConfig]) -> dict[str, torch.Tensor]:
     models = [build_model(config.model, config.seed).double() for config in configs]
     stack = Stack(models, [config.training for config in configs], CPU)
     task = create_task(configs[0].task, configs[0].options)
-    batches = feed(task, configs[0].training, [config.seed for config in configs], None, 0, CPU)
+    batches = draw_batches(task, configs[0].training, [config.seed for config in configs], None, 0, CPU)
     for _ in range(STEPS):
         stack.step(next(batches))
     return stack.weights
@@ -62,7 +62,7 @@ def stacked(configs: list[RunConfig]) -> dict[str, torch.Tensor]:
 def alone(config: RunConfig) -> dict[str, torch.Tensor]:
     """The same from the ordinary learner: the slow obvious way."""
     learner = Learner(build_model(config.model, config.seed).double(), config.training)
-    batches = feed(create_task(config.task, config.options), config.training, [config.seed], None, 0, CPU)
+    batches = draw_batches(create_task(config.task, config.options), config.training, [config.seed], None, 0, CPU)
     for _ in range(STEPS):
         learner.step(next(batches))
     return dict(learner.model.state_dict())

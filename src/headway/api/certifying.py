@@ -12,8 +12,8 @@ from headway.machine import choose_device
 from headway.progress import Progress
 from headway.runs import disk
 from headway.runs.certificate import CERTIFICATE, find_fault
-from headway.runs.config import fits
 from headway.runs.seal import sealed
+from headway.runs.shapes import fits
 from headway.subjects.own import open_one, subject_of
 
 EXACT = ("certified", "contexts", "wrong", "patterns", "task", "options", "model")

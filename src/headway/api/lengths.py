@@ -9,15 +9,15 @@ from typing import Any
 
 from headway.doctor.examination import forbidden
 from headway.errors import HeadwayError, unknown
-from headway.lengths.extrapolation import LEAST_EXAMPLES, Asked, Entry, LengthStudy
+from headway.lengths.answer import LEAST_EXAMPLES, Entry, LengthsPlan, LengthStudy
 from headway.lengths.extrapolation import study_lengths as study
-from headway.lengths.tracks import find_track
 from headway.machine import choose_device
 from headway.positions import find_index, find_positions
 from headway.report.lengths import lengths_figures
 from headway.runs.config import Overrides
 from headway.subjects.own import subject_of
 from headway.tasks import create_task
+from headway.training.tracks import find_track
 
 TRIO = ("sinusoidal", "learned", "none")
 LENGTHS = (32, 64, 128, 256)
@@ -86,7 +86,7 @@ def study_lengths(
             raise HeadwayError(f"--{what} names one twice")
     if not entries:
         raise HeadwayError(f"{', '.join(positions)} uses no index; add sequential to --index {','.join(index)}")
-    asked = Asked(
+    asked = LengthsPlan(
         task=task,
         entries=tuple(entries),
         track=found,

@@ -8,20 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from headway.errors import HeadwayError
-from headway.machine import choose_device, choose_precision
-from headway.output import spoken
-from headway.progress import Progress
-from headway.runs import disk
+from headway.machine import choose_device, choose_precision, cores
+from headway.output import format_value
 from headway.runs.config import Overrides
 from headway.runs.folder import RunFolder
 from headway.subjects.own import Run, open_run
 from headway.tasks import create_task
-from headway.tasks.data import read_split, trainable
+from headway.training.batches import read_data
 from headway.training.defaults import plan
-from headway.training.loop import CHECKPOINT_EVERY, Report, train_run
-from headway.training.population import Member, train_population
-from headway.training.processes import train_apart
+from headway.training.session import RunReport
 from headway.training.tracking import find_tracker
+from headway.trials.drive import train_trials
+from headway.trials.engines import InProcess
+from headway.trials.local import LocalEngine
+from headway.trials.plan import pieces_of
+from headway.trials.trial import Piece, Resources, Terms, Trial
 
 
 def train(
@@ -66,66 +67,47 @@ def train_seeds(
     tracker: str | None = None,
     population: bool = False,
     precision: str = "auto",
-) -> list[Report]:
+) -> list[RunReport]:
     """One run in `out`; of a list of seeds, one per seed in `out`/seed-N: one after another, or as a population.
 
     Every config and every folder is looked at before anything is trained.
     """
-    chosen, found = choose_device(device), find_tracker(tracker)
-    stored, digest, lengths = None, None, None
-    if data is not None:
-        own = create_task(task, options)
-        stored, left_out = trainable(own, read_split(own, Path(data), "train"))
-        digest, lengths = disk.sha256(Path(data) / "train.json"), stored.lengths()
-        if left_out and not quiet:
-            print(f"{left_out:,} problems of train.json are of the held-out tenth: left out", file=sys.stderr)
-    if isinstance(seeds, int):
-        config = plan(task, overrides, seeds, options, digest, lengths)
-        planned = [(config, Path(out or Path("runs") / config.name))]
-    else:
-        configs = [plan(task, overrides, seed, options, digest, lengths) for seed in seeds]
-        family = Path(out or Path("runs") / configs[0].family)
-        planned = [(config, family / f"seed-{config.seed}") for config in configs]
-    for config, folder in planned:
-        RunFolder(folder).check(config, resume)
-    if population:
-        if tracker is not None:
-            raise HeadwayError(f"--tracker {tracker} follows one run; leave it out of a population")
-        members = [Member(config, RunFolder(folder)) for config, folder in planned]
-        exactness = choose_precision(precision, chosen)
-        home = members[0].folder.path.parent
-        with Progress(f"{len(members):,} × {members[0].config.stem}", quiet) as watch:
-            settings = {"resume": resume, "stored": stored, "watch": watch}
-            if chosen.type == "cpu":
-                if (home / "checkpoint" / "latest.json").exists():
-                    raise HeadwayError(f"{home} was begun on a GPU; go on there, or choose another --out")
-                every = CHECKPOINT_EVERY if checkpoint_every is None else checkpoint_every
-                return train_apart(members, checkpoint_every=every, **settings)
-            return train_population(
-                members, home, device=chosen, precision=exactness, checkpoint_every=checkpoint_every, **settings
-            )
-    reports = []
-    for config, folder in planned:
-        with Progress(f"{config.stem} seed {config.seed}", quiet) as watch:
-            report = train_run(
-                config,
-                folder,
-                device=chosen,
-                resume=resume,
-                checkpoint_every=CHECKPOINT_EVERY if checkpoint_every is None else checkpoint_every,
-                stored=stored,
-                watch=watch,
-                tracker=found,
-            )
-        reports.append(report)
-    return reports
+    chosen = choose_device(device)
+    choose_precision(precision, chosen)
+    find_tracker(tracker)
+    found = None if data is None else read_data(create_task(task, options), data)
+    if found is not None and found.left_out and not quiet:
+        print(f"{found.left_out:,} problems of train.json are of the held-out tenth: left out", file=sys.stderr)
+    told = (None, None) if found is None else (found.sha256, found.stored.lengths())
+    one = isinstance(seeds, int)
+    configs = [plan(task, overrides, seed, options, *told) for seed in ([seeds] if one else seeds)]
+    home = Path(out or Path("runs") / (configs[0].name if one else configs[0].family))
+    trials = [Trial(config, {"seed": config.seed}, "" if one else f"seed-{config.seed}") for config in configs]
+    for trial in trials:
+        trial.folder(home).check(trial.config, resume)
+    stacked = population and chosen.type != "cpu"
+    if population and tracker is not None:
+        raise HeadwayError(f"--tracker {tracker} follows one run; leave it out of a population")
+    if population and not stacked and (home / "checkpoint" / "latest.json").exists():
+        raise HeadwayError(f"{home} was begun on a GPU; go on there, or choose another --out")
+    terms = Terms(
+        str(home), chosen.type, Resources(precision=precision), resume=resume or not stacked, may_diverge=population,
+        checkpoint_every=checkpoint_every, data=None if data is None else str(data), tracker=tracker, watched=True,
+    )  # fmt: skip
+    pieces = [Piece(tuple(trials), (), tuple(trials))] if stacked else pieces_of(trials, ())
+    engine = LocalEngine(terms, min(cores(), len(trials))) if population and not stacked else InProcess(terms)
+    stem = configs[0].stem
+    title = f"{stem} seed {configs[0].seed}" if len(trials) == 1 else f"{len(trials):,} × {stem}"
+    return train_trials(pieces, engine, title, quiet)
 
 
-def shortfalls(reports: Sequence[Report]) -> list[str]:
+def shortfalls(reports: Sequence[RunReport]) -> list[str]:
     """What a reader of many trained runs must not overlook: those that did not get there."""
     said = []
     if diverged := [report.seed for report in reports if report.final_loss is None]:
-        said.append(f"{len(diverged)} of {len(reports)} diverged, their loss is no number: seeds {spoken(diverged)}.")
+        said.append(
+            f"{len(diverged)} of {len(reports)} diverged, their loss is no number: seeds {format_value(diverged)}."
+        )
     if short := [report.seed for report in reports if report.perfect is False]:
-        said.append(f"{len(short)} of {len(reports)} did not become perfect: seeds {spoken(short)}.")
+        said.append(f"{len(short)} of {len(reports)} did not become perfect: seeds {format_value(short)}.")
     return said

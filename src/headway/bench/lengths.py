@@ -19,9 +19,10 @@ from headway.api.lengths import LENGTHS, TRIO
 from headway.bench.reference import TextbookSorter
 from headway.bench.row import Row
 from headway.bench.train import timed
-from headway.lengths.extrapolation import CHOOSING, IN_RANGE, Asked, Entry, Trained, study_lengths
+from headway.lengths.answer import Entry, LengthsPlan, TrainedRun
+from headway.lengths.extrapolation import study_lengths
+from headway.lengths.measuring import CHOOSING, IN_RANGE
 from headway.lengths.probes import REACHED, Measured
-from headway.lengths.tracks import Track
 from headway.machine import cores
 from headway.models import Attention, Order, Site
 from headway.positions import Positions, Shape, find_positions
@@ -29,6 +30,7 @@ from headway.progress import Progress
 from headway.runs.config import Overrides
 from headway.tasks import Problems, Sortedness
 from headway.tasks.random import STORING, Dice
+from headway.training.tracks import Track
 
 EXAMPLES = 2_000
 BATCH, RATE, WARMUP = 64, 1e-3, 100
@@ -48,7 +50,7 @@ def length_study(seed: int, device: torch.device, quiet: bool) -> Row:
     with tempfile.TemporaryDirectory() as folder:
         entries = tuple(Entry(name, "sequential", "mean") for name in TRIO)
         track = Track("bench", Overrides(pooling="mean", steps=STEPS, warmup=60), Overrides())
-        asked = Asked("sortedness", entries, track, (seed,), LENGTHS, ("default",), {}, examples=EXAMPLES)
+        asked = LengthsPlan("sortedness", entries, track, (seed,), LENGTHS, ("default",), {}, examples=EXAMPLES)
         study, seconds = timed(lambda: study_lengths(asked, Path(folder), device, "float32", quiet), device)
     ours = {run.entry.positions: run for run in study.runs}
     sheets = {n: task.independent(asked.test_seed, EXAMPLES, length=n, device=device) for n in LENGTHS}
@@ -59,7 +61,7 @@ def length_study(seed: int, device: torch.device, quiet: bool) -> Row:
     theirs: dict[str, Plain] = {}
     with Progress("the plain loop", quiet) as watch:
         for number, name in enumerate(TRIO):
-            goal = ours[name].in_range if name != "none" else 1.1  # out of reach: it trains as long as it may
+            goal = ours[name].found.in_range if name != "none" else 1.1  # out of reach: it trains as long as it may
             most = MOST_STEPS if name != "none" else max(each.steps for each in theirs.values())
             theirs[name] = plain_loop(task, name, seed, shown, goal, most, sheets)
             watch(number + 1, len(TRIO))
@@ -67,7 +69,7 @@ def length_study(seed: int, device: torch.device, quiet: bool) -> Row:
     table = [
         {
             "positions": name,
-            "in_range": [ours[name].in_range, theirs[name].in_range],
+            "in_range": [ours[name].found.in_range, theirs[name].in_range],
             **{str(m.length): [m.accuracy, theirs[name].accuracy[m.length]] for m in past_training(ours[name])},
             "steps": theirs[name].steps,
         }
@@ -94,14 +96,14 @@ class Plain:
     accuracy: dict[int, float]
 
 
-def past_training(run: Trained) -> list[Measured]:
-    return [each for each in run.measured if each.length in LENGTHS]
+def past_training(run: TrainedRun) -> list[Measured]:
+    return [each for each in run.found.rows if each.length in LENGTHS]
 
 
-def _alike(ours: Trained, plain: Plain) -> bool:
+def _alike(ours: TrainedRun, plain: Plain) -> bool:
     """The same accuracy in range, to a percent, and the same side of 0.99 at every length."""
     same = all((m.accuracy >= REACHED) == (plain.accuracy[m.length] >= REACHED) for m in past_training(ours))
-    return same and abs(ours.in_range - plain.in_range) <= 0.01
+    return same and abs(ours.found.in_range - plain.in_range) <= 0.01
 
 
 def stored(task: Sortedness, seed: int, device: torch.device) -> dict[int, Problems]:

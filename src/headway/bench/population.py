@@ -15,7 +15,6 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,14 +28,15 @@ from headway.machine import choose_precision, cores
 from headway.models import build_model
 from headway.progress import Progress
 from headway.runs.config import Overrides, RunConfig
-from headway.runs.folder import RunFolder
 from headway.tasks import create_task
-from headway.training.batches import feed
+from headway.training.batches import draw_batches
 from headway.training.defaults import plan
 from headway.training.learner import Learner
-from headway.training.population import Member
-from headway.training.processes import train_apart
 from headway.training.stack import Stack
+from headway.trials.drive import train_trials
+from headway.trials.local import LocalEngine
+from headway.trials.plan import pieces_of
+from headway.trials.trial import Terms, Trial
 
 POPULATION = 256
 SIZES = (1, 8, 64, 256, 512, 1024)
@@ -137,7 +137,7 @@ def one_at_a_time(config: RunConfig, device: torch.device, compile: bool) -> tup
     learner = Learner(build_model(config.model, config.seed).to(device), config.training)
     if compile:
         learner.model.compile()
-    batches = feed(create_task(config.task, config.options), config.training, [config.seed], None, 0, device)
+    batches = draw_batches(create_task(config.task, config.options), config.training, [config.seed], None, 0, device)
     for _ in range(WARM):
         learner.step(next(batches))
     last, seconds = timed(lambda: [learner.step(next(batches)) for _ in range(STEPS)][-1], device)
@@ -159,7 +159,7 @@ def stacked(
     models = [build_model(config.model, config.seed) for config in configs]
     precision = choose_precision("auto", device)
     stack = Stack(models, [config.training for config in configs], device, precision)
-    batches = feed(task, first.training, [config.seed for config in configs], None, 0, device)
+    batches = draw_batches(task, first.training, [config.seed for config in configs], None, 0, device)
     _, compiling = timed(lambda: stack.step(next(batches)), device)
     for _ in range(WARM - 1):
         stack.step(next(batches))
@@ -185,7 +185,7 @@ def flops_of(config: RunConfig) -> tuple[float, float]:
     """Operations of one model's step in matrix products: forward and backward, and with the optimizer's."""
     cpu = torch.device("cpu")
     learner = Learner(build_model(config.model, config.seed), config.training)
-    batches = feed(create_task(config.task, config.options), config.training, [config.seed], None, 0, cpu)
+    batches = draw_batches(create_task(config.task, config.options), config.training, [config.seed], None, 0, cpu)
     problems = next(batches)
     with FlopCounterMode(display=False) as model:
         loss(learner.model(problems.source, problems.answer), problems).backward()
@@ -273,7 +273,7 @@ def _on_cpu(seed: int, device: torch.device, quiet: bool) -> Row:
     torch.set_num_threads(threads)
     cost, _ = stacked(seed, ON_CPU, device, {}, {})
     learner = Learner(build_model(config.model, config.seed), config.training)
-    problems = next(feed(create_task("addition"), config.training, [seed], None, 0, device))
+    problems = next(draw_batches(create_task("addition"), config.training, [seed], None, 0, device))
     shares = step_profile(lambda: learner.step(problems), device)
     _, flops = flops_of(config)
     steps, rate = config.training.steps, product_flops(device)
@@ -303,9 +303,10 @@ def in_processes(seed: int) -> tuple[float, float, float]:
     """Milliseconds of a model's step with a process on every core, the first loss, and the seconds besides."""
     configs = [adder(seed + member, {"steps": WARM + STEPS, "warmup": 100}) for member in range(ON_CPU)]
     with tempfile.TemporaryDirectory() as home:
-        members = [Member(config, RunFolder(Path(home) / f"seed-{config.seed}")) for config in configs]
+        trials = [Trial(config, {"seed": config.seed}, f"seed-{config.seed}") for config in configs]
+        engine = LocalEngine(Terms(home, checkpoint_every=WARM + STEPS), min(cores(), ON_CPU))
         began = time.perf_counter()
-        reports = train_apart(members, checkpoint_every=WARM + STEPS)
+        reports = train_trials(pieces_of(trials, ()), engine, "processes", quiet=True)
         wall = time.perf_counter() - began
     spent = sum(report.seconds for report in reports) / min(cores(), ON_CPU)
     return 1000 * spent / (ON_CPU * (WARM + STEPS)), reports[0].final_loss or math.nan, wall - spent

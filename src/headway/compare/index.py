@@ -1,7 +1,7 @@
 """A table of all runs under a folder, for `headway list runs` and `headway compare`.
 
-`runs.sqlite` is a cache: the folders are the truth, and a missing, stale or broken table is made anew; `looking.py`
-says what is stale. It has a column for each key of a row, so that a question reads no file of a run. Where it cannot be
+`runs.sqlite` is a cache: the folders are the truth, and a missing, stale or broken table is made anew; `scan.py` finds
+what is stale. It has a column for each key of a row, so that a query reads no file of a run. Where it cannot be
 written, or another process keeps it, the same is done in memory.
 """
 
@@ -10,13 +10,13 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from headway.compare.describing import KEYS, Row
-from headway.compare.looking import Look, Seen, holds_a_run, look
+from headway.compare.describe import KEYS, Row
+from headway.compare.scan import FolderChanges, ScannedRun, holds_a_run, scan
 from headway.compare.where import FALSE, TRUE, Where, parse_where, quoted
 from headway.errors import HeadwayError
 from headway.runs.folder import RunFolder
@@ -30,6 +30,8 @@ MOST_KEYS = 1_500
 """columns that SQLite can have, with some to spare"""
 TOGETHER = 5_000
 """rows that are written at once, where they are of several folders"""
+FIRST = ("run", "task", "positions", "seed", "state", "steps", "seconds", "final_loss", "examples", "exact_match")
+"""of a run, in a table that people read"""
 OWN = ("path", "parent", "stamp")
 """columns that are no keys of a row"""
 BUSY = {
@@ -37,12 +39,11 @@ BUSY = {
     sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH, sqlite3.SQLITE_NOLFS,
 }  # fmt: skip
 """failures that another table at the same place would meet as well"""
-Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
-class Found:
-    """Runs that a question found, and among how many."""
+class RunQuery:
+    """Runs that a query found, and among how many."""
 
     rows: list[Row]
     runs: int
@@ -51,53 +52,50 @@ class Found:
 
 
 def list_runs(root: Path, where: str | None = None, rebuild: bool = False) -> list[Row]:
-    """One row a run, in the order of their paths; of those that `where` asks for. `rebuild` reads every file anew."""
-    asked = None if where is None else parse_where(where)
-    found = find_runs(root, asked, rebuild)
-    if asked is not None:
-        asked.check(found.keys)
+    """One row a run, in the order of their paths, of those that `where` chooses. `rebuild` reads every file anew."""
+    chosen = None if where is None else parse_where(where)
+    found = find_runs(root, chosen, rebuild)
+    if chosen is not None:
+        chosen.check(found.keys)
     return found.rows
 
 
-def find_runs(root: Path, where: Where | None = None, rebuild: bool = False) -> Found:
-    """As `list_runs`; what a key is that no run has is left to the caller."""
+def shown_keys(where: str | None) -> list[str]:
+    """What a table for people shows of runs: what most ask for, what `where` asks for, and what is wrong."""
+    asked = [] if where is None else parse_where(where).keys
+    return list(dict.fromkeys([*FIRST, *asked, "error"]))
+
+
+def find_runs(root: Path, where: Where | None = None, rebuild: bool = False) -> RunQuery:
+    """As `list_runs`; a key that no run has is left to the caller."""
     if not root.is_dir():
         raise HeadwayError(f"there is no folder {root}; name one that holds runs")
-    return _answered(root, rebuild, lambda table: table.find(where))
-
-
-def _answered(root: Path, rebuild: bool, question: Callable[[_Table], Answer]) -> Answer:
-    """What the table says, once it says what the folders hold."""
     home = root / NAME
     if RunFolder.is_run(root) or not (home.exists() or holds_a_run(os.fsencode(root))):
-        return _in_memory(root, None, question)  # a run keeps its own files alone, a folder without runs none
+        return _find_in_memory(root, None, where)  # a run keeps its own files alone, a folder without runs none
     try:
-        return _asked(root, home, rebuild, question)
+        return _find(root, home, where, rebuild)
     except sqlite3.Error as error:
-        if _code(error) not in BUSY:
+        if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF not in BUSY:
             for file in (home, home.with_name(f"{NAME}-journal")):
                 with contextlib.suppress(OSError):
                     file.unlink()
             with contextlib.suppress(sqlite3.Error):
-                return _asked(root, home, rebuild, question)
-    return _in_memory(root, None if rebuild else home, question)
+                return _find(root, home, where, rebuild)
+    return _find_in_memory(root, None if rebuild else home, where)
 
 
-def _code(error: sqlite3.Error) -> int:
-    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
-
-
-def _asked(root: Path, home: Path, rebuild: bool, question: Callable[[_Table], Answer]) -> Answer:
+def _find(root: Path, home: Path, where: Where | None, rebuild: bool) -> RunQuery:
     with contextlib.closing(sqlite3.connect(home, timeout=PATIENCE, isolation_level=None)) as connection:
         # the journal stays where it is: a file that comes and goes would make the folder look changed each time
         connection.execute("PRAGMA journal_mode = TRUNCATE")
         table = _Table(connection)
         table.prepare(rebuild)
         table.refresh(root)
-        return question(table)
+        return table.find(where)
 
 
-def _in_memory(root: Path, home: Path | None, question: Callable[[_Table], Answer]) -> Answer:
+def _find_in_memory(root: Path, home: Path | None, where: Where | None) -> RunQuery:
     """Without a file, but from where the file stands, if it can be read."""
     with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         if home is not None and home.is_file():
@@ -111,10 +109,10 @@ def _in_memory(root: Path, home: Path | None, question: Callable[[_Table], Answe
         try:
             table.prepare(rebuild=False)
             table.refresh(root)
-        except sqlite3.Error:  # what stood there is no table of ours
+        except sqlite3.Error:  # the file was another program's
             table.prepare(rebuild=True)
             table.refresh(root)
-        return question(table)
+        return table.find(where)
 
 
 class _Table:
@@ -154,18 +152,15 @@ class _Table:
         return [row[1] for row in self.connection.execute("PRAGMA table_info(runs)")]
 
     def refresh(self, root: Path) -> None:
-        """Looks what has changed in the folders, and writes it down."""
-        waiting: list[Look] = []
-        for found in look(os.fsencode(root), self.folders(), self.runs_in):
-            waiting.append(found)
+        """Finds what has changed in the folders, and writes it down."""
+        waiting: list[FolderChanges] = []
+        for changes in scan(os.fsencode(root), self._stamps("SELECT path, stamp FROM folders"), self.runs_in):
+            waiting.append(changes)
             if sum(len(each.rows) for each in waiting) >= TOGETHER:
                 self._write(waiting)
                 waiting = []
         if waiting:
             self._write(waiting)
-
-    def folders(self) -> dict[bytes, str]:
-        return self._stamps("SELECT path, stamp FROM folders")
 
     def runs_in(self, parent: bytes) -> dict[bytes, str]:
         return self._stamps("SELECT path, stamp FROM runs WHERE parent = ?", parent)
@@ -177,18 +172,18 @@ class _Table:
             raise sqlite3.DatabaseError("paths and stamps of other kinds")
         return dict(found)
 
-    def _write(self, looks: Sequence[Look]) -> None:
+    def _write(self, changes: Sequence[FolderChanges]) -> None:
         """A folder's rows and its stamp go together: whoever writes last, a stamp never speaks for older rows."""
         with self._writing():
-            columns = self._grown(self.columns(), (key for each in looks for seen in each.rows for key in seen.row))
+            columns = self._grown(self.columns(), (key for each in changes for run in each.rows for key in run.row))
             places = ", ".join("?" * len(columns))
             names = ", ".join(map(quoted, columns))
-            for each in looks:
+            for each in changes:
                 self._forget(each.gone)
                 self.connection.executemany("DELETE FROM runs WHERE path = ?", ((path,) for path in each.ended))
                 self.connection.executemany(
                     f"INSERT OR REPLACE INTO runs ({names}) VALUES ({places})",
-                    (_cells(columns, seen) for seen in each.rows),
+                    (_cells(columns, run) for run in each.rows),
                 )
                 if each.stamp is None:
                     self.connection.execute("DELETE FROM folders WHERE path = ?", (each.folder,))
@@ -211,17 +206,17 @@ class _Table:
                 columns.append(key)
         return columns
 
-    def find(self, where: Where | None) -> Found:
+    def find(self, where: Where | None) -> RunQuery:
         keys = [name for name in self.columns() if name not in OWN]
         condition, values = ("1", []) if where is None else where.sql(keys)
-        asked = f"SELECT {', '.join(map(quoted, keys))} FROM runs WHERE {condition} ORDER BY +path"
-        rows = [_row(keys, cells) for cells in self.connection.execute(asked, values)]
+        query = f"SELECT {', '.join(map(quoted, keys))} FROM runs WHERE {condition} ORDER BY +path"
+        rows = [_row(keys, cells) for cells in self.connection.execute(query, values)]
         runs = self.connection.execute("SELECT count(*) FROM runs").fetchone()[0]
-        return Found(rows, runs, frozenset(keys))
+        return RunQuery(rows, runs, frozenset(keys))
 
 
-def _cells(columns: list[str], seen: Seen) -> list[Any]:
-    own = {"path": seen.path, "parent": seen.parent, "stamp": seen.stamp, "run": seen.name, **seen.row}
+def _cells(columns: list[str], run: ScannedRun) -> list[Any]:
+    own = {"path": run.path, "parent": run.parent, "stamp": run.stamp, "run": run.name, **run.row}
     return [TRUE if (value := own.get(name)) is True else FALSE if value is False else value for name in columns]
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from headway.errors import HeadwayError, unknown
 
@@ -26,7 +26,7 @@ SHOWN = 30
 """letters on either side of a mistake"""
 OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "~")
 TRUE, FALSE = b"\x01", b"\x00"
-"""truth values as a table keeps them, which has no other that are neither numbers nor text"""
+"""truth values as the table keeps them: neither numbers nor text"""
 
 Sql = tuple[str, list[str | int | float | bytes]]
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -36,7 +36,7 @@ _TOKEN = re.compile(
 
 
 @dataclass(frozen=True)
-class Compared:
+class Condition:
     key: str
     operator: str
     text: str
@@ -70,7 +70,7 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Joined:
+class Junction:
     word: str
     """and, or"""
     parts: tuple[Expression, ...]
@@ -81,7 +81,7 @@ class Joined:
 
 
 @dataclass(frozen=True)
-class Not:
+class Negation:
     part: Expression
 
     def sql(self, column: Callable[[str], str]) -> Sql:
@@ -89,7 +89,7 @@ class Not:
         return f"(NOT coalesce({text}, 0))", values  # what a run does not have is no
 
 
-Expression = Compared | Joined | Not
+Expression = Condition | Junction | Negation
 
 
 @dataclass(frozen=True)
@@ -102,10 +102,10 @@ class Where:
         """Each once, in the order in which they stand."""
 
         def among(part: Expression) -> Iterator[str]:
-            if isinstance(part, Compared):
+            if isinstance(part, Condition):
                 yield part.key
             else:
-                for inner in part.parts if isinstance(part, Joined) else (part.part,):
+                for inner in part.parts if isinstance(part, Junction) else (part.part,):
                     yield from among(inner)
 
         return list(dict.fromkeys(among(self.expression)))
@@ -131,15 +131,11 @@ def parse_where(text: str) -> Where:
     return Where(text, _Reader(text).read())
 
 
-@dataclass(frozen=True)
-class _Token:
+class _Token(NamedTuple):
     kind: str
     """sign, quoted, word or end"""
     text: str
     place: int
-
-    def says(self, word: str) -> bool:
-        return self.kind == "word" and self.text.lower() == word
 
 
 class _Reader:
@@ -159,9 +155,8 @@ class _Reader:
                 start = place + len(self.text[place:]) - len(self.text[place:].lstrip())
                 wrong = "a quote that does not end" if self.text[start] in "'\"" else f"{self.text[start]!r} alone"
                 self._fail(f"there is {wrong}", start)
-            kind = found.lastgroup or "end"
-            place = found.end()
-            yield _Token(kind, found[found.lastgroup] if found.lastgroup else "", found.end() - len(found[0].lstrip()))
+            kind, place = found.lastgroup or "end", found.end()
+            yield _Token(kind, found[found.lastgroup] if found.lastgroup else "", place - len(found[0].lstrip()))
             if kind == "end":
                 return
 
@@ -172,61 +167,54 @@ class _Reader:
         shown = f"{before}⟨here⟩{after}"
         raise HeadwayError(f"--where cannot be read: {wrong}: {shown!r}; write it like 'positions=rope and reach>256'")
 
-    @property
-    def token(self) -> _Token:
-        return self.tokens[self.next]
+    def _next_is(self, kind: str, *texts: str) -> bool:
+        token = self.tokens[self.next]
+        return token.kind == kind and (not texts or token.text.lower() in texts)
 
-    def _take(self) -> _Token:
+    def _take(self, expected: str, kind: str, *texts: str) -> _Token:
+        token = self.tokens[self.next]
+        if not self._next_is(kind, *texts):
+            self._fail(f"expected {expected}", token.place)
         self.next += 1
-        return self.tokens[self.next - 1]
+        return token
 
     def read(self) -> Expression:
-        found = self._joined("or")
-        if self.token.kind != "end":
-            self._fail("'and' or 'or' should stand", self.token.place)
-        return found
+        expression = self._joined("or")
+        self._take("'and' or 'or'", "end")
+        return expression
 
     def _joined(self, word: str) -> Expression:
         read = (lambda: self._joined("and")) if word == "or" else self._single
         parts = [read()]
-        while self.token.says(word):
-            self._take()
+        while self._next_is("word", word):
+            self.next += 1
             parts.append(read())
-        return parts[0] if len(parts) == 1 else Joined(word, tuple(parts))
+        return parts[0] if len(parts) == 1 else Junction(word, tuple(parts))
 
     def _single(self) -> Expression:
-        opens = self.token.kind == "sign" and self.token.text == "("
-        if not opens and not self.token.says("not"):
-            return self._compared()
+        opens = self._next_is("sign", "(")
+        if not opens and not self._next_is("word", "not"):
+            return self._condition()
         self.depth += 1
         if self.depth > DEEPEST:
             raise HeadwayError(f"--where is nested deeper than {DEEPEST}; write it flatter")
-        begun = self._take()
-        found = self._joined("or") if opens else Not(self._single())
-        if opens and (self.token.kind, self.token.text) != ("sign", ")"):
-            self._fail(f"the parenthesis of character {begun.place + 1} should close", self.token.place)
+        place = self.tokens[self.next].place
+        self.next += 1
+        part = self._joined("or") if opens else Negation(self._single())
         if opens:
-            self._take()
+            self._take(f"the parenthesis of character {place + 1} to close", "sign", ")")
         self.depth -= 1
-        return found
+        return part
 
-    def _compared(self) -> Compared:
-        key = self.token
-        if key.kind != "word" or key.text.lower() in ("and", "or"):
-            self._fail("the key of a comparison should stand", key.place)
-        self._take()
-        operator = "=" if self.token.text == "==" else self.token.text
-        if self.token.kind != "sign" or operator not in OPERATORS:
-            self._fail(f"one of {' '.join(OPERATORS)} should stand", self.token.place)
-        self._take()
-        value = self.token
-        if value.kind not in ("word", "quoted"):
-            self._fail("a value should stand", value.place)
-        self._take()
-        text = value.text
-        if value.kind == "quoted":
+    def _condition(self) -> Condition:
+        key = self._take("a key", "end" if self._next_is("word", "and", "or") else "word").text.lower()
+        operator = self._take(f"one of {' '.join(OPERATORS)}", "sign", *OPERATORS, "==").text
+        value = self._take("a value", "quoted" if self._next_is("quoted") else "word")
+        is_quoted, text = value.kind == "quoted", value.text
+        if is_quoted:
             text = text[1:-1].replace(text[0] * 2, text[0])
-        found = Compared(key.text.lower(), operator, text.encode(errors="replace").decode(), value.kind == "quoted")
-        if isinstance(found.value, bool) and operator not in ("=", "!=", "~"):
-            self._fail(f"{text} is larger or smaller than nothing, so = or != should stand", value.place)
-        return found
+        operator = "=" if operator == "==" else operator
+        condition = Condition(key, operator, text.encode(errors="replace").decode(), is_quoted)
+        if isinstance(condition.value, bool) and operator not in ("=", "!=", "~"):
+            self._fail(f"{text} has no order, so expected = or !=", value.place)
+        return condition

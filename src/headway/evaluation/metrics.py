@@ -13,6 +13,7 @@ from torch import Tensor
 
 from headway.errors import HeadwayError, unknown
 from headway.evaluation.verdicts import losses_of, mean_of_scored, tokens_wrong
+from headway.runs.metrics import COSTS
 from headway.tasks import Problems
 
 Cost = Callable[[Tensor, Problems, Tensor | None], Tensor]
@@ -50,12 +51,10 @@ def margin_lost(logits: Tensor, problems: Problems) -> Tensor:
 
 METRICS = {
     "loss": Metric("loss", lambda logits, problems, _: losses_of(logits, problems), 0.01),
-    "accuracy": Metric(
-        "accuracy", lambda logits, problems, _: tokens_wrong(logits, problems), 0.01, "share of wrong tokens"
-    ),
-    "kl": Metric("kl", divergence, 0.01, "KL divergence", beside_whole=True),
+    "accuracy": Metric("accuracy", lambda logits, problems, _: tokens_wrong(logits, problems), 0.01, COSTS["accuracy"]),
+    "kl": Metric("kl", divergence, 0.01, COSTS["kl"], beside_whole=True),
     "logit-difference": Metric(
-        "logit-difference", lambda logits, problems, _: margin_lost(logits, problems), 0.1, "lost logit difference"
+        "logit-difference", lambda logits, problems, _: margin_lost(logits, problems), 0.1, COSTS["logit-difference"]
     ),
 }
 

@@ -16,7 +16,7 @@ from torch.func import functional_call, stack_module_state, vmap
 
 from headway.evaluation.examples import list_problems
 from headway.evaluation.verdicts import same_answer
-from headway.machine import compiled, exact_products
+from headway.machine import compiled, exact_products, halve_on_out_of_memory
 from headway.models import Model
 from headway.tasks import Problems, Task
 
@@ -74,14 +74,15 @@ class StackedModels:
 
     def _split(self, problems: Problems) -> tuple[Tensor, Tensor]:
         """One pass; of half the problems at a time where memory does not suffice."""
-        try:
-            return self._pass(self.fast, problems.source, problems.answer)
-        except torch.OutOfMemoryError:
-            if len(problems) == 1:
-                raise
-        half = len(problems) // 2  # here the error, and what it held in memory, is gone
-        first, second = self._split(problems[:half]), self._split(problems[half:])
-        return torch.cat((first[0], second[0]), dim=1), torch.cat((first[1], second[1]), dim=1)
+
+        def run(rows: slice) -> tuple[Tensor, Tensor]:
+            return self._pass(self.fast, problems.source[rows], problems.answer[rows])
+
+        passes = halve_on_out_of_memory(run, len(problems))
+        if len(passes) == 1:
+            return passes[0]
+        answers, margins = zip(*passes, strict=True)
+        return torch.cat(answers, dim=1), torch.cat(margins, dim=1)
 
     def _pass_of(
         self, weights: dict[str, Tensor], source: Tensor, answer: Tensor

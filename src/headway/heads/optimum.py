@@ -260,7 +260,7 @@ def check_searchable(variants: Variants, margin: Margin) -> None:
         )
     if not variants.runner.searchable:
         raise HeadwayError(
-            f"all sets of heads are searched in models of Headway's own, which {subject.name} is not; add --budget 0"
+            f"all sets of heads are searched in models of Headway's own, which {subject.name} is not; add `budget=0`"
         )
     if set(subject.heads) != set(variants.runner.heads):
         raise HeadwayError(f"{subject.name} names only some heads of its model; to search their sets name all")

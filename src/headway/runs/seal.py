@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+from pathlib import Path
 from typing import Any
 
+from headway.errors import HeadwayError
+from headway.runs import disk
+
 KEY = "sha256"
+
+
+def seal_of(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def sealed(content: dict[str, Any]) -> dict[str, Any]:
@@ -23,5 +31,14 @@ def is_sealed(content: Any) -> bool:
         return False
 
 
-def seal_of(content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+def write_sealed(path: Path, content: dict[str, Any]) -> None:
+    disk.write_json(path, sealed(content))
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """The object that was sealed into this file; empty where the file is missing, broken or altered."""
+    try:
+        content = disk.read_json(path)
+    except HeadwayError:
+        return {}
+    return {key: value for key, value in content.items() if key != KEY} if is_sealed(content) else {}

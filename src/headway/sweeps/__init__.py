@@ -1,1 +1,1 @@
-"""Many runs: a sweep's trials, on this machine's processes or on a Ray cluster; nothing that is done is lost."""
+"""Sweeps: a file of axes and studies, its trials carried out by the driver, one table at the end."""

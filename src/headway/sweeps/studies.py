@@ -7,7 +7,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, get_type_hints
+from typing import ClassVar, get_type_hints
 
 import torch
 
@@ -20,34 +20,35 @@ from headway.errors import HeadwayError, unknown
 from headway.heads.ablation import Margin, TooWeak
 from headway.heads.study import Asked as HeadsAsked
 from headway.heads.variants import ABLATIONS
-from headway.lengths.extrapolation import (
-    LEAST_EXAMPLES,
-    check_lengths,
-    errors_in_range,
-    measured,
-    questions_of,
-)
-from headway.lengths.probes import Questions
+from headway.lengths.answer import LEAST_EXAMPLES
+from headway.lengths.extrapolation import check_lengths
+from headway.lengths.measuring import errors_in_range, measure_run, questions_of
+from headway.lengths.probes import Questions, reach
 from headway.machine import choose_precision
-from headway.runs.config import RunConfig, fits
+from headway.runs.config import RunConfig
+from headway.runs.shapes import fits
 from headway.subjects.own import Run
-from headway.sweeps.file import Study
 from headway.tasks import Task, create_task
+from headway.trials.record import Metrics
+from headway.trials.trial import Study
 
 
-class Asked(ABC):
+class StudyOfTrial(ABC):
     """A study that knows how to be made of a trial."""
+
+    fixed: ClassVar[frozenset[str]] = frozenset()
+    """fields of its question that a sweep decides, not its file"""
 
     def check(self, config: RunConfig) -> None:  # noqa: B027
         """Refuses what cannot be asked of such a run."""
 
     @abstractmethod
-    def of(self, run: Run, device: torch.device, precision: str) -> dict[str, Any]:
+    def make(self, run: Run, device: torch.device, precision: str) -> Metrics:
         """The metrics of a trained run."""
 
 
 @dataclass(frozen=True)
-class Evaluate(Asked):
+class EvaluationOfTrial(StudyOfTrial):
     all: bool = False
     examples: int | None = None
     length: int | None = None
@@ -56,25 +57,17 @@ class Evaluate(Asked):
     seed: int = 0
 
     def check(self, config: RunConfig) -> None:
-        task = create_task(config.task, config.options)
         Request(self.all, self.examples, self.length, self.probe, seed=self.seed)
-        task.find_probe(self.probe)
+        create_task(config.task, config.options).find_probe(self.probe)
 
-    def of(self, run: Run, device: torch.device, precision: str) -> dict[str, Any]:
-        found = evaluate(
-            run,
-            all=self.all,
-            examples=self.examples,
-            length=self.length,
-            probe=self.probe,
-            greedy=self.greedy,
-            seed=self.seed,
-        )
+    def make(self, run: Run, device: torch.device, precision: str) -> Metrics:
+        asked = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        found = evaluate(run, **asked)
         return {"exact_match": found.exact_match, "errors": found.errors, "examples": found.examples}
 
 
 @dataclass(frozen=True)
-class Heads(Asked):
+class HeadsOfTrial(StudyOfTrial):
     ablation: str = "zero"
     all: bool = False
     examples: int | None = None
@@ -90,8 +83,8 @@ class Heads(Asked):
         if self.ablation not in ABLATIONS:
             raise unknown("ablation", self.ablation, ABLATIONS)
 
-    def of(self, run: Run, device: torch.device, precision: str) -> dict[str, Any]:
-        asked = {entry.name: getattr(self, entry.name) for entry in fields(Heads)}
+    def make(self, run: Run, device: torch.device, precision: str) -> Metrics:
+        asked = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         try:
             found = study_heads(run, **asked).to_json()
         except TooWeak as error:  # what a trial may well turn out to be
@@ -106,7 +99,7 @@ class Heads(Asked):
 
 
 @dataclass(frozen=True)
-class Lengths(Asked):
+class LengthsOfTrial(StudyOfTrial):
     lengths: list[int] = field(default_factory=list)
     probes: list[str] = field(default_factory=list)
     examples: int = LEAST_EXAMPLES
@@ -120,77 +113,77 @@ class Lengths(Asked):
             raise HeadwayError(f"examples of studies.lengths is {self.examples}; at least {LEAST_EXAMPLES:,}")
         check_lengths(config, self.asked_lengths(task))
 
-    def asked_lengths(self, task: Task) -> Sequence[int]:
-        return self.lengths or (DIGITS if task.classes is None else LENGTHS)
+    def asked_lengths(self, task: Task) -> tuple[int, ...]:
+        return tuple(self.lengths) or (DIGITS if task.classes is None else LENGTHS)
 
-    def asked_probes(self, task: Task) -> Sequence[str]:
+    def asked_probes(self, task: Task) -> tuple[str, ...]:
         return tuple(self.probes) or task.probes
 
-    def of(self, run: Run, device: torch.device, precision: str) -> dict[str, Any]:
-        probes, lengths = tuple(self.asked_probes(run.task)), tuple(self.asked_lengths(run.task))
-        questions = _questions(run, lengths, probes, self.examples, self.seed, device)
-        found = measured(run.folder, questions, choose_precision(precision, device))
-        converged = found["converged"]
-        reached = {f"reach.{probe}": number if converged else None for probe, number in found["reach"].items()}
+    def make(self, run: Run, device: torch.device, precision: str) -> Metrics:
+        probes = self.asked_probes(run.task)
+        found = measure_run(run.folder, self._questions(run, probes, device), choose_precision(precision, device))
+        reached = {f"reach.{probe}": reach(found.rows, probe) if found.converged else None for probe in probes}
         first = reached[f"reach.{probes[0]}"]
-        return {"in_range": found["in_range"], "converged": converged, "reach": first, **reached}
+        return {"in_range": found.in_range, "converged": found.converged, "reach": first, **reached}
+
+    def _questions(self, run: Run, probes: tuple[str, ...], device: torch.device) -> Questions:
+        """Those of the trial before, where they are the same."""
+        lengths, about = self.asked_lengths(run.task), [run.config.task, run.config.options]
+        key = json.dumps([*about, lengths, probes, self.examples, self.seed, str(device)], sort_keys=True)
+        if key not in _kept:
+            _kept.clear()
+            _kept[key] = questions_of(run.task, lengths, probes, self.examples, self.seed, device)
+        return _kept[key]
 
 
 _kept: dict[str, Questions] = {}
 
 
-def _questions(
-    run: Run, lengths: Sequence[int], probes: Sequence[str], examples: int, seed: int, device: torch.device
-) -> Questions:
-    """Those of the trial before, where they are the same."""
-    key = json.dumps(
-        [run.config.task, run.config.options, lengths, probes, examples, seed, str(device)], sort_keys=True
-    )
-    if key not in _kept:
-        _kept.clear()
-        _kept[key] = questions_of(run.task, lengths, probes, examples, seed, device)
-    return _kept[key]
-
-
 @dataclass(frozen=True)
-class Doctor(Asked):
+class ExaminationOfTrial(StudyOfTrial):
     strict: bool = False
 
-    def of(self, run: Run, device: torch.device, precision: str) -> dict[str, Any]:
+    def make(self, run: Run, device: torch.device, precision: str) -> Metrics:
         found = examine(run, strict=self.strict)
         run.folder.record("doctor", found.to_json())
         return {"healthy": found.healthy, "alarms": ", ".join(found.alarms)}
 
 
 @dataclass(frozen=True)
-class Certify(Asked):
-    def of(self, run: Run, device: torch.device, precision: str) -> dict[str, Any]:
+class CertificateOfTrial(StudyOfTrial):
+    def make(self, run: Run, device: torch.device, precision: str) -> Metrics:
         found = certify_run(run.path, device=str(device.type))
         return {"certified": found["certified"], "smallest_margin": found["smallest_margin"]}
 
 
 @dataclass(frozen=True)
-class InRange(Asked):
+class ErrorsInRange(StudyOfTrial):
     """By what the best value of an axis is chosen: problems of the training lengths, and no others."""
 
-    def of(self, run: Run, device: torch.device, precision: str) -> dict[str, Any]:
+    def make(self, run: Run, device: torch.device, precision: str) -> Metrics:
         return {"choosing_errors": errors_in_range(run.folder, device)}
 
 
 IN_RANGE = Study("in-range")
-STUDIES: dict[str, type] = {
-    "evaluate": Evaluate, "heads": Heads, "lengths": Lengths, "doctor": Doctor, "certify": Certify,
+STUDIES: dict[str, type[StudyOfTrial]] = {
+    "evaluate": EvaluationOfTrial, "heads": HeadsOfTrial, "lengths": LengthsOfTrial, "doctor": ExaminationOfTrial,
+    "certify": CertificateOfTrial,
 }  # fmt: skip
 
 
-def asked(study: Study) -> Asked:
+def study_trial(study: Study, run: Run, device: torch.device, precision: str) -> Metrics:
+    """Makes a study of a trained trial; the worker that trained it calls this."""
+    return find_study(study).make(run, device, precision)
+
+
+def find_study(study: Study) -> StudyOfTrial:
     """A study with its options; one that is unknown or ill-typed is named."""
     if study == IN_RANGE:
-        return InRange()
+        return ErrorsInRange()
     if study.name not in STUDIES:
         raise unknown("study", study.name, STUDIES)
     kind = STUDIES[study.name]
-    hints = get_type_hints(kind)
+    hints = {entry.name: get_type_hints(kind)[entry.name] for entry in fields(kind) if entry.name not in kind.fixed}
     for name, value in study.options.items():
         if name not in hints:
             raise unknown(f"option of studies.{study.name}", name, hints)
@@ -201,7 +194,7 @@ def asked(study: Study) -> Asked:
 
 def check_studies(studies: Sequence[Study], configs: Sequence[RunConfig]) -> None:
     """Refuses before anything is trained what cannot be asked of one of these runs; one of each shape is looked at."""
-    every = [asked(study) for study in studies]
+    every = [find_study(study) for study in studies]
     for config in configs:
         for each in every:
             each.check(config)

@@ -15,37 +15,37 @@ import time
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
-from headway.compare.comparing import csv_text
-from headway.compare.describing import KEYS, OPEN
-from headway.comparing import compare, write_comparison
+from headway.compare import compare
+from headway.compare.describe import KEYS, OPEN
 from headway.doctor.examination import forbidden
 from headway.errors import HeadwayError, unknown
-from headway.lengths.extrapolation import Asked, Entry, put_together
-from headway.lengths.tracks import Track, find_track
+from headway.lengths.answer import Entry, LengthsPlan
+from headway.lengths.extrapolation import put_together
 from headway.machine import choose_device, choose_precision
-from headway.output import Output, Rows
+from headway.output import Output, Rows, as_csv
 from headway.plugins import at_home
 from headway.report.lengths import lengths_figures
-from headway.report.page import write_page
+from headway.report.page import write_comparison, write_page
 from headway.runs import disk
 from headway.runs.config import Overrides
 from headway.subjects.own import subject_of
-from headway.sweeps.board import Board
-from headway.sweeps.claims import Claims
-from headway.sweeps.drive import Driver, Interrupts, Tally, tell
-from headway.sweeps.engine import Engine
-from headway.sweeps.estimate import estimate
-from headway.sweeps.file import Study, Sweep, read_sweep
-from headway.sweeps.local import LocalEngine, default_workers
-from headway.sweeps.plan import Trial, pieces_of, trials_of
-from headway.sweeps.studies import IN_RANGE, Lengths, asked, check_studies
-from headway.sweeps.trial import home_of, metrics_of
+from headway.sweeps.file import SweepFile, read_sweep
+from headway.sweeps.studies import IN_RANGE, LengthsOfTrial, check_studies, find_study
 from headway.tasks import create_task
 from headway.training.population import alike
+from headway.training.tracks import Track, find_track
+from headway.trials.board import Board
+from headway.trials.claims import Claims
+from headway.trials.drive import Driver, Interrupts, Outcomes
+from headway.trials.engines import Engine
+from headway.trials.estimate import estimate
+from headway.trials.local import LocalEngine, default_workers
+from headway.trials.plan import choose_best, pieces_of, trials_of
+from headway.trials.record import Metrics, metrics_of
+from headway.trials.trial import Study, Terms, Trial
 
 ENGINES = ("local", "ray")
 ENTRY = ("positions", "index", "pooling", "seed")
@@ -77,47 +77,81 @@ class How:
         if self.results not in (None, "shared", "returned"):
             raise HeadwayError(f"--results {self.results!r}; there are: shared, returned")
 
+    def terms(self, sweep: SweepFile) -> Terms:
+        if self.engine == "ray":  # what this machine has says nothing about the nodes
+            device = "cuda" if sweep.resources.gpus else "cpu"
+        else:
+            device = "cpu" if self.device == "auto" and sweep.resources.gpus == 0 else choose_device(self.device).type
+        path = () if sweep.home is None else (str(sweep.home),)
+        return Terms(str(sweep.out.resolve()), device, sweep.resources, shared=True, path=path)
+
+    def start(self, terms: Terms) -> Engine:
+        if self.engine == "local":
+            return LocalEngine(terms, self.workers)
+        from headway.trials.ray import RayEngine
+
+        returned = self.results == "returned" or (self.results is None and self.address is not None)
+        return RayEngine(terms, self.address, returned)
+
+
+@dataclass(frozen=True)
+class CarriedOut:
+    """A sweep whose trials have been carried out."""
+
+    sweep: SweepFile
+    trials: list[Trial]
+    studied: list[Trial]
+    """those that were chosen, where one value of a setting is"""
+    outcomes: Outcomes
+    terms: Terms
+
+    @property
+    def unchosen(self) -> list[Trial]:
+        """The trials that were trained and not chosen."""
+        chosen = {trial.address for trial in self.studied}
+        return [trial for trial in self.trials if trial.address not in chosen and trial.address in self.outcomes.found]
+
 
 def run_sweep(name: str, out: str | None, how: How) -> Output:
     """Carries out what is not done yet of a sweep, and writes its table."""
     began = time.monotonic()
     with at_home(name), redirect_stdout(sys.stderr):  # what others print, Ray among them, is no result
         sweep = read_sweep(name, out)
-        trials, device = _checked(sweep), _device(sweep, how)
-        interrupts = Interrupts()
-        claims = Claims(sweep.out / "claims")
+        trials, terms = _checked_trials(sweep), how.terms(sweep)
+        if not how.quiet:
+            print(f"{sweep.name}: {len(trials):,} trials in {sweep.out}", file=sys.stderr, flush=True)
+        interrupts, claims = Interrupts(), Claims(sweep.out / "claims")
         metric = next(iter(sweep.compare.metrics), None)
-        tell(f"{sweep.name}: {len(trials):,} trials in {sweep.out}", how.quiet)
         with interrupts.caught(), claims, Board(sweep.name, len(trials), metric, how.quiet) as board:
-            engine = _engine(sweep, how, device, claims)
-            slots, most = engine.slots, _together(sweep, engine.device)
-            driver = Driver(sweep, engine, claims, board, how.fail_fast, interrupts)
+            engine = how.start(terms)
+            driver = Driver(engine, board, claims, interrupts, sweep.out / "failures", how.fail_fast)
+            slots, most, studied = engine.slots, _most_together(engine.terms), trials
             try:
-                studied = trials
                 if sweep.choose is not None:
                     driver.run(pieces_of(trials, (IN_RANGE,), most), last=False)
-                    studied = _best(sweep, trials, driver.tally)
-                    for trial in set_apart(trials, studied, driver.tally):
-                        board.end(trial, driver.tally.found[trial.address], reused=trial.address in driver.tally.reused)
+                    studied = choose_best(trials, sweep.choose, _choosing_errors(driver.outcomes.found))
+                done = CarriedOut(sweep, trials, studied, driver.outcomes, engine.terms)
+                for trial in done.unchosen:
+                    reused = trial.address in driver.outcomes.reused
+                    board.end(trial, driver.outcomes.found[trial.address], reused=reused)
                 driver.run(pieces_of(studied, sweep.studies, most))
             finally:
                 engine.stop()
-        _made_good(sweep, studied, driver.tally)
-        return _told(sweep, trials, studied, driver.tally, engine.device, how, slots, time.monotonic() - began)
+        _forgive(done)
+        return _write(done, how, slots, time.monotonic() - began)
 
 
 def plan_sweep(name: str, out: str | None, how: How) -> Output:
     """What a sweep would do, and roughly what it would cost; nothing is trained and nothing written."""
     with at_home(name), redirect_stdout(sys.stderr):
         sweep = read_sweep(name, out)
-        trials, device = _checked(sweep), _device(sweep, how)
+        trials, terms = _checked_trials(sweep), how.terms(sweep)
         done = _done(sweep, trials)
-        kept = {trial.address for trial in done}
-        left = [trial for trial in trials if trial.address not in kept]
-        most = _together(sweep, device)
-        cost = estimate(left, choose_device("cpu" if device == "cpu" else "auto")) if left else None
-    slots = how.workers or default_workers(sweep.resources, device)
-    seconds = 0.0 if cost is None else cost.seconds
+        left = [trial for trial in trials if trial.address not in done]
+        most = _most_together(terms)
+        cost = estimate(left, choose_device("cpu" if terms.device == "cpu" else "auto")) if left else None
+    slots = how.workers or default_workers(sweep.resources, terms.device)
+    seconds, pieces = 0.0 if cost is None else cost.seconds, len(pieces_of(left, (), most))
     content = {
         "trials": len(trials),
         "done": 0,
@@ -125,17 +159,17 @@ def plan_sweep(name: str, out: str | None, how: How) -> Output:
         "failed": [],
         "seconds": 0.0,
         "left": len(left),
-        "pieces": len(pieces_of(left, (), most)),
+        "pieces": pieces,
         "training_seconds": seconds,
         "workers": slots,
         "estimate": None if cost is None else {"shapes": cost.shapes, "timed": cost.timed},
         "out": str(sweep.out),
         "dry_run": True,
     }
-    rows = [{"trial": t.title, "state": "done" if t.address in kept else "to do", "run": t.address} for t in trials]
+    rows = [{"trial": t.title, "state": "done" if t.address in done else "to do", "run": t.address} for t in trials]
     words = [f"{len(trials):,} trials, {len(done):,} of them done already; {len(left):,} to do."]
     if cost is not None:
-        apart = "each by itself" if most == 1 else f"in {content['pieces']:,} populations"
+        apart = "each by itself" if most is None else f"in {pieces:,} populations"
         words.append(
             f"About {seconds:,.0f} seconds of training, {apart}: {seconds / slots / 60:,.1f} minutes with "
             f"{slots} at a time ({cost.words})."
@@ -143,9 +177,9 @@ def plan_sweep(name: str, out: str | None, how: How) -> Output:
     return Output(content, "Trials", rows, words=words)
 
 
-def _checked(sweep: Sweep) -> list[Trial]:
+def _checked_trials(sweep: SweepFile) -> list[Trial]:
     """The trials, after everything that can be refused before training was."""
-    trials = trials_of(sweep)
+    trials = trials_of(sweep.axes, sweep.base)
     if not trials:
         raise HeadwayError("the axes make no trial; give each setting at least one value")
     shapes = {alike(trial.config).digest: trial.config for trial in trials}
@@ -156,106 +190,64 @@ def _checked(sweep: Sweep) -> list[Trial]:
     return trials
 
 
-def _device(sweep: Sweep, how: How) -> str:
-    if how.engine == "ray":  # what this machine has says nothing about the nodes
-        return "cuda" if sweep.resources.gpus else "cpu"
-    if how.device == "auto" and sweep.resources.gpus == 0:
-        return "cpu"
-    return choose_device(how.device).type
+def _most_together(terms: Terms) -> int | None:
+    """How many trials of one shape train as one; None where each trains by itself."""
+    return terms.resources.population if terms.device == "cuda" else None
 
 
-def _engine(sweep: Sweep, how: How, device: str, claims: Claims) -> Engine:
-    if how.engine == "local":
-        return LocalEngine(sweep.out, claims.name, sweep.resources, device, how.workers)
-    from headway.sweeps.ray import RayEngine
-
-    returned = how.results == "returned" or (how.results is None and how.address is not None)
-    return RayEngine(sweep.out, sweep.resources, device, how.address, sweep.home, returned)
+def _choosing_errors(found: dict[str, Metrics]) -> dict[str, int]:
+    return {address: int(metrics["choosing_errors"] or 0) for address, metrics in found.items()}
 
 
-def _together(sweep: Sweep, device: str) -> int:
-    """How many trials of one shape train as one."""
-    return sweep.resources.population if device == "cuda" else 1
+def _done(sweep: SweepFile, trials: Sequence[Trial]) -> set[str]:
+    """The trials of which nothing is left to do; where one is chosen among several, as far as that can be known."""
 
-
-def _done(sweep: Sweep, trials: Sequence[Trial]) -> list[Trial]:
-    """The trials of which nothing is left to do; where one is chosen among several, as far as that can be told."""
-
-    def found(some: Sequence[Trial], studies: Sequence[Study]) -> dict[str, dict[str, Any]]:
-        each = {t.address: metrics_of(home_of(sweep.out, t.config), t.config, studies) for t in some}
+    def found(some: Sequence[Trial], studies: Sequence[Study]) -> dict[str, Metrics]:
+        each = {trial.address: metrics_of(trial.folder(sweep.out), trial.config, studies) for trial in some}
         return {address: metrics for address, metrics in each.items() if metrics is not None}
 
     if sweep.choose is None:
-        kept = found(trials, sweep.studies)
-        return [trial for trial in trials if trial.address in kept]
-    tally = Tally(found(trials, (IN_RANGE,)))
-    chosen = _best(sweep, trials, tally)
-    studied, awaited = found(chosen, sweep.studies), {trial.address for trial in chosen}
-    return [t for t in trials if t.address in tally.found and (t.address not in awaited or t.address in studied)]
+        return set(found(trials, sweep.studies))
+    trained = found(trials, (IN_RANGE,))
+    chosen = choose_best(trials, sweep.choose, _choosing_errors(trained))
+    return (trained.keys() - {trial.address for trial in chosen}) | found(chosen, sweep.studies).keys()
 
 
-def _best(sweep: Sweep, trials: Sequence[Trial], tally: Tally) -> list[Trial]:
-    """Of each setting apart from the axis to choose and the seed, the trials of the value that is best in range over
-    all seeds; the first of equals. A value of which a trial failed is passed over."""
-    groups: dict[str, dict[str, list[Trial]]] = {}
-    for trial in trials:
-        others = {key: value for key, value in trial.settings.items() if key not in (sweep.choose, "seed")}
-        values = groups.setdefault(repr(sorted(others.items())), {})
-        values.setdefault(repr(trial.settings.get(sweep.choose or "")), []).append(trial)
-    chosen = []
-    for values in groups.values():
-        whole = [group for group in values.values() if all(trial.address in tally.found for trial in group)]
-        if whole:
-            chosen += min(whole, key=lambda group: sum(tally.found[t.address]["choosing_errors"] for t in group))
-    return chosen
-
-
-def _made_good(sweep: Sweep, studied: Sequence[Trial], tally: Tally) -> None:
-    """Trials that failed here, and that another driver on the same folder has done since."""
-    for trial in studied:
-        if trial.address in tally.failed:
-            metrics = metrics_of(home_of(sweep.out, trial.config), trial.config, sweep.studies)
+def _forgive(done: CarriedOut) -> None:
+    """Counts trials as reused that failed here, and that another driver on the same folder has done since."""
+    outcomes = done.outcomes
+    for trial in done.studied:
+        if trial.address in outcomes.failed:
+            metrics = metrics_of(trial.folder(done.sweep.out), trial.config, done.sweep.studies)
             if metrics is not None:
-                del tally.failed[trial.address]
-                tally.found[trial.address] = metrics
-                tally.reused.add(trial.address)
+                del outcomes.failed[trial.address]
+                outcomes.found[trial.address] = metrics
+                outcomes.reused.add(trial.address)
 
 
-def set_apart(trials: Sequence[Trial], studied: Sequence[Trial], tally: Tally) -> list[Trial]:
-    """The trials that were trained and not chosen."""
-    chosen = {trial.address for trial in studied}
-    return [trial for trial in trials if trial.address not in chosen and trial.address in tally.found]
-
-
-def _told(
-    sweep: Sweep,
-    trials: Sequence[Trial],
-    studied: Sequence[Trial],
-    tally: Tally,
-    device: str,
-    how: How,
-    slots: int,
-    seconds: float,
-) -> Output:
+def _write(done: CarriedOut, how: How, slots: int, seconds: float) -> Output:
     """Writes the table and what follows from it."""
-    rows = table_of(sweep, trials, studied, tally)
-    failed = [{"trial": t.address, "error": tally.failed[t.address]} for t in trials if t.address in tally.failed]
-    disk.write_bytes(sweep.out / "table.csv", _csv_of(rows).encode())
+    sweep, outcomes, rows = done.sweep, done.outcomes, _table(done)
+    addresses = [trial.address for trial in done.trials if trial.address in outcomes.failed]
+    failed = [{"trial": address, "error": outcomes.failed[address]} for address in addresses]
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    text = as_csv([columns, *([row.get(key) for key in columns] for row in rows)])
+    disk.write_bytes(sweep.out / "table.csv", text.encode())
     content = {
-        "trials": len(trials),
-        "done": len(tally.found) - len(tally.reused),
-        "reused": len(tally.reused),
+        "trials": len(done.trials),
+        "done": len(outcomes.found) - len(outcomes.reused),
+        "reused": len(outcomes.reused),
         "failed": failed,
         "seconds": seconds,
-        "busy_seconds": tally.busy,
+        "busy_seconds": outcomes.busy,
         "slots": slots,
-        "efficiency": tally.busy / (seconds * slots),
+        "efficiency": outcomes.busy / (seconds * slots),
         "engine": how.engine,
         "out": str(sweep.out),
         "rows": rows,
     }
-    words = _leaderboard(sweep, studied, device, how.quiet) if not failed else []
-    more, report, sentences = _comparison(sweep, studied, tally)
+    words = _leaderboard(done, how.quiet) if not failed else []
+    more, report, sentences = _comparison(done)
     content |= {"report": report}
     words += sentences
     disk.write_json(sweep.out / "sweep.json", {"name": sweep.name, **content})
@@ -263,19 +255,30 @@ def _told(
     if len(failed) > 10:
         words.append(f"and {len(failed) - 10:,} more, in {sweep.out / 'failures'}")
     words.append(
-        f"{content['done']:,} done, {content['reused']:,} reused, {len(failed):,} failed, of {len(trials):,} trials in "
-        f"{seconds:,.1f} s; {slots} at a time were busy {content['efficiency']:.0%} of it. "
+        f"{content['done']:,} done, {content['reused']:,} reused, {len(failed):,} failed, of {len(done.trials):,} "
+        f"trials in {seconds:,.1f} s; {slots} at a time were busy {content['efficiency']:.0%} of it. "
         f"The table is {sweep.out / 'table.csv'}."
     )
     shown = [{key: value for key, value in row.items() if key != "run"} for row in rows]
     return Output(content, sweep.name, shown, more, words, status=1 if failed else 0)
 
 
-def _comparison(
-    sweep: Sweep, studied: Sequence[Trial], tally: Tally
-) -> tuple[list[tuple[str, Rows]], str | None, list[str]]:
+def _table(done: CarriedOut) -> list[Metrics]:
+    """A row a trial, with nothing in it that another machine or another day would change."""
+    chosen = {trial.address for trial in done.studied}
+    rows = []
+    for trial in done.trials:
+        metrics = done.outcomes.found.get(trial.address)
+        row = {**trial.settings, "run": trial.address, "state": "failed" if metrics is None else "done"}
+        if done.sweep.choose is not None:
+            row["chosen"] = trial.address in chosen
+        rows.append({**row, **{key: value for key, value in (metrics or {}).items() if key not in row}})
+    return rows
+
+
+def _comparison(done: CarriedOut) -> tuple[list[tuple[str, Rows]], str | None, list[str]]:
     """The comparison that was asked for: a table, where its page is, and what it says."""
-    only = {trial.address for trial in studied if trial.address in tally.found}
+    sweep, only = done.sweep, {trial.address for trial in done.studied if trial.address in done.outcomes.found}
     if not sweep.compare.by or not only:
         return [], None, []
     try:
@@ -289,32 +292,15 @@ def _comparison(
     return [(f"By {', '.join(sweep.compare.by)}", found.table())], report, words
 
 
-def table_of(sweep: Sweep, trials: Sequence[Trial], studied: Sequence[Trial], tally: Tally) -> list[dict[str, Any]]:
-    """A row a trial, with nothing in it that another machine or another day would change."""
-    chosen = {trial.address for trial in studied}
-    rows = []
-    for trial in trials:
-        metrics = tally.found.get(trial.address)
-        row = {**trial.settings, "run": trial.address, "state": "failed" if metrics is None else "done"}
-        if sweep.choose is not None:
-            row["chosen"] = trial.address in chosen
-        rows.append({**row, **{key: value for key, value in (metrics or {}).items() if key not in row}})
-    return rows
-
-
-def _csv_of(rows: Sequence[dict[str, Any]]) -> str:
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    return csv_text([columns, *([row.get(key) for key in columns] for row in rows)])
-
-
-def _leaderboard(sweep: Sweep, studied: Sequence[Trial], device: str, quiet: bool) -> list[str]:
+def _leaderboard(done: CarriedOut, quiet: bool) -> list[str]:
     """The study of length, where the trials are one: entries and seeds that differ in nothing else."""
+    sweep, studied = done.sweep, done.studied
     study = next((each for each in sweep.studies if each.name == "lengths"), None)
     keys = {key for trial in studied for key in trial.settings} - {sweep.choose}
     if study is None or not studied or not keys <= set(ENTRY) or sweep.choose not in (None, "rate"):
         return []
-    options, first = asked(study), studied[0].config
-    assert isinstance(options, Lengths)
+    options, first = find_study(study), studied[0].config
+    assert isinstance(options, LengthsOfTrial)
     task = create_task(first.task, first.options)
     seeds = tuple(dict.fromkeys(trial.config.seed for trial in studied))
     entries: dict[Entry, list[Trial]] = {}
@@ -325,25 +311,26 @@ def _leaderboard(sweep: Sweep, studied: Sequence[Trial], device: str, quiet: boo
     if any(tuple(trial.config.seed for trial in group) != seeds for group in entries.values()):
         return []
     name = sweep.base.get("track")
-    wanted = Asked(
+    plan = LengthsPlan(
         task=first.task,
         entries=tuple(entries),
-        track=find_track(name) if name else Track(sweep.name, Overrides(), Overrides()),
+        track=find_track(name) if isinstance(name, str) else Track(sweep.name, Overrides(), Overrides()),
         seeds=seeds,
         lengths=tuple(sorted(options.asked_lengths(task))),
-        probes=tuple(options.asked_probes(task)),
+        probes=options.asked_probes(task),
         options=first.options,
         examples=options.examples,
         test_seed=options.seed,
     )
-    here = choose_device("cpu" if device == "cpu" else "auto")
     chosen = (
-        (entry, float(group[0].settings.get("rate", 1)), [home_of(sweep.out, trial.config) for trial in group])
+        (entry, float(group[0].settings.get("rate") or 1), [trial.folder(sweep.out) for trial in group])
         for entry, group in entries.items()
     )
+    device = done.terms.device
     precision = choose_precision(sweep.resources.precision, torch.device(device))
+    here = choose_device("cpu" if device == "cpu" else "auto")
     found = put_together(
-        wanted, chosen, sweep.out, here, precision, quiet, lambda run: forbidden(subject_of(run), "lengths")
+        plan, chosen, sweep.out, here, precision, quiet, lambda run: forbidden(subject_of(run), "lengths")
     )
     lengths_figures(sweep.out / "lengths.json", sweep.out)
     return found.findings()

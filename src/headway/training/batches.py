@@ -3,19 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 
 import torch
 
+from headway.runs import disk
 from headway.runs.config import TrainingConfig
 from headway.tasks import Problems, Task
-from headway.tasks.data import Stored
+from headway.tasks.data import Stored, read_split, trainable
 from headway.tasks.random import TRAINING, Dice
 
 DRAWN_AHEAD = {"cpu": 16, "cuda": 64}  # steps at most: a GPU draws many rows in the time of a few
 MOST_ROWS = 4_000_000
 
 
-def feed(
+@dataclass(frozen=True)
+class TrainingData:
+    """The problems of a data folder that may be trained on."""
+
+    stored: Stored
+    left_out: int
+    """how many belong to the held-out tenth"""
+    sha256: str
+
+
+def read_data(task: Task, folder: str | Path) -> TrainingData:
+    """The problems of `folder`/train.json; what was read last is kept for the next run."""
+    path = Path(folder) / "train.json"
+    return _read(task, Path(folder), disk.sha256(path) if path.is_file() else "")
+
+
+@lru_cache(maxsize=1)
+def _read(task: Task, folder: Path, sha256: str) -> TrainingData:
+    stored, left_out = trainable(task, read_split(task, folder, "train"))
+    return TrainingData(stored, left_out, sha256)
+
+
+def draw_batches(
     task: Task, training: TrainingConfig, seeds: Sequence[int], stored: Stored | None, first: int, device: torch.device
 ) -> Iterator[Problems]:
     """The batches of step `first` and after, drawn a few steps at a time: those of one length together.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import torch
@@ -40,10 +40,12 @@ def plan(
     options: dict[str, Any] | None = None,
     data: str | None = None,
     lengths: tuple[int, int] | None = None,
+    rate: float = 1,
 ) -> RunConfig:
     """The whole config of a run; refuses what does not fit together.
 
-    `data` and `lengths` are the hash and the lengths of the training file, where there is one.
+    `data` and `lengths` are the hash and the lengths of the training file, where there is one; `rate` multiplies the
+    learning rates.
     """
     task = create_task(task_name, options)
     asked = overrides.asked()
@@ -82,14 +84,10 @@ def plan(
         **for_model,
     )
     check_order(model)
-    return RunConfig(
-        task=task_name,
-        model=model,
-        training=TrainingConfig(**{**asdict(recipe), **for_training}),
-        seed=seed,
-        options=options_of(task),
-        data=data,
-    )
+    training = TrainingConfig(**{**asdict(recipe), **for_training})
+    if rate != 1:
+        training = replace(training, learning_rate=training.learning_rate * rate, muon_rate=training.muon_rate * rate)
+    return RunConfig(task_name, model, training, seed, options_of(task), data)
 
 
 def check_order(model: ModelConfig) -> None:

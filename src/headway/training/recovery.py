@@ -8,7 +8,7 @@ from headway.evaluation.exact import Watch, device_of
 from headway.models import Model
 from headway.runs.config import RunConfig
 from headway.tasks import create_task
-from headway.training.batches import feed
+from headway.training.batches import draw_batches
 from headway.training.learner import Learner
 
 RATE, WARMUP = 3e-4, 10
@@ -24,7 +24,7 @@ def recover(model: Model, config: RunConfig, steps: int, watch: Watch | None = N
     )
     learner = Learner(model.train(), training)
     task = create_task(config.task, config.options)
-    batches = feed(task, training, [config.seed], None, config.training.steps, device_of(model))
+    batches = draw_batches(task, training, [config.seed], None, config.training.steps, device_of(model))
     last = None
     for step in range(steps):
         last = learner.step(next(batches))

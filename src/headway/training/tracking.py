@@ -8,9 +8,9 @@ from pathlib import Path
 
 from headway.errors import HeadwayError, unknown
 
-Track = Callable[[int, dict[str, float]], None]
+Log = Callable[[int, dict[str, float]], None]
 """Takes a step and its numbers."""
-Tracker = Callable[[Path, str], AbstractContextManager[Track | None]]
+Tracker = Callable[[Path, str], AbstractContextManager[Log | None]]
 """Opened with the run folder and the run's name, while the run trains."""
 
 
@@ -38,7 +38,7 @@ def _tensorboard() -> Tracker:
     from torch.utils.tensorboard import SummaryWriter
 
     @contextmanager
-    def opened(run: Path, title: str) -> Iterator[Track]:
+    def opened(run: Path, title: str) -> Iterator[Log]:
         with SummaryWriter(str(run / "tensorboard")) as writer:
 
             def track(step: int, numbers: dict[str, float]) -> None:
@@ -54,7 +54,7 @@ def _trackio() -> Tracker:
     import trackio  # pyright: ignore[reportMissingImports]
 
     @contextmanager
-    def opened(run: Path, title: str) -> Iterator[Track]:
+    def opened(run: Path, title: str) -> Iterator[Log]:
         trackio.init(project="headway", name=title)
         try:
             yield lambda step, numbers: trackio.log(numbers, step=step)

@@ -1,0 +1,173 @@
+"""The answer of a length study: what was trained, how far each run works, and the sentences that the numbers allow."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from headway.lengths.measuring import MeasuredRun
+from headway.lengths.probes import reach
+from headway.output import as_html
+from headway.runs.config import Overrides, folder_name
+from headway.training.tracks import Track
+
+SCHEMA = "headway.lengths/1"
+LEAST_EXAMPLES = 2_000
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is compared: an encoding, an index and a pooling."""
+
+    positions: str
+    index: str
+    pooling: str | None
+
+    @property
+    def title(self) -> str:
+        return self.positions if self.index == "sequential" else f"{self.positions}, {self.index}"
+
+    @property
+    def folder(self) -> str:
+        parts = [self.positions, *([self.index] if self.index != "sequential" else []), self.pooling or ""]
+        return folder_name("-".join(part for part in parts if part))
+
+
+@dataclass(frozen=True)
+class LengthsPlan:
+    """Everything that a study of length trains and asks."""
+
+    task: str
+    entries: tuple[Entry, ...]
+    track: Track
+    seeds: tuple[int, ...]
+    lengths: tuple[int, ...]
+    probes: tuple[str, ...]
+    options: dict[str, Any]
+    overrides: Overrides = field(default_factory=Overrides)
+    """of the user's own, over those of the track"""
+    examples: int = LEAST_EXAMPLES
+    test_seed: int = 0
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """One seed of an entry, with what was measured of it."""
+
+    entry: Entry
+    seed: int
+    run: str
+    rate: float
+    loss: float | None
+    seconds: float
+    found: MeasuredRun
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            **asdict(self.entry),
+            "seed": self.seed,
+            "in_range": self.found.in_range,
+            "interval": list(self.found.interval),
+            "converged": self.found.converged,
+            "loss": self.loss,
+            "seconds": self.seconds,
+            "rate": self.rate,
+            "run": self.run,
+        }
+
+
+@dataclass(frozen=True)
+class LengthStudy:
+    plan: LengthsPlan
+    trained_lengths: tuple[int, int]
+    runs: tuple[TrainedRun, ...]
+    precision: str
+    """in which was tested"""
+    signals: tuple[dict[str, Any], ...] = ()
+    """what the encoding of each entry signals, of its first seed"""
+    withheld: dict[Entry, tuple[dict[str, str], ...]] = field(default_factory=dict)
+    """by entry, the checks that forbid a conclusion from what was found, each with its reason"""
+
+    def of(self, entry: Entry) -> list[TrainedRun]:
+        """The seeds of an entry."""
+        return [run for run in self.runs if run.entry == entry]
+
+    def reach(self, entry: Entry, probe: str) -> list[int | None]:
+        """By seed; None where the seed has not converged, or nothing may be concluded about the entry."""
+        if self.withheld.get(entry):
+            return [None] * len(self.of(entry))
+        return [reach(run.found.rows, probe) if run.found.converged else None for run in self.of(entry)]
+
+    def to_json(self) -> dict[str, Any]:
+        plan, named = self.plan, list(dict.fromkeys(str(run.seed) for run in self.runs))
+        reaches = []
+        for entry in plan.entries:
+            for probe in plan.probes:
+                by_seed = self.reach(entry, probe)
+                known = [value for value in by_seed if value is not None]
+                reaches.append(
+                    {
+                        **asdict(entry),
+                        "probe": probe,
+                        "by_seed": dict(zip(named, by_seed, strict=True)),
+                        "median": statistics.median_low(known) if known else None,
+                        "worst": min(known) if len(known) == len(by_seed) else None,
+                    }
+                )
+        about = [({**asdict(run.entry), "track": plan.track.name, "seed": run.seed}, run.found) for run in self.runs]
+        return {
+            "schema": SCHEMA,
+            "task": plan.task,
+            "track": plan.track.name,
+            "train_lengths": list(self.trained_lengths),
+            "examples": plan.examples,
+            "precision": self.precision,
+            "rows": [{**of, **row.to_json()} for of, found in about for row in found.rows],
+            "reach": reaches,
+            "converged": [run.to_json() for run in self.runs],
+            "diagnosis": [
+                {**asdict(run.entry), "seed": run.seed, **each.to_json()}
+                for run in self.runs
+                for each in run.found.diagnosis
+            ],
+            "signals": list(self.signals),
+            "findings": self.findings(),
+            "withheld": [{**asdict(entry), **each} for entry, found in self.withheld.items() for each in found],
+        }
+
+    def _repr_html_(self) -> str:
+        """Sentences and the reach of every entry in a notebook."""
+        shown = ("positions", "index", "probe", "worst", "median")
+        return as_html(self.findings(), [{key: row[key] for key in shown} for row in self.to_json()["reach"]])
+
+    def findings(self) -> list[str]:
+        """One sentence an entry."""
+        return [self._finding(entry) for entry in self.plan.entries]
+
+    def _finding(self, entry: Entry) -> str:
+        own = self.of(entry)
+        learned = [run.found for run in own if run.found.converged]
+        if not learned:
+            best = max(run.found.in_range for run in own)
+            return (
+                f"{entry.title}: no seed of {len(own)} learned the task in range (best {best:.4f}); nothing can be "
+                "said about length."
+            )
+        for each in self.withheld.get(entry, ()):
+            return f"{entry.title}: no finding is told: {each['check']}: {each['reason']}."
+        probe = self.plan.probes[0]
+        reached = sorted(reach(found.rows, probe) for found in learned)
+        left_out = len(own) - len(learned)
+        short = f" ({left_out} of {len(own)} did not learn and are left out)" if left_out else ""
+        where = f"from {reached[0]:,} to {reached[-1]:,}" if reached[0] != reached[-1] else f"{reached[0]:,}"
+        longest = max(self.plan.lengths)
+        words = f"{entry.title}: trained to {self.trained_lengths[1]}, reach {where} on {probe}{short}"
+        if reached[0] >= longest:
+            return words + f", as far as was tested, in {len(learned)} of {len(learned)} seeds."
+        beyond = [row for found in learned for row in found.rows if row.probe == probe and row.length > reached[0]]
+        if not any(row.errors for row in beyond):
+            few = min(row.examples for row in beyond)
+            return words + f"; none wrong up to {longest:,} either, but {few:,} problems are too few for the interval."
+        why = next((each.sentence for found in learned for each in found.diagnosis if each.probe == probe), "")
+        return f"{words}. {why}" if why else words + "."

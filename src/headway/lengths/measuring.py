@@ -1,0 +1,122 @@
+"""What is measured of one trained run, and kept in its folder: `measured.json`, how it does in range and on every probe
+at every length; `choosing.json`, the errors by which a learning rate is chosen."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from headway.evaluation.exact import evaluate_sample
+from headway.evaluation.intervals import wilson
+from headway.lengths.diagnosis import Diagnosis, diagnose, diverged
+from headway.lengths.probes import Measured, Questions, reach
+from headway.positions import find_positions
+from headway.runs import disk
+from headway.runs.folder import RunFolder
+from headway.runs.seal import read_sealed, sealed
+from headway.subjects.own import Run, open_run
+from headway.tasks import Task
+
+IN_RANGE = 4_500
+"""problems of the training lengths on which a model is judged, and others as many that choose its learning rate"""
+CHOOSING = 1
+"""the seed of the latter"""
+CONVERGED = 0.95
+VERSION = 3
+"""of what is measured and how: rows of another are measured again"""
+SCHEMA = "headway.measured/1"
+
+
+@dataclass(frozen=True)
+class MeasuredRun:
+    in_range: float
+    interval: tuple[float, float]
+    rows: tuple[Measured, ...]
+    diagnosis: tuple[Diagnosis, ...]
+
+    @property
+    def converged(self) -> bool:
+        return self.interval[0] >= CONVERGED
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "in_range": self.in_range,
+            "interval": list(self.interval),
+            "rows": [row.to_json() for row in self.rows],
+            "diagnosis": [each.to_json() for each in self.diagnosis],
+            "reach": {probe: reach(self.rows, probe) for probe in dict.fromkeys(row.probe for row in self.rows)},
+            "converged": self.converged,
+        }
+
+    @staticmethod
+    def from_json(raw: Any) -> MeasuredRun:
+        return MeasuredRun(
+            raw["in_range"],
+            tuple(raw["interval"]),
+            tuple(Measured.from_json(row) for row in raw["rows"]),
+            tuple(Diagnosis.from_json(each) for each in raw["diagnosis"]),
+        )
+
+
+def questions_of(
+    task: Task, lengths: Sequence[int], probes: Sequence[str], examples: int, seed: int, device: torch.device
+) -> Questions:
+    """The questions of a study; the longest training length is always among them."""
+    return Questions(task, sorted({task.lengths[1], *lengths}), probes, examples, seed, device)
+
+
+def measure_run(folder: RunFolder, questions: Questions, precision: torch.dtype) -> MeasuredRun:
+    """How a run does: what is kept in its folder where that answers the same questions, else measured now."""
+    run = open_run(folder, questions.device)
+    key = {
+        "version": VERSION,
+        "source": _source_of(run.config.model.positions),
+        "weights": folder.training().weights_sha256,
+        **questions.key(),
+        "precision": str(precision).removeprefix("torch."),
+    }
+    known = read_sealed(folder.path / "measured.json")
+    if known.get("asked") == key:
+        return MeasuredRun.from_json(known)
+    older = read_sealed(folder.path / "lengths.json")  # where it was kept before it had a name of its own
+    found = MeasuredRun.from_json(older) if older.get("asked") == key else _measure(run, questions, precision)
+    folder.record("measured", sealed({"schema": SCHEMA, "asked": key, **found.to_json()}))
+    return found
+
+
+def _measure(run: Run, questions: Questions, precision: torch.dtype) -> MeasuredRun:
+    errors, examples = _in_range(run, 0)
+    rows = questions.measure(run.model if precision == torch.float32 else run.model.to(precision))
+    run = run if precision == torch.float32 else open_run(run.folder, questions.device)
+    finite = run.folder.training().final_loss is not None
+    why = diagnose(run.model, run.task, rows, questions.device) if finite else [diverged(rows)]
+    interval = wilson(examples - errors, examples)
+    return MeasuredRun(1 - errors / examples, (interval.low, interval.high), tuple(rows), tuple(why))
+
+
+def errors_in_range(folder: RunFolder, device: torch.device) -> int:
+    """By what a rate is chosen: how many of the problems for that purpose a run has wrong."""
+    kept, weights = folder.path / "choosing.json", folder.training().weights_sha256
+    content = read_sealed(kept)
+    if content.get("weights") != weights:
+        content = {"weights": weights, "errors": _in_range(open_run(folder, device), CHOOSING)[0]}
+        disk.write_json(kept, sealed(content))
+    return content["errors"]
+
+
+def _in_range(run: Run, seed: int) -> tuple[int, int]:
+    """How many of how many fresh problems of the training lengths are wrong."""
+    found = evaluate_sample(run.model, run.task, IN_RANGE, seed=seed)
+    return found.errors, found.examples
+
+
+def _source_of(positions: str) -> str | None:
+    """A hash of a user's own encoding, whose numbers change when it does."""
+    if ":" not in positions:
+        return None
+    return hashlib.sha256(inspect.getsource(find_positions(positions).kind).encode()).hexdigest()

@@ -1,0 +1,140 @@
+"""What a person sees while a sweep runs: done, running, failed, reused, time left, best so far.
+
+A live table on a terminal, now and then a plain line elsewhere; all of it on standard error.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from headway.output import format_value
+from headway.runs.metrics import metric_of_runs
+from headway.trials.record import Metrics
+from headway.trials.trial import Trial
+
+if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.table import Table
+
+USUAL = ("reach", "exact_match", "heads_together", "final_loss")
+EVERY = 15.0
+RECENT = 200
+
+
+class Board:
+    def __init__(self, title: str, total: int, metric: str | None, quiet: bool) -> None:
+        self.title, self.total, self.metric, self.quiet = title, total, metric, quiet
+        self.done = self.reused = 0
+        self.failed: dict[str, str] = {}
+        self.running: dict[str, float] = {}
+        self.words = ""
+        self.best: tuple[float, str] | None = None
+        self.began = self.spoke = time.monotonic()
+        self._ends: deque[tuple[float, int]] = deque(maxlen=RECENT)
+        self._live: Live | None = None
+
+    def __enter__(self) -> Board:
+        if not self.quiet and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.live import Live
+
+            self._live = Live(
+                console=Console(stderr=True), get_renderable=self._table, refresh_per_second=4, transient=True
+            )
+            self._live.start()
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def begin(self, trial: Trial) -> None:
+        self.running[trial.title] = time.monotonic()
+
+    def end(self, trial: Trial, metrics: Metrics | None, error: str = "", reused: bool = False) -> None:
+        self.running.pop(trial.title, None)
+        if metrics is None:
+            self.failed[trial.title] = error
+        elif reused:
+            self.reused += 1
+        else:
+            self.done += 1
+        self._ends.append((time.monotonic(), 0 if reused else 1))
+        self._weigh(trial, metrics or {})
+        self.tick()
+
+    def tick(self) -> None:
+        """A plain line now and then, where there is no terminal."""
+        now = time.monotonic()
+        if self._live is None and not self.quiet and now - self.spoke > EVERY:
+            self.spoke = now
+            print(f"{self.title}: {self.line()}", file=sys.stderr, flush=True)
+
+    def line(self) -> str:
+        parts = [f"{self.done:,} done", f"{self.reused:,} reused", f"{len(self.failed):,} failed"]
+        parts += [f"{len(self.running):,} running", f"{self.left:,} left"]
+        if (seconds := self.seconds_left()) is not None:
+            parts.append(f"{_clock(seconds)} to go")
+        if self.best is not None:
+            parts.append(f"best {self.metric} {format_value(self.best[0])} ({self.best[1]})")
+        return ", ".join([*parts, self.words] if self.words else parts)
+
+    @property
+    def left(self) -> int:
+        return self.total - self.done - self.reused - len(self.failed) - len(self.running)
+
+    def seconds_left(self) -> float | None:
+        """By the pace of the last trials."""
+        ended = sum(count for _, count in self._ends)
+        if not ended:
+            return None
+        since = self.began if len(self._ends) < RECENT else self._ends[0][0]
+        return (time.monotonic() - since) / ended * (self.left + len(self.running) / 2)
+
+    def _weigh(self, trial: Trial, metrics: Metrics) -> None:
+        if self.metric is None:
+            self.metric = next((name for name in USUAL if metrics.get(name) is not None), None)
+        value = metrics.get(self.metric or "")
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return
+        sign = -1 if metric_of_runs(self.metric or "").lower_is_better else 1
+        if self.best is None or sign * value > sign * self.best[0]:
+            self.best = (value, trial.title)
+
+    def _table(self) -> Table:
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=box.SIMPLE, title=self.title, title_justify="left", title_style="bold", show_header=False)
+        table.add_column(justify="right")
+        table.add_column(overflow="ellipsis", no_wrap=True)
+        ended = self.done + self.reused + len(self.failed)
+        table.add_row("done", f"{self.done:,}  (reused {self.reused:,})  {ended:,} of {self.total:,}")
+        table.add_row("failed", Text(f"{len(self.failed):,}", style="red" if self.failed else ""))
+        seconds = self.seconds_left()
+        table.add_row("time left", "–" if seconds is None else _clock(seconds))
+        if self.best is not None:
+            table.add_row("best so far", Text(f"{self.metric} {format_value(self.best[0])}  {self.best[1]}"))
+        now = time.monotonic()
+        for title, since in list(self.running.items())[:8]:
+            table.add_row("running", Text(f"{_clock(now - since)}  {title}"))
+        if len(self.running) > 8:
+            table.add_row("", f"and {len(self.running) - 8:,} more")
+        if self.failed:
+            title, error = list(self.failed.items())[-1]
+            table.add_row("last failure", Text(f"{title}: {error}"))
+        if self.words:
+            table.add_row("", Text(self.words, style="bold"))
+        return table
+
+
+def _clock(seconds: float) -> str:
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    return f"{whole // 60} min {whole % 60:02} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60:02} min"

@@ -1,0 +1,241 @@
+"""Carrying out a piece of work, wherever that is: trains its trials, then makes their studies.
+
+    OUT/PLACE/            an ordinary run folder; with studies, trial.json says what they found
+    OUT/populations/      checkpoints of trials that a GPU trains as one
+    OUT/broken/           folders that were set aside because a file in them was not as it was left
+
+What is not done is resumed from its checkpoint, or started again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import importlib
+import os
+import resource
+import secrets
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+from headway.errors import BrokenRun, CannotWrite, HeadwayError
+from headway.machine import choose_device, choose_precision
+from headway.runs import disk
+from headway.runs.config import RunConfig
+from headway.runs.folder import RunFolder
+from headway.subjects.own import open_run
+from headway.tasks import create_task
+from headway.tasks.data import Stored
+from headway.training.batches import read_data
+from headway.training.checkpoint import remove_checkpoints
+from headway.training.loop import train_run
+from headway.training.population import Member, train_population
+from headway.training.session import Watch
+from headway.training.tracking import Tracker, find_tracker
+from headway.trials.claims import alone
+from headway.trials.record import RECORD, StudyRecord, read_record, training_metrics, write_record
+from headway.trials.trial import Piece, Result, Study, Terms, Trial
+
+GRACE = 10.0
+"""seconds after the time limit at which a process that does not answer is ended"""
+WAIT = 60.0
+"""seconds for a process that works in a folder, and should be gone, to end"""
+NO_MEMORY = ("out of memory", "can't allocate memory", "failed to map segment", "Cannot allocate memory")
+"""what is said where there is none left"""
+
+
+class TooLong(HeadwayError):
+    """A trial took longer than it may."""
+
+
+def carry_out(piece: Piece, terms: Terms, watch: Watch | None = None) -> list[Result]:
+    """The results of a piece; what goes wrong is one too. Only a process that is killed gives none."""
+    sys.path[:0] = [place for place in terms.path if place not in sys.path]
+    sys.argv[1:] = terms.command or sys.argv[1:]
+    began, results = time.perf_counter(), list[Result]()
+    try:
+        perform(piece, terms, results, watch)
+    except BaseException as error:  # also what a task of the user's own may raise to end its process
+        share = (time.perf_counter() - began) / len(piece)
+        results += [_failed(trial, error, share, terms) for trial in piece.trials[len(results) :]]
+    if terms.device == "cuda":
+        torch.cuda.empty_cache()  # others may share the GPU
+    return results
+
+
+def perform(piece: Piece, terms: Terms, results: list[Result], watch: Watch | None = None) -> None:
+    """Trains the trials of a piece, then studies one after another; raises what goes wrong in training."""
+    began = time.perf_counter()
+    with _limits(terms, terms.seconds(piece)), _locked(piece, terms):
+        device = choose_device(terms.device)
+        if terms.shared:
+            for trial in piece.trials:
+                _mend(trial, terms.out)
+        stored = _stored(piece.trials[0].config, terms.data)
+        (_train_stack if piece.population else _train_each)(piece, terms, device, stored, watch)
+        share = (time.perf_counter() - began) / len(piece)
+        for trial in piece.trials:
+            results.append(_studied(trial, piece, terms, device, share))
+
+
+def _stored(config: RunConfig, data: str | None) -> Stored | None:
+    return None if data is None else read_data(create_task(config.task, config.options), data).stored
+
+
+def _train_each(piece: Piece, terms: Terms, device: torch.device, stored: Stored | None, watch: Watch | None) -> None:
+    for trial in piece.trials:
+        folder = trial.folder(terms.out)
+        begun, tracker = folder.path.exists(), find_tracker(terms.tracker)
+
+        def train(config: RunConfig = trial.config, out: Path = folder.path, tracker: Tracker = tracker) -> None:
+            train_run(
+                config, out, device=device, resume=terms.resume, checkpoint_every=terms.checkpoint_every,
+                stored=stored, watch=watch, tracker=tracker, may_diverge=terms.may_diverge,
+            )  # fmt: skip
+
+        try:
+            train()
+        except HeadwayError as error:
+            if not (terms.shared and begun) or isinstance(error, CannotWrite | TooLong):
+                raise
+            set_aside(folder, terms.out)
+            train()
+
+
+def _train_stack(piece: Piece, terms: Terms, device: torch.device, stored: Stored | None, watch: Watch | None) -> None:
+    members = [Member(trial.config, trial.folder(terms.out)) for trial in piece.population]
+    home, precision = Path(terms.out) / piece.home, choose_precision(terms.resources.precision, device)
+
+    def train() -> None:
+        train_population(
+            members, home, device=device, precision=precision, resume=terms.resume,
+            checkpoint_every=terms.checkpoint_every, stored=stored, watch=watch,
+        )  # fmt: skip
+
+    try:
+        train()
+    except BrokenRun:
+        if not terms.shared:
+            raise
+        remove_checkpoints(home / "checkpoint")
+        for trial in piece.population:
+            _mend(trial, terms.out, thoroughly=True)
+        train()
+    with contextlib.suppress(OSError):
+        home.rmdir()
+
+
+def _mend(trial: Trial, out: str, thoroughly: bool = False) -> None:
+    """Sets a folder aside in which the trial cannot be resumed."""
+    folder = trial.folder(out)
+    if not folder.path.exists():
+        return
+    try:
+        if not folder.path.is_dir():
+            raise BrokenRun(f"{folder.path} is no folder")
+        folder.check(trial.config, resume=True)
+        if folder.complete and thoroughly:
+            folder.verified()
+    except HeadwayError:
+        set_aside(folder, out)
+
+
+def set_aside(folder: RunFolder, out: str | Path) -> None:
+    """Moves a folder out of the way and deletes nothing: what broke it may be worth knowing."""
+    broken = Path(out) / "broken"
+    broken.mkdir(exist_ok=True)
+    os.rename(folder.path, broken / f"{folder.path.name}.{secrets.token_hex(4)}")
+
+
+def _studied(trial: Trial, piece: Piece, terms: Terms, device: torch.device, share: float) -> Result:
+    began, folder = time.perf_counter(), trial.folder(terms.out)
+    try:
+        metrics, entries = training_metrics(folder), read_record(folder, trial.config) if piece.studies else {}
+        for study in piece.studies:
+            if study.name not in entries or not entries[study.name].answers(study, folder):
+                entries[study.name] = _study(study, folder, device, terms.resources.precision)
+                write_record(folder, trial.config, entries)
+            metrics |= entries[study.name].metrics
+        return Result(trial.address, share + time.perf_counter() - began, metrics)
+    except TooLong:
+        raise
+    except Exception as error:
+        return _failed(trial, error, share + time.perf_counter() - began, terms)
+
+
+def _study(study: Study, folder: RunFolder, device: torch.device, precision: str) -> StudyRecord:
+    """Makes a study of a trained trial."""
+    module, _, name = study.function.partition(":")
+    before, run = _stamps(folder), open_run(folder, device)
+    began = time.perf_counter()
+    metrics = getattr(importlib.import_module(module), name)(study, run, device, precision)
+    written = [name for name, stamp in _stamps(folder).items() if before.get(name) != stamp]
+    hashes = {name: disk.sha256(folder.path / name) for name in written}
+    return StudyRecord(study.options, metrics, hashes, time.perf_counter() - began)
+
+
+def _stamps(folder: RunFolder) -> dict[str, tuple[int, int]]:
+    """The files of a folder, each with what changes when it is replaced."""
+    with os.scandir(folder.path) as entries:
+        found = {entry.name: entry.stat() for entry in entries if entry.is_file() and entry.name != RECORD}
+    return {name: (stamp.st_ino, stamp.st_mtime_ns) for name, stamp in found.items() if not name.startswith(".")}
+
+
+def _failed(trial: Trial, error: BaseException, seconds: float, terms: Terms) -> Result:
+    if isinstance(error, OSError) and error.filename and Path(str(error.filename)).is_relative_to(terms.out):
+        error = disk.explained(error, Path(str(error.filename)))
+    said = str(error) if isinstance(error, HeadwayError) else f"{type(error).__name__}: {error}"
+    kind = type(error).__name__
+    if isinstance(error, MemoryError) or any(words in said for words in NO_MEMORY):
+        kind, said = "OutOfMemory", f"the trial wanted more memory than it may take ({said.splitlines()[0][:200]})"
+    return Result(trial.address, seconds, None, kind, " ".join(said.split()), traceback.format_exc())
+
+
+@contextlib.contextmanager
+def _locked(piece: Piece, terms: Terms) -> Iterator[None]:
+    """Nobody else works in these folders: not even a process that was given up and is not yet gone."""
+    claims = Path(terms.out) / "claims"
+    with contextlib.ExitStack() as stack:
+        for address in sorted(trial.address for trial in piece.trials if terms.shared):
+            claims.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(alone(path := claims / f"{address}.lock", WAIT))
+            stack.callback(path.unlink, missing_ok=True)
+        yield
+
+
+@contextlib.contextmanager
+def _limits(terms: Terms, seconds: float | None) -> Iterator[None]:
+    """Memory by the system's own limit; time by a signal, and where that is not answered by the process's end."""
+    (soft, hard), memory = resource.getrlimit(resource.RLIMIT_DATA), terms.resources.memory
+    in_main = threading.current_thread() is threading.main_thread()
+    before: Any = None
+    if memory is not None and terms.device == "cpu":
+        most = memory if hard == resource.RLIM_INFINITY else min(memory, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+    if seconds is not None:
+        faulthandler.dump_traceback_later(seconds + GRACE, exit=True)
+        if in_main:
+
+            def ring(number: int, frame: FrameType | None) -> None:
+                raise TooLong(f"it took longer than the {seconds:g} seconds it may; raise timeout under [resources]")
+
+            before = signal.signal(signal.SIGALRM, ring)
+            signal.setitimer(signal.ITIMER_REAL, seconds, GRACE / 4)  # again, where somebody caught it
+    try:
+        yield
+    finally:
+        if seconds is not None:
+            faulthandler.cancel_dump_traceback_later()
+            if in_main:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                signal.signal(signal.SIGALRM, before)
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))

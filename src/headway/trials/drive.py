@@ -1,0 +1,252 @@
+"""The driver: hands out pieces of work, as many at a time as its engine takes, and keeps count of what became of them.
+
+Trials that are done are reused. Where failures are kept, the others go on; elsewhere the first one ends everything.
+Several drivers may share a folder by claims: what another one has claimed is left to it, and looked at again. Where
+Ctrl-C is answered here, the first lets what runs come to its end, and the second stops it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import FrameType
+
+from headway.errors import CannotWrite, HeadwayError
+from headway.progress import Progress
+from headway.runs import disk
+from headway.training.checkpoint import remove_checkpoints
+from headway.training.session import RunReport, Watch, report_of
+from headway.trials.board import Board
+from headway.trials.claims import Claims
+from headway.trials.engines import Ended, Engine
+from headway.trials.record import Metrics, metrics_of
+from headway.trials.trial import Piece, Result, Trial
+
+LOOK = 0.5
+"""seconds between looks at trials that other drivers have"""
+
+
+@dataclass
+class Outcomes:
+    """What has become of the trials so far, each once."""
+
+    found: dict[str, Metrics] = field(default_factory=dict)
+    """by address"""
+    reused: set[str] = field(default_factory=set)
+    failed: dict[str, str] = field(default_factory=dict)
+    busy: float = 0.0
+    """seconds that trials took, all together"""
+    attempts: dict[str, int] = field(default_factory=dict)
+
+
+class Interrupts:
+    """Ctrl-C while trials run: the first asks for an end, the second for one at once."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    @contextlib.contextmanager
+    def caught(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = signal.signal(signal.SIGINT, self._ring)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _ring(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+        if self.count > 2:  # whatever it is that does not end
+            raise KeyboardInterrupt
+
+
+class FailFast(HeadwayError):
+    """A trial failed, and the first failure was to end the sweep."""
+
+
+@dataclass
+class Driver:
+    engine: Engine
+    board: Board
+    claims: Claims | None = None
+    interrupts: Interrupts = field(default_factory=Interrupts)
+    failures: Path | None = None
+    """the folder in which failures are kept; without one, the first failure is raised"""
+    fail_fast: bool = False
+    watch: Watch | None = None
+    """told the steps of all pieces together"""
+
+    def __post_init__(self) -> None:
+        self.out, self.outcomes, self.engine.hear = Path(self.engine.terms.out), Outcomes(), self._hear
+        self._tickets, self._running, self._steps = 0, dict[int, Piece](), dict[int, int]()
+        self._total, self._several = 0, False
+
+    def run(self, pieces: Sequence[Piece], last: bool = True) -> None:
+        """Carries out what is not done of these. `last` counts the trials: their studies are the ones asked for."""
+        waiting, elsewhere = deque(pieces), deque[Piece]()
+        self._total, self._several = sum(piece.steps for piece in pieces), len(pieces) > 1
+        looked = time.monotonic()
+        while waiting or elsewhere or self._running:
+            if self.claims is not None and self.claims.lost:
+                raise HeadwayError(
+                    "this sweep stood still so long that another one took over its trials; what is done is kept, give "
+                    "the same command to go on"
+                )
+            if self.interrupts.count > 1 or (self.interrupts.count and not self._running):
+                raise KeyboardInterrupt
+            self.board.words = "finishing what runs; Ctrl-C again stops it" if self.interrupts.count else ""
+            while waiting and self.engine.room > 0 and not self.interrupts.count:
+                self._begin(waiting.popleft(), elsewhere, last)
+            if not waiting and not self._running and elsewhere:
+                time.sleep(LOOK / 5)
+            for ended in self.engine.wait(LOOK / 2) if self._running else ():
+                self._end(ended, waiting, last)
+            if elsewhere and time.monotonic() - looked > LOOK:
+                looked = time.monotonic()
+                waiting.extend(elsewhere)
+                elsewhere.clear()
+            self.board.tick()
+
+    def _begin(self, piece: Piece, elsewhere: deque[Piece], last: bool) -> None:
+        """Starts what is left to do of a piece; one of which another driver has claimed a trial is looked at later."""
+        left = self._unfinished(piece, last)
+        if self.claims is not None:
+            for number, trial in enumerate(left.trials):
+                if not self.claims.take(trial.address):
+                    self._drop(left.trials[:number])
+                    elsewhere.append(left)
+                    return
+            claimed, left = left, self._unfinished(left, last)  # another driver may have done some in this very moment
+            self._drop([trial for trial in claimed.trials if trial not in left.trials])
+        if left.trials:
+            self._tickets += 1
+            self._running[self._tickets] = left
+            for trial in left.trials:
+                self.board.begin(trial)
+            self.engine.start(self._tickets, left)
+
+    def _unfinished(self, piece: Piece, last: bool) -> Piece:
+        """What is not done of a piece; what is, is reused."""
+        left = []
+        for trial in piece.trials:
+            metrics = metrics_of(trial.folder(self.out), trial.config, piece.studies)
+            if metrics is None:
+                left.append(trial)
+                continue
+            remove_checkpoints(trial.folder(self.out).checkpoints)  # a kill may have left them
+            if self.claims is not None:
+                self.claims.tidy(trial.address)
+            self._found(trial, metrics, last, reused=True)
+        if not left:
+            self._total -= piece.steps
+        return replace(piece, trials=tuple(left))
+
+    def _drop(self, trials: Sequence[Trial]) -> None:
+        if self.claims is not None:
+            for trial in trials:
+                self.claims.drop(trial.address)
+
+    def _hear(self, ticket: int, steps: int, words: str) -> None:
+        self._steps[ticket] = steps
+        if self.watch is not None:
+            title = f"{self._running[ticket].trials[0].title}: " if self._several else ""
+            self.watch(sum(self._steps.values()), self._total, title + words)
+
+    def _end(self, ended: Ended, waiting: deque[Piece], last: bool) -> None:
+        piece = self._running.pop(ended.ticket)
+        if ended.results is None:
+            self._died(piece, ended, waiting)
+            return
+        for trial, result in zip(piece.trials, ended.results, strict=True):
+            self.outcomes.busy += result.seconds
+            if result.metrics is not None:
+                self._found(trial, result.metrics, last, reused=False)
+            elif self._crowded(trial, result):
+                self.board.running.pop(trial.title, None)
+                waiting.append(replace(piece, trials=(trial,)))
+            else:
+                self._fail(trial, result, ended.tail)
+            self._drop([trial])
+
+    def _crowded(self, trial: Trial, result: Result) -> bool:
+        """Whether a trial that shares its GPU may have wanted no more than its share, and is to be started again."""
+        resources, attempts = self.engine.terms.resources, self.outcomes.attempts.get(trial.address, 0) + 1
+        shares = self.engine.terms.device == "cuda" and (resources.gpus or 1) < 1
+        if not shares or result.kind != "OutOfMemory" or attempts > resources.retries:
+            return False
+        self.outcomes.attempts[trial.address] = attempts
+        return True
+
+    def _died(self, piece: Piece, ended: Ended, waiting: deque[Piece]) -> None:
+        """Starts a piece again whose process died; as often as it may."""
+        attempts = max(self.outcomes.attempts.get(trial.address, 0) for trial in piece.trials) + 1
+        for trial in piece.trials:
+            self.outcomes.attempts[trial.address] = attempts
+            self.board.running.pop(trial.title, None)
+        if attempts <= self.engine.terms.resources.retries and not ended.late:
+            self._steps.pop(ended.ticket, None)
+            waiting.appendleft(piece)
+            return
+        for trial in piece.trials:
+            self._fail(trial, Result(trial.address, 0.0, None, "Died", ended.why, ""), ended.tail)
+        self._drop(piece.trials)
+
+    def _found(self, trial: Trial, metrics: Metrics, last: bool, reused: bool) -> None:
+        outcomes = self.outcomes
+        if trial.address in outcomes.found and not last:
+            return
+        if not reused:
+            outcomes.reused.discard(trial.address)
+        elif trial.address not in outcomes.found:
+            outcomes.reused.add(trial.address)
+        outcomes.found[trial.address] = {**outcomes.found.get(trial.address, {}), **metrics}
+        if self.failures is not None:
+            with contextlib.suppress(OSError):
+                (self.failures / f"{trial.address}.json").unlink(missing_ok=True)
+        if last:
+            self.board.end(trial, metrics, reused=trial.address in outcomes.reused)
+        else:
+            self.board.running.pop(trial.title, None)
+            self.board.tick()
+
+    def _fail(self, trial: Trial, result: Result, tail: str) -> None:
+        """Keeps what went wrong. Where no trial can be written, all would fail alike: that ends everything."""
+        if result.kind == CannotWrite.__name__:
+            raise CannotWrite(f"{result.error}; what is done is kept")
+        if self.failures is None:
+            raise HeadwayError(f"{trial.title}: {result.error}; what is done is kept, resume to go on")
+        self.outcomes.found.pop(trial.address, None)
+        self.outcomes.reused.discard(trial.address)
+        self.outcomes.failed[trial.address] = result.error
+        content = {
+            "trial": trial.address,
+            "settings": trial.settings,
+            "kind": result.kind,
+            "error": result.error,
+            "attempts": self.outcomes.attempts.get(trial.address, 0) + (result.kind != "Died"),
+            "tail": "\n".join(filter(None, [tail, result.tail])),
+        }
+        path = self.failures / f"{trial.address}.json"
+        disk.write_json(path, content)
+        self.board.end(trial, None, result.error)
+        if self.fail_fast:
+            raise FailFast(f"{trial.title} failed: {result.error}; its log is in {path}")
+
+
+def train_trials(pieces: Sequence[Piece], engine: Engine, title: str, quiet: bool) -> list[RunReport]:
+    """Trains the trials of these pieces and says how far they have come together; the first failure ends it."""
+    board = Board(title, sum(map(len, pieces)), None, quiet=True)
+    with Progress(title, quiet) as watch:
+        try:
+            Driver(engine, board, watch=watch).run(pieces)
+        finally:
+            engine.stop()
+    return [report_of(trial.folder(engine.terms.out)) for piece in pieces for trial in piece.trials]

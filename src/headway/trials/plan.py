@@ -1,0 +1,159 @@
+"""From axes to trials, and from trials to pieces of work. A trial is the config of a run: its hash is the name of its
+folder, so the same trial is never trained twice, whoever asks for it."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from headway.errors import HeadwayError
+from headway.runs.config import Overrides, RunConfig
+from headway.tasks import create_task
+from headway.training.defaults import plan
+from headway.training.population import alike
+from headway.training.tracks import find_track
+from headway.trials.trial import Piece, Study, Trial, Value
+
+MOST = 1_000_000
+
+
+@dataclass(frozen=True)
+class Range:
+    """What a random axis draws a number from."""
+
+    low: float
+    high: float
+    log: bool = False
+
+    def draw(self, dice: random.Random) -> float:
+        """A number between low and high, whole where both are."""
+        whole = isinstance(self.low, int) and isinstance(self.high, int)
+        if self.log:
+            drawn = math.exp(dice.uniform(math.log(self.low), math.log(self.high)))
+            return round(drawn) if whole else drawn
+        return dice.randint(int(self.low), int(self.high)) if whole else dice.uniform(self.low, self.high)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One way in which trials differ."""
+
+    how: str
+    """grid: every combination; zip: values side by side; list: one table after another; random: drawn"""
+    values: tuple[Mapping[str, Sequence[Value] | Range], ...]
+    """values by setting: one table of them, of a list as many as it has"""
+    draws: int = 0
+    draw_seed: int = 0
+
+    @property
+    def keys(self) -> set[str]:
+        return {key for table in self.values for key in table}
+
+    @property
+    def count(self) -> int:
+        """How many trials it makes, where it is the only axis."""
+        match self.how:
+            case "random":
+                return self.draws
+            case "zip":
+                return len(next(iter(self._listed(0).values())))
+        return sum(math.prod(map(len, self._listed(at).values())) for at in range(len(self.values)))
+
+    def points(self) -> Iterator[dict[str, Value]]:
+        """What it says of its trials, one after another."""
+        match self.how:
+            case "random":
+                dice, (table,) = random.Random(self.draw_seed), self.values
+                for _ in range(self.draws):
+                    chosen = ((key, table[key]) for key in sorted(table))
+                    yield {k: v.draw(dice) if isinstance(v, Range) else dice.choice(v) for k, v in chosen}
+            case "zip":
+                for row in zip(*self._listed(0).values(), strict=True):
+                    yield dict(zip(self.values[0], row, strict=True))
+            case _:
+                for at, table in enumerate(self.values):
+                    for row in itertools.product(*self._listed(at).values()):
+                        yield dict(zip(table, row, strict=True))
+
+    def _listed(self, at: int) -> dict[str, Sequence[Value]]:
+        return {key: value for key, value in self.values[at].items() if not isinstance(value, Range)}
+
+
+def trials_of(axes: Sequence[Axis], base: Mapping[str, Value]) -> list[Trial]:
+    """Every trial once, in the order of the axes; refuses what cannot be trained."""
+    count = math.prod(axis.count for axis in axes)
+    if count > MOST:
+        raise HeadwayError(f"the axes make {count:,} trials; a sweep has at most {MOST:,}")
+    found: dict[str, Trial] = {}
+    for point in itertools.product(*(list(axis.points()) for axis in axes)):
+        settings: dict[str, Value] = {}
+        for part in point:
+            if twice := settings.keys() & part.keys():
+                raise HeadwayError(f"two axes set {', '.join(sorted(twice))}; leave one out")
+            settings |= part
+        try:
+            config = config_of({**base, **settings})
+        except HeadwayError as error:
+            told = ", ".join(f"{key} = {value!r}" for key, value in settings.items())
+            raise HeadwayError(f"{error} (of the trial with {told})" if told else str(error)) from error
+        found.setdefault(config.address, trial_of(config, settings))
+    return list(found.values())
+
+
+def trial_of(config: RunConfig, settings: Mapping[str, Value]) -> Trial:
+    """A trial whose folder is named by what it is."""
+    return Trial(config, dict(settings), f"runs/{config.address}")
+
+
+def config_of(settings: Mapping[str, Value]) -> RunConfig:
+    """The run that a trial's settings ask for."""
+    own = {key: value for key, value in settings.items() if not key.startswith("option.")}
+    options = {key.removeprefix("option."): value for key, value in settings.items() if key.startswith("option.")}
+    task, track, rate, seed = own.pop("task", None), own.pop("track", None), own.pop("rate", 1), own.pop("seed", 0)
+    if not isinstance(task, str):
+        raise HeadwayError(f"task is {task!r}; name one, such as addition")
+    if not isinstance(track, str | None):
+        raise HeadwayError(f"track is {track!r}; name one, such as tuned")
+    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < 1000:
+        raise HeadwayError(f"rate is {rate!r}; it is a multiple of the learning rates, above 0 and below 1,000")
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise HeadwayError(f"seed is {seed!r}; it must be a whole number")
+    if track is not None:
+        options = {**find_track(track).options.get(task, {}), **options}
+        own = {**find_track(track).overrides(create_task(task, options)).asked(), **own}
+    return plan(task, Overrides.from_settings(own), seed, options, rate=rate)
+
+
+def pieces_of(trials: Sequence[Trial], studies: Sequence[Study], most: int | None = None) -> list[Piece]:
+    """A piece a trial; on a GPU, where trials of one shape train as one, at most so many of them together."""
+    if most is None:
+        return [Piece((trial,), tuple(studies)) for trial in trials]
+    shapes: dict[str, list[Trial]] = {}
+    for trial in trials:
+        shapes.setdefault(alike(trial.config).digest, []).append(trial)
+    groups = [tuple(group[start : start + most]) for group in shapes.values() for start in range(0, len(group), most)]
+    return [Piece(group, tuple(studies), group, f"populations/{_digest(group)}") for group in groups]
+
+
+def _digest(group: Sequence[Trial]) -> str:
+    return hashlib.sha256("".join(trial.config.digest for trial in group).encode()).hexdigest()[:20]
+
+
+def choose_best(trials: Sequence[Trial], setting: str, errors: Mapping[str, int]) -> list[Trial]:
+    """Of each combination of the other settings, the trials of the value with the fewest errors over all seeds; the
+    first of equals. A value of which a trial has no count is passed over."""
+    groups: dict[str, dict[str, list[Trial]]] = {}
+    for trial in trials:
+        others = {key: value for key, value in trial.settings.items() if key not in (setting, "seed")}
+        values = groups.setdefault(repr(sorted(others.items())), {})
+        values.setdefault(repr(trial.settings.get(setting)), []).append(trial)
+    chosen: list[Trial] = []
+    for values in groups.values():
+        counted = [group for group in values.values() if all(trial.address in errors for trial in group)]
+        if counted:
+            chosen += min(counted, key=lambda group: sum(errors[trial.address] for trial in group))
+    return chosen

@@ -1,0 +1,192 @@
+"""The Ray engine: a piece of work is a task of a Ray cluster. Ray ships this package and the user's code to the nodes,
+and finds each task a place; a task whose node dies is started again by the driver.
+
+Results lie in a shared folder where every node sees the same one, or come back through Ray's object store, and then the
+driver writes them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from headway.errors import HeadwayError
+from headway.runs import disk
+from headway.runs.folder import RunFolder
+from headway.trials.carry import carry_out, set_aside
+from headway.trials.engines import Ended, Hear
+from headway.trials.record import RECORD
+from headway.trials.trial import Piece, Result, Terms, Trial
+
+Files = dict[str, bytes]
+LAST = ("training.json", RECORD)
+"""the files that say that a run, and a trial, is complete: written after all others"""
+REACHED_WITHIN = 5.0
+
+
+class RayEngine:
+    def __init__(self, terms: Terms, address: str | None, returned: bool) -> None:
+        try:
+            import ray
+        except ImportError as error:
+            raise HeadwayError("--engine ray needs Ray; install it with: pip install 'headway[ray]'") from error
+        self.ray, self.returned = ray, returned
+        self.hear: Hear = lambda ticket, steps, words: None
+        _join(ray, address, terms)
+        if terms.device == "cuda" and not ray.cluster_resources().get("GPU"):
+            terms = replace(terms, device="cpu")
+        self.terms, resources = terms, terms.resources
+        self._needs: dict[str, float] = {"CPU": resources.threads}
+        if terms.device == "cuda":
+            self._needs["GPU"] = resources.gpus or 1.0
+        if resources.memory is not None:
+            self._needs["memory"] = resources.memory
+        flags = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
+        wanted: Any = {flags[name]: amount for name, amount in self._needs.items()}
+        self._task = ray.remote(**wanted, max_retries=0)(_returned if returned else _shared)
+        self._running: dict[Any, tuple[int, Piece, float]] = {}
+        self._check_nodes()
+
+    @property
+    def slots(self) -> int:
+        """As many as the nodes that are there now can run: nodes may come and go."""
+        there = self.ray.cluster_resources()
+        return max(1, int(min(there.get(name, 0) / amount for name, amount in self._needs.items())))
+
+    @property
+    def room(self) -> int:
+        """Some wait in line, so that no node does."""
+        return self.slots + max(1, self.slots // 2) - len(self._running)
+
+    def start(self, ticket: int, piece: Piece) -> None:
+        there = {trial.place: run_files(trial.folder(self.terms.out)) for trial in piece.trials if self.returned}
+        self._running[self._task.remote(piece, self.terms, there)] = (ticket, piece, time.monotonic())
+
+    def wait(self, seconds: float) -> list[Ended]:
+        if not self._running:
+            return []
+        done, _ = self.ray.wait(list(self._running), num_returns=1, timeout=seconds)
+        more, _ = self.ray.wait(list(self._running), num_returns=len(self._running), timeout=0)
+        return [self._ended(task) for task in dict.fromkeys([*done, *more])]
+
+    def _check_nodes(self) -> None:
+        """Refuses what no node can meet, where there are nodes that take trials at all: it would wait for ever."""
+        nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
+        if nodes and not any(
+            all(node.get(name, 0) >= amount for name, amount in self._needs.items()) for node in nodes
+        ):
+            told = ", ".join(f"{name} {amount:g}" for name, amount in self._needs.items())
+            best = ", ".join(f"{name} {max(node.get(name, 0) for node in nodes):g}" for name in self._needs)
+            self.ray.shutdown()
+            raise HeadwayError(f"no node has what a trial asks for ({told}; the most there is: {best}); ask for less")
+
+    def stop(self) -> None:
+        for task in self._running:
+            self.ray.cancel(task, force=True)
+        self._running.clear()
+        self.ray.shutdown()
+
+    def _ended(self, task: Any) -> Ended:
+        ticket, piece, since = self._running.pop(task)
+        try:
+            answer = self.ray.get(task)
+        except self.ray.exceptions.RayError as error:
+            said, most = " ".join(str(error).split()), self.terms.seconds(piece)
+            late = most is not None and time.monotonic() - since > most
+            why = f"its process or node died ({type(error).__name__}){', when its time was over' if late else ''}"
+            return Ended(ticket, None, why, said[:4000], late)
+        if not self.returned:
+            return Ended(ticket, answer)
+        results, files = answer
+        for trial in piece.trials:
+            if files[trial.place]:
+                write_run(trial, self.terms.out, files[trial.place])
+        return Ended(ticket, results)
+
+
+def write_run(trial: Trial, out: str | Path, files: Files) -> None:
+    """A run folder from files that came from elsewhere: only plain names, and what makes it complete comes last."""
+    folder = trial.folder(out)
+    for name in files:
+        if name != Path(name).name or name in ("", ".", "..") or "\\" in name or "\0" in name:
+            raise HeadwayError(f"a node sent a file called {name!r}, which is no plain name; it was not written")
+    if folder.path.exists() and _is_another(folder, trial):
+        set_aside(folder, out)
+    for name in sorted(files, key=lambda name: (name in LAST, LAST.index(name) if name in LAST else 0, name)):
+        disk.write_bytes(folder.path / name, files[name])
+    folder.changed()
+
+
+def _is_another(folder: RunFolder, trial: Trial) -> bool:
+    try:
+        return folder.config() != trial.config
+    except HeadwayError:
+        return True
+
+
+def run_files(folder: RunFolder) -> Files:
+    """The files of a run that is complete; of another none."""
+    if not folder.complete:
+        return {}
+    return {path.name: path.read_bytes() for path in folder.path.iterdir() if path.is_file()}
+
+
+def _shared(piece: Piece, terms: Terms, there: dict[str, Files]) -> list[Result]:
+    return carry_out(piece, terms)
+
+
+def _returned(piece: Piece, terms: Terms, there: dict[str, Files]) -> tuple[list[Result], dict[str, Files]]:
+    """On a node: the trials in a folder of its own, begun with what the driver has of them, and all their files."""
+    with tempfile.TemporaryDirectory(prefix="headway-") as out:
+        for trial in piece.trials:
+            if there[trial.place]:
+                write_run(trial, out, there[trial.place])
+        results = carry_out(piece, replace(terms, out=out))
+        return results, {trial.place: run_files(trial.folder(out)) for trial in piece.trials}
+
+
+def _join(ray: Any, address: str | None, terms: Terms) -> None:
+    """Joins a running cluster, or starts one of this machine; ships the code."""
+    threads = str(terms.resources.threads)
+    environment: Any = {
+        "py_modules": [str(Path(__file__).parents[1])],
+        "env_vars": {"HEADWAY_THREADS": threads, "OMP_NUM_THREADS": threads, "GOMP_SPINCOUNT": "1000"},
+        "excludes": ["**/__pycache__"],
+    }
+    if terms.path:
+        environment["working_dir"] = terms.path[0]
+    if terms.resources.pip:
+        environment["pip"] = list(terms.resources.pip)
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    if ray.is_initialized():
+        raise HeadwayError("this process is at a Ray cluster already; end that with ray.shutdown() first")
+    try:
+        if address is not None:
+            _reach(address)
+        ray.init(
+            address=address or "local",
+            runtime_env=environment,
+            include_dashboard=False if address is None else None,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
+    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        where = f"the cluster at {address}" if address else "a cluster of this machine"
+        raise HeadwayError(f"cannot join {where}: {' '.join(str(error).split())[:300]}") from error
+
+
+def _reach(address: str) -> None:
+    """Refuses an address where nobody listens: Ray itself would wait for minutes."""
+    host, colon, port = address.rpartition("://")[2].rpartition(":")
+    if not colon:  # auto, or a name that Ray knows
+        return
+    if not port.isdecimal():
+        raise ValueError("an address is HOST:PORT, such as 10.0.0.1:6379")
+    with socket.create_connection((host, int(port)), timeout=REACHED_WITHIN):
+        pass

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 import headway
 from headway.cli import main
 from headway.doctor import patient as patient_module
-from headway.doctor.check import failed, passed
-from headway.doctor.examination import CHECKS, EXPLAINS, Examination, examine_subject
+from headway.doctor.check import CHECKS, failed, passed
+from headway.doctor.examination import Examination, examine_subject
 from headway.models import Head
 from headway.subjects.own import open_one, subject_of
 from headway.subjects.subject import Subject
@@ -99,8 +99,8 @@ def test_causes_and_symptoms() -> None:
     found = Examination("x", {"converged": bad, "blindness": bad, "floor": bad, "gates": passed("0")})
     assert found.causes == ["blindness"]
     assert found.row()["symptoms"] == "converged, floor"
-    for name, explained in EXPLAINS.items():  # no two explain each other, or neither would be a cause
-        assert all(name not in EXPLAINS.get(other, ()) for other in explained)
+    for name, check in CHECKS.items():  # no two explain each other, or neither would be a cause
+        assert all(name not in CHECKS[other].explains for other in check.explains)
 
 
 MINE = """

@@ -32,7 +32,7 @@ def list_positions() -> list[dict[str, str]]:
 
 
 def list_checks() -> list[dict[str, str]]:
-    return [{"name": name, "about": (check.__doc__ or "").splitlines()[0]} for name, check in CHECKS.items()]
+    return [{"name": name, "about": check.about} for name, check in CHECKS.items()]
 
 
 LISTS = {"tasks": list_tasks, "positions": list_positions, "checks": list_checks}

@@ -61,9 +61,9 @@ class Branches:
                     x = x + attention.out.bias
                     continue
                 read = block.norms[kind](x)
-                context, told = (
-                    (read, stack.order) if memory is None or kind == "self" else (memory[tree.seen], stack.across)
-                )
+                context, told = read, stack.order
+                if memory is not None and kind == "cross":
+                    context, told = memory[tree.seen], stack.across
                 assert told is not None
                 z, _ = attention.said(read.flatten(0, 1), context.flatten(0, 1), told.repeated(len(x)))
                 parent, passed = tree.branch(attention.heads)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from headway.errors import BrokenRun, HeadwayError
-from headway.models import Classifier, Model, build_model, heads_of
+from headway.models import Model, build_model, heads_of
 from headway.runs.config import RunConfig
 from headway.runs.folder import RunFolder
 from headway.subjects.naming import PRETRAINED, find_runs
@@ -107,13 +107,13 @@ def subject_of(run: Run) -> Subject:
 
 def _decode_of(model: Model) -> Callable[[Tensor, Tensor], Tensor] | None:
     """The logits after each token that the decoder has been given."""
-    if isinstance(model, Classifier):
+    if not model.decodes:
         return None
     return lambda source, written: model.after(source, written)
 
 
 def _generate_of(model: Model) -> Callable[[Problems], Tensor] | None:
-    if isinstance(model, Classifier):
+    if not model.decodes:
         return None
     return lambda problems: model.generate(problems.source, problems.answer.shape[1])
 

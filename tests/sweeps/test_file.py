@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from headway.errors import HeadwayError
-from headway.sweeps.file import Resources, Study, read_sweep
-from headway.sweeps.plan import trials_of
+from headway.sweeps.file import read_sweep
+from headway.trials.trial import Resources, Study
 
 GOOD = """
 name = "a sweep"
@@ -46,7 +46,7 @@ def test_a_file_says_it_all(tmp_path: Path) -> None:
     assert sweep.studies == (Study("evaluate", {"examples": 100}),)
     assert sweep.resources == Resources(threads=2, memory=2 * 2**30, timeout=900.0, gpus=0.5)
     assert (sweep.compare.by, sweep.compare.metrics) == (("positions",), ("exact_match",))
-    assert len(trials_of(sweep)) == 2 * 2 * 2
+    assert len(sweep.trials()) == 2 * 2 * 2
 
 
 def test_a_file_without_a_name_is_called_by_its_own(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ WRONG = {
 @pytest.mark.parametrize("text", WRONG)
 def test_what_is_wrong_gets_a_sentence(tmp_path: Path, text: str) -> None:
     with pytest.raises(HeadwayError) as caught:
-        trials_of(read_sweep(written(tmp_path, text)))
+        read_sweep(written(tmp_path, text)).trials()
     assert WRONG[text] in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -137,7 +137,7 @@ def test_a_toml_file_runs_no_code(tmp_path: Path, text: str, monkeypatch: pytest
     for name in ("evil.py", "evil"):
         (tmp_path / f"{name.removesuffix('.py')}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     with pytest.raises(HeadwayError, match="a TOML file runs none"):
-        trials_of(read_sweep(written(tmp_path, text)))
+        read_sweep(written(tmp_path, text)).trials()
     assert not (tmp_path / "ran").exists()
 
 

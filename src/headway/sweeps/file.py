@@ -18,8 +18,8 @@ from headway.errors import HeadwayError, unknown
 from headway.flags import parse_memory
 from headway.plugins import at_home, load_function
 from headway.runs.config import Overrides
-from headway.trials.plan import Axis, Range
-from headway.trials.trial import Resources, Study, Value
+from headway.trials.plan import Axis, Range, trials_of
+from headway.trials.trial import Resources, Study, Trial, Value
 
 SETTINGS = ("task", "track", "rate", "seed", *(entry.name for entry in fields(Overrides)))
 """what can be set of a trial; options of the task beside, as option.NAME"""
@@ -59,6 +59,10 @@ class SweepFile:
     compare: ComparisonWanted = field(default_factory=ComparisonWanted)
     home: Path | None = None
     """the folder of the Python file whose neighbours trials may import"""
+
+    def trials(self) -> list[Trial]:
+        """Every trial once, in the order of the axes; refuses what cannot be trained."""
+        return trials_of(self.axes, self.base)
 
 
 def read_sweep(name: str, out: str | None = None) -> SweepFile:
@@ -140,7 +144,9 @@ def _sweep(raw: Any, stem: str, out: str | None, home: Path | None) -> SweepFile
         raise HeadwayError(f"name is {name!r}; use letters, digits, spaces and - _ . + , at most 80 of them")
     base = _entry(raw, "base", dict) or {}
     _check_known("setting", base, (*SETTINGS, "seeds", "options"))
-    options = _entry(base, "options", dict) or {}
+    settings = {key: value for key, value in base.items() if key not in ("options", "seeds")}
+    settings |= {f"option.{key}": value for key, value in (_entry(base, "options", dict) or {}).items()}
+    _check_settings({key: [value] for key, value in settings.items()})
     axes = [_axis(each) for each in _tables(raw, "axis")]
     if "seeds" in base:
         axes.append(Axis("grid", ({"seed": _seeds(base["seeds"])},)))
@@ -156,8 +162,7 @@ def _sweep(raw: Any, stem: str, out: str | None, home: Path | None) -> SweepFile
     return SweepFile(
         name=name,
         out=Path(out or _entry(raw, "out", str) or Path("runs") / name.replace(" ", "-")),
-        base={key: value for key, value in base.items() if key not in ("options", "seeds")}
-        | {f"option.{key}": value for key, value in options.items()},
+        base=settings,
         axes=tuple(axes),
         studies=tuple(Study(key, dict(asked)) for key, asked in studies.items()),
         choose=choose,
@@ -211,8 +216,12 @@ def _listed(values: Any) -> Iterator[dict[str, list[Value]]]:
         yield {key: value if isinstance(value, list) else [value] for key, value in entry.items()}
 
 
-def _check_settings(values: Iterable[str]) -> None:
+def _check_settings(values: Any) -> None:
     _check_known("setting", [key for key in values if not key.startswith("option.")], SETTINGS)
+    for key, value in values.items():
+        for each in value if isinstance(value, list) else () if isinstance(value, dict) else [value]:
+            if not isinstance(each, int | float | str):
+                raise HeadwayError(f"{key} is {each!r}; it must be a number, a text, or true or false")
 
 
 def _range(key: str, value: Any) -> Range:

@@ -44,7 +44,7 @@ from headway.trials.drive import Driver, Interrupts, Outcomes
 from headway.trials.engines import Engine
 from headway.trials.estimate import estimate
 from headway.trials.local import LocalEngine, default_workers
-from headway.trials.plan import choose_best, pieces_of, trials_of
+from headway.trials.plan import choose_best, pieces_of
 from headway.trials.record import Metrics, metrics_of
 from headway.trials.trial import Study, Terms, Trial
 
@@ -180,7 +180,7 @@ def plan_sweep(name: str, out: str | None, how: How) -> Output:
 
 def _checked_trials(sweep: SweepFile) -> list[Trial]:
     """The trials, after everything that can be refused before training was."""
-    trials = trials_of(sweep.axes, sweep.base)
+    trials = sweep.trials()
     if not trials:
         raise HeadwayError("the axes make no trial; give each setting at least one value")
     shapes = {alike(trial.config).digest: trial.config for trial in trials}

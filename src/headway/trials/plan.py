@@ -25,11 +25,11 @@ MOST = 1_000_000
 class Range:
     """What a random axis draws a number from."""
 
-    low: float
-    high: float
+    low: int | float
+    high: int | float
     log: bool = False
 
-    def draw(self, dice: random.Random) -> float:
+    def draw(self, dice: random.Random) -> int | float:
         """A number between low and high, whole where both are."""
         whole = isinstance(self.low, int) and isinstance(self.high, int)
         if self.log:
@@ -125,7 +125,7 @@ def config_of(settings: Mapping[str, Value]) -> RunConfig:
     if track is not None:
         options = {**find_track(track).options.get(task, {}), **options}
         own = {**find_track(track).overrides(create_task(task, options)).asked(), **own}
-    return plan(task, Overrides.from_settings(own), seed, options, rate=rate)
+    return plan(task, Overrides.from_settings(own), seed, options, rate=float(rate))
 
 
 def pieces_of(trials: Sequence[Trial], studies: Sequence[Study], most: int | None = None) -> list[Piece]:

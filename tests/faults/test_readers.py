@@ -297,7 +297,7 @@ def kept_results(made: Made, tmp_path: Path, many: bool) -> Bench:
     folder, questions = RunFolder(bench.inside), _questions(made.config)
     readers: dict[str, Callable[[], Any]] = {
         "choosing.json": lambda: errors_in_range(folder, CPU),
-        "measured.json": lambda: measure_run(folder, questions, torch.float32),
+        "measured.json": lambda: measure_run(folder, questions, torch.float32).to_json(),
         "heads.partial.json": lambda: outcome(folder),
     }
     for name, reader in readers.items():

@@ -90,7 +90,7 @@ WRONG = {
     '[resources]\ntimeout = "soon"': "timeout is 'soon'",
     "[resources]\ntimeout = -1": "timeout is -1",
     "[resources]\ngpus = -1": "gpus is -1",
-    '[resources]\nprecision = "half"': "unknown precision 'half'",
+    '[resources]\nprecision = "half"': "precision is 'half'; there are: auto, float32, bfloat16",
     "[compare]\nby = 3": "by is 3",
     "a = [": "is no TOML",
     '[base]\ntask = "addition"\nsteps = 1' + "0" * 400: "steps is a number of",
@@ -111,6 +111,20 @@ def test_what_is_wrong_gets_a_sentence(tmp_path: Path, text: str) -> None:
         read_sweep(written(tmp_path, text)).trials()
     assert WRONG[text] in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+AXES = {
+    'how = "zip"\nd_model = [32, 64]\nheads = [2, 4]': [(32, 2), (64, 4)],
+    "d_model = [32, 64]\nheads = [2, 4]": [(32, 2), (32, 4), (64, 2), (64, 4)],
+    'how = "list"\ntrials = [{heads = 2}, {d_model = 64, heads = [1, 2]}]': [(128, 2), (64, 1), (64, 2)],
+    'how = "random"\ndraws = 1\ndraw_seed = 3\nheads = [1]\nd_model = {low = 63, high = 64}': [(63, 1)],
+}
+
+
+@pytest.mark.parametrize("text", AXES)
+def test_axes_make_trials(tmp_path: Path, text: str) -> None:
+    sweep = read_sweep(written(tmp_path, f'[base]\ntask = "addition"\n[[axis]]\n{text}'))
+    assert [(trial.config.model.d_model, trial.config.model.heads) for trial in sweep.trials()] == AXES[text]
 
 
 def test_no_file_and_no_function_get_a_sentence(tmp_path: Path) -> None:

@@ -11,14 +11,14 @@ import pytest
 from headway.errors import HeadwayError
 from headway.runs.config import Overrides
 from headway.training.defaults import plan
-from headway.trials.plan import Axis, Range, choose_best, config_of, pieces_of, trials_of
+from headway.trials.plan import Axis, Draws, Grid, Range, choose_best, config_of, pieces_of, trials_of
 from headway.trials.trial import Study, Trial, Value
 
 BASE: dict[str, Value] = {"task": "sortedness", "steps": 10}
 
 
-def axis(how: str, *values: dict[str, Any], draws: int = 0, seed: int = 0) -> Axis:
-    return Axis(how, values, draws, seed)
+def grid(*tables: dict[str, Any]) -> Grid:
+    return Grid(tables)
 
 
 def made(*axes: Axis, base: dict[str, Value] = BASE) -> list[Trial]:
@@ -26,7 +26,7 @@ def made(*axes: Axis, base: dict[str, Value] = BASE) -> list[Trial]:
 
 
 def test_a_grid_is_every_combination_once() -> None:
-    axes = axis("grid", {"positions": ["rope", "fire"], "seed": [0, 1, 2]}), axis("grid", {"layers": [1, 2]})
+    axes = grid({"positions": ["rope", "fire"], "seed": [0, 1, 2]}), grid({"layers": [1, 2]})
     expected = [
         plan("sortedness", Overrides(steps=10, positions=positions, layers=layers), seed)
         for positions, seed, layers in itertools.product(["rope", "fire"], [0, 1, 2], [1, 2])
@@ -34,10 +34,8 @@ def test_a_grid_is_every_combination_once() -> None:
     assert [trial.config for trial in made(*axes)] == expected
 
 
-def test_zip_goes_side_by_side_and_a_list_one_after_another() -> None:
-    zipped = made(axis("zip", {"d_model": [32, 64], "heads": [2, 4]}))
-    assert [(t.config.model.d_model, t.config.model.heads) for t in zipped] == [(32, 2), (64, 4)]
-    listed = made(axis("list", {"layers": [1]}, {"layers": [2], "seed": [0, 1]}))
+def test_tables_go_one_after_another() -> None:
+    listed = made(grid({"layers": [1]}, {"layers": [2], "seed": [0, 1]}))
     assert [(t.config.model.layers, t.config.seed) for t in listed] == [(1, 0), (2, 0), (2, 1)]
 
 
@@ -47,9 +45,7 @@ def test_what_is_drawn_is_the_same_every_time() -> None:
         "layers": Range(1, 4),
         "batch": [8, 16],
     }
-    one, same, other = (
-        [trial.settings for trial in made(axis("random", values, draws=20, seed=seed))] for seed in (7, 7, 8)
-    )
+    one, same, other = ([trial.settings for trial in made(Draws(values, 20, seed))] for seed in (7, 7, 8))
     assert one == same != other
     assert all(1e-4 <= float(each["learning_rate"] or 0) <= 1e-2 and each["layers"] in (1, 2, 3, 4) for each in one)
     assert len({each["layers"] for each in one}) > 1
@@ -57,7 +53,7 @@ def test_what_is_drawn_is_the_same_every_time() -> None:
 
 
 def test_the_same_trial_is_there_once_and_its_name_is_its_hash() -> None:
-    trials = made(axis("grid", {"layers": [2, 2, 4]}), base={**BASE, "positions": "rope"})
+    trials = made(grid({"layers": [2, 2, 4]}), base={**BASE, "positions": "rope"})
     assert len(trials) == 2
     assert trials[0].address.endswith(trials[0].config.digest[:20])
     assert len({trial.address for trial in trials}) == 2
@@ -72,22 +68,22 @@ def test_a_rate_multiplies_both_rates_as_the_length_study_does() -> None:
 
 def test_two_axes_may_not_set_the_same() -> None:
     with pytest.raises(HeadwayError, match="two axes set layers"):
-        made(axis("grid", {"layers": [1]}), axis("grid", {"layers": [2]}))
+        made(grid({"layers": [1]}), grid({"layers": [2]}))
 
 
 def test_a_trial_that_cannot_be_is_named() -> None:
     with pytest.raises(HeadwayError, match=r"3 heads do not divide d_model 128.*heads = 3"):
-        made(axis("grid", {"heads": [2, 3]}))
+        made(grid({"heads": [2, 3]}))
 
 
 def test_too_many_trials_are_refused_before_they_are_made() -> None:
-    many = [axis("grid", {key: list(range(1, 1001))}) for key in ("steps", "batch", "seed")]
+    many = [grid({key: list(range(1, 1001))}) for key in ("steps", "batch", "seed")]
     with pytest.raises(HeadwayError, match="the axes make 1,000,000,000 trials"):
         made(*many, base={"task": "sortedness"})
 
 
 def test_trials_of_one_shape_go_together() -> None:
-    axes = axis("grid", {"layers": [1, 2], "seed": [0, 1, 2], "rate": [0.5, 1]})
+    axes = grid({"layers": [1, 2], "seed": [0, 1, 2], "rate": [0.5, 1]})
     trials = made(axes)
     pieces = pieces_of(trials, (Study("evaluate"),), most=4)
     assert [len(piece) for piece in pieces] == [4, 2, 4, 2]
@@ -96,7 +92,7 @@ def test_trials_of_one_shape_go_together() -> None:
 
 
 def test_of_each_combination_the_value_with_the_fewest_errors_over_all_seeds_is_chosen() -> None:
-    trials = made(axis("grid", {"layers": [1, 2], "rate": [0.5, 1, 2], "seed": [0, 1]}))
+    trials = made(grid({"layers": [1, 2], "rate": [0.5, 1, 2], "seed": [0, 1]}))
     counts = {0.5: (5, 5), 1: (1, 8), 2: (9, 0)}  # of the two seeds: 10, 9 and 9 together; the first of equals
     errors = {trial.address: counts[trial.settings["rate"]][trial.config.seed] for trial in trials}
     chosen = choose_best(trials, "rate", errors)

@@ -123,7 +123,7 @@ def run_sweep(name: str, out: str | None, how: How) -> Output:
             print(f"{sweep.name}: {len(trials):,} trials in {sweep.out}", file=sys.stderr, flush=True)
         interrupts, claims = Interrupts(), Claims(sweep.out / "claims")
         metric = next(iter(sweep.compare.metrics), None)
-        with interrupts.caught(), claims, Board(sweep.name, len(trials), metric, how.quiet) as board:
+        with interrupts, claims, Board(sweep.name, len(trials), metric, how.quiet) as board:
             engine = how.start(terms)
             driver = Driver(engine, board, claims, interrupts, sweep.out / "failures", how.fail_fast)
             slots, most, studied = engine.slots, _most_together(engine.terms), trials

@@ -137,7 +137,7 @@ def to_line(piece: Piece, terms: Terms) -> str:
     return json.dumps([asdict(piece), asdict(terms)])
 
 
-def from_line(line: str) -> tuple[Piece, Terms]:
+def from_line(line: str | bytes) -> tuple[Piece, Terms]:
     piece, terms = json.loads(line)
     trials, population = (
         tuple(Trial(RunConfig.from_json(each["config"]), each["settings"], each["place"]) for each in piece[key])

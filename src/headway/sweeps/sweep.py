@@ -43,7 +43,7 @@ from headway.trials.drive import Driver, Interrupts, Outcomes
 from headway.trials.engines import Engine
 from headway.trials.estimate import estimate
 from headway.trials.local import LocalEngine, default_workers
-from headway.trials.plan import choose_best, pieces_of, trials_of
+from headway.trials.plan import choose_best, pieces_of
 from headway.trials.record import Metrics, metrics_of
 from headway.trials.trial import Study, Terms, Trial
 
@@ -122,7 +122,7 @@ def run_sweep(name: str, out: str | None, how: How) -> Output:
             print(f"{sweep.name}: {len(trials):,} trials in {sweep.out}", file=sys.stderr, flush=True)
         interrupts, claims = Interrupts(), Claims(sweep.out / "claims")
         metric = next(iter(sweep.compare.metrics), None)
-        with interrupts.caught(), claims, Board(sweep.name, len(trials), metric, how.quiet) as board:
+        with interrupts, claims, Board(sweep.name, len(trials), metric, how.quiet) as board:
             engine = how.start(terms)
             driver = Driver(engine, board, claims, interrupts, sweep.out / "failures", how.fail_fast)
             slots, most, studied = engine.slots, _most_together(engine.terms), trials
@@ -179,7 +179,7 @@ def plan_sweep(name: str, out: str | None, how: How) -> Output:
 
 def _checked_trials(sweep: SweepFile) -> list[Trial]:
     """The trials, after everything that can be refused before training was."""
-    trials = trials_of(sweep.axes, sweep.base)
+    trials = sweep.trials()
     if not trials:
         raise HeadwayError("the axes make no trial; give each setting at least one value")
     shapes = {alike(trial.config).digest: trial.config for trial in trials}

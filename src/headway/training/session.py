@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypedDict
 
 import torch
 from safetensors.torch import save
@@ -27,8 +28,17 @@ CHECK_EVERY = 50  # for runs that go on until perfect
 
 Watch = Callable[[int, int, str], None]
 """Told the steps done, the steps in all, and a line of words."""
-LogEntry = dict[str, float | None]
-"""a line of a run's log"""
+
+
+class LogEntry(TypedDict):
+    """A line of a run's log."""
+
+    step: int
+    loss: float | None
+    """null where it is no number"""
+    exact_match: float
+    seconds: float
+    examples_per_second: float
 
 
 @dataclass(frozen=True)
@@ -95,7 +105,6 @@ class Session:
         return steps == self.training.steps or steps % every == 0
 
     def log_entry(self, steps: int, loss: float, exact_match: float, seconds: float) -> LogEntry:
-        """A line of the log; the loss is null where it is no number."""
         return {
             "step": steps,
             "loss": loss if math.isfinite(loss) else None,

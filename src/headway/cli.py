@@ -514,7 +514,7 @@ class Bench(Common):
     """Ours beside a plain reference, in one process."""
 
     names: tyro.conf.Positional[tuple[str, ...]] = ()
-    """rows or groups of rows: train, time-to-perfect, sums-per-second, population, heads, lengths"""
+    """rows, or groups of them: train, population, heads, lengths, own-models, first-minutes, many-runs"""
     out: str | None = None
     """also write the rows to this file"""
     seed: int = 0

@@ -19,7 +19,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, ParamSpec, Protocol, TypeVar, cast, overload, runtime_checkable
+from typing import ParamSpec, Protocol, TypeVar, cast, overload, runtime_checkable
 
 P = ParamSpec("P")
 Q = TypeVar("Q")
@@ -60,12 +60,11 @@ def asks(question: Callable[P, Q]) -> Callable[[Callable[[S, Q], R]], Asking[S, 
         signature = inspect.Signature([first, *fields])
 
         @wraps(answer)
-        def ask(*given: Any, **keywords: Any) -> R:
+        def ask(*given: object, **keywords: object) -> R:
             if len(given) == 2 and not keywords and isinstance(given[1], kind):
-                return answer(given[0], cast(Q, given[1]))
-            bound = signature.bind(*given, **keywords).arguments
-            subject = bound.pop(first.name)
-            return answer(subject, kind(**bound))
+                return answer(cast(S, given[0]), cast(Q, given[1]))
+            values = signature.bind(*given, **keywords).arguments
+            return answer(values.pop(first.name), kind(**values))
 
         ask.__signature__ = signature  # pyright: ignore[reportAttributeAccessIssue]
         return cast(Asking[S, P, Q, R], ask)

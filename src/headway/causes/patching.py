@@ -111,17 +111,17 @@ class Pairs:
         """The gates of every row under every patch."""
         gates = {}
         for site in {site_of(part) for patch in patches for part in patch.parts}:
-            said, heads = donors.trace.outputs[site], self.runner.width.get(site, 1)
+            outputs, heads = donors.trace.outputs[site], self.runner.width.get(site, 1)
             passed = []
             for patch in patches:
                 shut = [float(site in patch.parts or Head(site, head) in patch.parts) for head in range(heads)]
-                closed = torch.tensor(shut, device=said.device).expand(*said.shape[:2], heads)  # row query head
+                closed = torch.tensor(shut, device=outputs.device).expand(*outputs.shape[:2], heads)  # row query head
                 if patch.at_answer:
-                    queries = torch.arange(said.shape[1], device=said.device)
+                    queries = torch.arange(outputs.shape[1], device=outputs.device)
                     here = queries == place + self.runner.before_answer(donors.source)  # row query
                     closed = closed * here[..., None]
                 passed.append(1 - closed)
-            gates[site] = Gate(torch.cat(passed), said.repeat(len(patches), 1, 1, 1))
+            gates[site] = Gate(torch.cat(passed), outputs.repeat(len(patches), 1, 1, 1))
         return gates
 
 

@@ -114,7 +114,7 @@ def test_a_study_says_what_it_trained_measured_and_may_conclude(tmp_path: Path, 
         assert main([*command, "--out", str(out), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == found
     assert json.loads(newer.read_text()) == kept[0]
-    assert len(find_sources([out]).lengths) == 1  # a run's own file is no study
+    assert len(find_sources([out]).studies["lengths"]) == 1  # a run's own file is no study
     assert {row["converged"] for row in list_runs(out, "in_range >= 0 and tested_to = 40")} == {False}
     longer = [word.replace("20,40", "20") for word in command]
     assert main([*longer, "--out", str(out), "--json"]) == 0  # other questions: the runs stay, the rows are new

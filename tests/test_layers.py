@@ -12,7 +12,7 @@ import headway
 ROOT = Path(headway.__file__).parent
 # A layer may import those before it, and itself.
 LAYERS = [
-    {"errors", "plugins", "output", "progress", "threads", "machine", "flags"},
+    {"errors", "plugins", "output", "progress", "threads", "machine", "flags", "question"},
     {"runs"},
     {"tasks"},
     {"positions", "kernels"},

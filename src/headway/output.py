@@ -149,11 +149,19 @@ def parse(commands: dict[str, type], words: list[str]) -> Any:
     except SystemExit as stop:
         if stop.code in (0, None):
             raise
-        raise HeadwayError(_one_line(complaint.getvalue())) from None
+        raise _refusal(stop) or HeadwayError(_one_line(complaint.getvalue())) from None
     if extra:
         flags = [f"--{entry.name.replace('_', '-')}" for entry in fields(command)]
         raise unknown(f"flag of 'headway {words[0]}'", extra[0], flags)
     return command
+
+
+def _refusal(stop: SystemExit) -> HeadwayError | None:
+    """What a question itself had to say against its values, where that is why tyro stopped."""
+    error = stop.__context__
+    while error is not None and not isinstance(error, HeadwayError):
+        error = error.__context__
+    return error
 
 
 def _one_line(box: str) -> str:

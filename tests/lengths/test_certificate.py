@@ -21,7 +21,8 @@ from headway.models import Classifier, Decoder, build_model
 from headway.models.blocks import Tokens
 from headway.runs.config import Overrides
 from headway.runs.seal import sealed
-from headway.subjects.own import Run, open_one, pretrained_folder
+from headway.subjects.naming import pretrained_folder
+from headway.subjects.own import Run, open_one
 from headway.tasks import Addition, Sortedness
 from headway.tasks.problems import Columns
 from headway.training.batches import draw_batches

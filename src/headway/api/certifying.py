@@ -61,7 +61,7 @@ def _near(there: dict[str, Any], content: dict[str, Any]) -> bool:
     return before == now or abs(before - now) <= 0.01 * abs(now)
 
 
-def add(a: str, b: str, subject: str = "pretrained:certified-adder", *, device: str = "auto") -> dict[str, Any]:
+def add(a: str, b: str, subject: str = "pretrained:certified-adder", *, device: str = "auto") -> dict[str, str | int]:
     """The sum of two numbers as a model writes it, digit by digit, and whether it is right."""
     for number in (a, b):
         if not number.isdecimal() or not number.isascii():

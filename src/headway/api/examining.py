@@ -11,15 +11,16 @@ from pathlib import Path
 
 import torch
 
-from headway.attach.from_transformers import is_transformers_folder
-from headway.attach.opening import Opening, open_subject
+from headway.attach.opening import open_subject
+from headway.attach.question import Opening
 from headway.doctor.examination import CHECKS, Examination, examine_subject, load_check
 from headway.errors import HeadwayError
 from headway.evaluation.exact import evaluate_chunks
 from headway.machine import choose_device
-from headway.plugins import at_home, is_plugin
+from headway.plugins import at_home
 from headway.progress import Progress
-from headway.subjects.own import Run, find_runs, is_folder_of_runs, one_shape, open_one, open_run, subject_of
+from headway.subjects.naming import find_runs, kind_of
+from headway.subjects.own import Run, one_shape, open_one, open_run, subject_of
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
@@ -36,9 +37,8 @@ def examine(
 
     `checks` are the user's own, each `file.py:function`; they are made beside all others.
     """
-    chosen = [*CHECKS.values(), *map(load_check, checks)]
-    name = str(subject)
-    if isinstance(subject, str | Path) and not is_plugin(name) and not is_transformers_folder(name):
+    name, chosen = str(subject), [*CHECKS.values(), *map(load_check, checks)]
+    if isinstance(subject, str | Path) and kind_of(name) in ("run", "runs"):
         subject = open_one(name, choose_device(device))
     if isinstance(subject, Run):
         subject = _with_score(subject)
@@ -46,7 +46,7 @@ def examine(
         return examine_subject(subject, strict, chosen)
     with at_home(name), redirect_stdout(sys.stderr):  # what a factory prints is no result of ours
         found = examine_subject(open_subject(name, choose_device(device), opening), strict, chosen)
-    return replace(found, subject=name) if is_plugin(name) else found
+    return replace(found, subject=name) if kind_of(name) == "factory" else found
 
 
 def examine_all(
@@ -59,7 +59,7 @@ def examine_all(
         for number, name in enumerate(everyone):
             watch(number, len(everyone), name)
             try:
-                if is_folder_of_runs(name):
+                if kind_of(name) == "runs":
                     found += _examine_folder(name, strict, choose_device(device), checks)
                 else:
                     found.append(examine(name, strict=strict, checks=checks, device=device))
@@ -69,7 +69,7 @@ def examine_all(
 
 
 def names_many(names: Sequence[str]) -> bool:
-    return len(names) != 1 or "*" in names[0] or is_folder_of_runs(names[0])
+    return len(names) != 1 or "*" in names[0] or kind_of(names[0]) == "runs"
 
 
 def _with_score(run: Run) -> Subject:

@@ -15,7 +15,7 @@ from headway.attach.readers import check_reads, reader_of
 from headway.attach.runner import UserRunner
 from headway.errors import HeadwayError
 from headway.evaluation.metrics import Metric
-from headway.runs import disk
+from headway.subjects.naming import is_transformers_folder
 from headway.subjects.ragged import NOTHING, most_common_length
 from headway.subjects.runner import MEMORY
 from headway.subjects.subject import Reader, Subject
@@ -23,15 +23,6 @@ from headway.tasks import Problems
 
 PROVED = 4
 """problems that interventions are proved on"""
-
-
-def is_transformers_folder(name: str | Path) -> bool:
-    """Whether a folder holds what `save_pretrained` writes."""
-    try:
-        content = disk.read_json(Path(name) / "config.json")
-    except HeadwayError:
-        return False
-    return isinstance(content, dict) and "model_type" in content
 
 
 def subject_from_transformers(

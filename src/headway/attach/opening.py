@@ -1,40 +1,46 @@
-"""Opening a subject: what a SUBJECT names on the command line (a run, pretrained:NAME, a Hugging Face model, a user's
-function), and `ready`, which finds the sites of a user's model and gives the subject its runner."""
+"""Opens what a SUBJECT names: a run, pretrained:NAME, a Hugging Face model, or what a function of a user's returns; and
+`ready`, which finds the sites of a user's model and gives the subject its runner."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 
-from headway.attach.from_transformers import PROVED, is_transformers_folder, subject_from_transformers
+from headway.attach.from_transformers import PROVED, subject_from_transformers
 from headway.attach.module import attach_module
+from headway.attach.question import Opening
 from headway.attach.readers import check_reads, read_module
 from headway.attach.runner import UserRunner
 from headway.errors import HeadwayError
+from headway.flags import parse_memory
+from headway.machine import choose_device
 from headway.models import Model
-from headway.plugins import is_plugin, load_function
-from headway.runs.folder import RunFolder
-from headway.subjects.own import open_one, subject_of
+from headway.plugins import at_home, load_function
+from headway.subjects.naming import kind_of
+from headway.subjects.own import Run, open_one, subject_of
 from headway.subjects.ragged import most_common_length
-from headway.subjects.runner import MEMORY, HeadwayRunner, Runner
+from headway.subjects.runner import HeadwayRunner, Runner
 from headway.subjects.subject import Subject
 
+Studied = str | Path | Run | Subject
+"""what a study takes: a subject, a run, or the name of either"""
 LOOKED_AT = 1_000
 """problems, among which are those that interventions are proved on"""
 
 
-@dataclass(frozen=True)
-class Opening:
-    """How a Hugging Face model is opened."""
-
-    examples: str | None = None
-    """a JSONL or a text file"""
-    metric: str | None = None
-    memory: int = MEMORY
-    hub: bool = False
-    """whether a name may be looked up on the hub"""
+@contextmanager
+def opened(subject: Studied, opening: Opening) -> Iterator[Subject]:
+    """The subject of a study, while it is studied: of a user's file, its neighbours can be imported."""
+    if isinstance(subject, str | Path):
+        with at_home(str(subject)):
+            yield open_subject(subject, choose_device(opening.device), opening)
+        return
+    made = subject_of(subject) if isinstance(subject, Run) else subject
+    opening.check_unused(made.name)
+    yield ready(made)
 
 
 def ready(subject: Subject) -> Subject:
@@ -57,23 +63,21 @@ def ready(subject: Subject) -> Subject:
 
 def open_subject(name: str | Path, device: torch.device | str = "cpu", opening: Opening | None = None) -> Subject:
     """The subject that a SUBJECT names: a run folder, pretrained:NAME, a Hugging Face folder, or module:factory."""
-    asked = opening or Opening()
-    own = f"{name} brings its own problems; a file of examples and a metric are for Hugging Face models"
-    if is_plugin(str(name)):
-        if asked.examples or asked.metric:
-            raise HeadwayError(own)
-        return ready(_made(str(name)))
-    if is_transformers_folder(name) or (asked.hub and not RunFolder.is_run(Path(name))):
-        if asked.examples is None:
-            raise HeadwayError(f"{name} is a Hugging Face model; say what to study it on: --examples prompts.jsonl")
-        return subject_from_transformers(
-            name, asked.examples, metric=asked.metric, device=device, memory=asked.memory, hub=asked.hub
-        )
-    if opening is not None and (asked.examples or asked.metric):
-        raise HeadwayError(
-            f"{name} brings its own problems; a file of examples and a metric are for Hugging Face models"
-        )
-    return subject_of(open_one(name, device))
+    opening = opening or Opening()
+    kind = kind_of(name, opening.hub)
+    if kind != "transformers":
+        opening.check_unused(name)
+        return ready(_made(str(name))) if kind == "factory" else subject_of(open_one(name, device))
+    if opening.file is None:
+        raise HeadwayError(f"{name} is a Hugging Face model; say what to study it on: `examples=prompts.jsonl`")
+    return subject_from_transformers(
+        name,
+        opening.file,
+        metric=opening.metric,
+        device=device,
+        memory=parse_memory(opening.memory),
+        hub=opening.hub,
+    )
 
 
 def _made(name: str) -> Subject:

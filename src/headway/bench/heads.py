@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -34,8 +34,7 @@ def head_study(seed: int, device: torch.device, quiet: bool) -> Row:
     variants = Variants(subject)
     closed = [frozenset[Any](), *(frozenset[Any]({head}) for head in subject.heads)]
     variants(problems[:200], closed)  # warm
-    assert isinstance(run.model, EncoderDecoder)
-    textbook = TextbookCopy(run.model).to(device).eval()
+    textbook = TextbookCopy(cast(EncoderDecoder, run.model)).to(device).eval()
     with Progress("one head after another", quiet) as watch:
         ours, seconds = timed(lambda: variants(problems, closed).accuracy, device)
         before, threads = torch.get_num_threads(), _fastest_threads(textbook, run.task, problems)

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from headway.errors import HeadwayError
-from headway.models import Decoder, Gate, Head, Site
+from headway.models import Gate, Head, Site
 from headway.models.rerun import Recording
 from headway.models.sites import Closed, site_of
 from headway.subjects.subject import Subject
@@ -124,15 +124,11 @@ class Pairs:
                 closed = torch.tensor(shut, device=said.device).expand(*said.shape[:2], heads)  # row query head
                 if patch.at_answer:
                     queries = torch.arange(said.shape[1], device=said.device)
-                    here = queries == place + self._before(donors)  # row query
+                    here = queries == place + self.runner.before_answer(donors.source)  # row query
                     closed = closed * here[..., None]
                 passed.append(1 - closed)
             gates[site] = Gate(torch.cat(passed), said.repeat(len(patches), 1, 1, 1))
         return gates
-
-    def _before(self, recording: Recording) -> int:
-        """Positions of the stream that lie before the answer."""
-        return recording.source.shape[1] if isinstance(self.runner.model, Decoder) else 0
 
 
 def _at(logits: Float[Tensor, "row answer token"], place: Int[Tensor, "row 1"]) -> Float[Tensor, "row token"]:

@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from headway.models import EncoderDecoder, Gates, Head, Site, Trace
+from headway.models import Gates, Head, Site, Trace
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
@@ -164,7 +164,7 @@ def targets_of(
     layout = subject.layout
     if layout is not None:
         source, answer = [NO if column is None else column for column in layout.source], list(layout.answer)
-        encoded = isinstance(subject.model, EncoderDecoder)
+        encoded = any(each.kind == "cross" for each in subject.runner.width)
         asked = source if site.stack == "encoder" else answer if encoded else source + answer
         read = source if encoded else source + [NO] * len(answer)
         if site.stack == "encoder" or site.kind == "cross" or not encoded:

@@ -9,14 +9,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import fields
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from headway.errors import HeadwayError
 from headway.runs import disk
-from headway.runs.certificate import CERTIFICATE, find_fault
-from headway.runs.config import RunConfig
+from headway.runs.certificate import find_fault
+from headway.runs.config import RunConfig, TrainingConfig
 from headway.runs.folder import RunFolder
+from headway.runs.schema import schema_of
 
 Value = str | int | float | bool
 Row = dict[str, Value]
@@ -26,10 +29,7 @@ OF_MODEL = (
     "positions", "index", "pooling", "kind", "d_model", "heads", "d_ff", "layers", "decoder_layers", "segments",
     "pruned",
 )  # fmt: skip
-OF_TRAINING = (
-    "batch", "optimizer", "learning_rate", "muon_rate", "momentum", "weight_decay", "warmup", "hard", "until",
-    "recovered",
-)  # fmt: skip
+OF_TRAINING = tuple(entry.name for entry in fields(TrainingConfig) if entry.name != "steps")
 SETTINGS = ("task", *OF_MODEL, "steps_asked", *OF_TRAINING, "data")
 """what a run was asked to be, besides its seed and its task's options"""
 FOUND = (
@@ -40,6 +40,11 @@ FOUND = (
 """what came of it"""
 KINDS = {**dict.fromkeys(("perfect", "converged", "certified", "healthy"), bool), "ablation": str}
 """of these; all others are numbers"""
+FILES = (
+    "evaluation-sample.json", "evaluation.json", "lengths.json", "measured.json", "heads.json", "certificate.json",
+    "doctor.json",
+)  # fmt: skip
+"""of studies; what a later one says takes the place of what an earlier one says"""
 KEYS = ("run", "state", "seed", *SETTINGS, *FOUND, "digest", "error")
 """of every row, besides `option.NAME` and `reach.PROBE`"""
 OPEN = ("option.", "reach.")
@@ -71,9 +76,9 @@ def describe(folder: RunFolder) -> Row:
     if folder.complete and row["state"] != "broken":
         ended = ("steps", "seconds", "parameters", "final_loss", "perfect")
         add(lambda: {"state": "complete", **_entries(vars(folder.training()), *ended)}, breaks=True)
-    for name, part in STUDIES.items():
+    for name in FILES:
         if (folder.path / name).exists():
-            add(partial(_of_study, folder, name, part))
+            add(partial(_of_study, folder, folder.path / name))
     if errors:
         row["error"] = "; ".join(dict.fromkeys(errors))
     return {key: kept for key, value in row.items() if (kept := plain(value)) is not None}
@@ -104,18 +109,27 @@ def _of_config(config: RunConfig) -> Values:
     }
 
 
-def _of_study(folder: RunFolder, name: str, part: Callable[[RunFolder, Any], Values]) -> Values:
-    content = disk.read_json(folder.path / name)
-    if not isinstance(content, dict):
-        raise HeadwayError(f"{name} is not what Headway writes; make it again")
-    return part(folder, content)
+def _of_study(folder: RunFolder, path: Path) -> Values:
+    study = disk.read_json(path)
+    if not isinstance(study, dict):
+        raise HeadwayError(f"{path.name} is not what Headway writes; make it again")
+    match schema_of(path, study, in_run=True):
+        case "evaluation":
+            return _entries(study, "exact_match", "examples", "errors")
+        case "measured":
+            return _of_lengths(study)
+        case "heads":
+            return _of_heads(study)
+        case "doctor":
+            return _entries(study, "healthy")
+        case "certificate":
+            if fault := find_fault(study, folder.training().weights_sha256):
+                raise HeadwayError(f"{path.name} {fault}; remove it and certify again")
+            return _entries(study, "certified")
+    return {}
 
 
-def _of_evaluation(folder: RunFolder, study: Any) -> Values:
-    return _entries(study, "exact_match", "examples", "errors")
-
-
-def _of_lengths(folder: RunFolder, study: Any) -> Values:
+def _of_lengths(study: Any) -> Values:
     """The reach of a run that has not learned its task in range says nothing, and is left out."""
     values = _entries(study, "in_range", "converged")
     asked, reach = study.get("asked"), study.get("reach")
@@ -128,32 +142,11 @@ def _of_lengths(folder: RunFolder, study: Any) -> Values:
     return values
 
 
-def _of_heads(folder: RunFolder, study: Any) -> Values:
+def _of_heads(study: Any) -> Values:
     alone, together = (part if isinstance(part := study.get(key), dict) else {} for key in ("alone", "together"))
     sets = {"heads_alone": alone.get("count"), "heads_together": together.get("count")}
     found = {**study, **sets, "together_accuracy": together.get("accuracy")}
     return _entries(found, *sets, "together_accuracy", "baseline", "max_drop", "ablation")
-
-
-def _of_certificate(folder: RunFolder, study: Any) -> Values:
-    if fault := find_fault(study, folder.training().weights_sha256):
-        raise HeadwayError(f"{CERTIFICATE} {fault}; remove it and certify again")
-    return _entries(study, "certified")
-
-
-def _of_doctor(folder: RunFolder, study: Any) -> Values:
-    return _entries(study, "healthy")
-
-
-STUDIES: dict[str, Callable[[RunFolder, Any], Values]] = {
-    "evaluation-sample.json": _of_evaluation,
-    "evaluation.json": _of_evaluation,  # of all problems, it takes the place of a sample's
-    "lengths.json": _of_lengths,  # of runs measured before measured.json had its name
-    "measured.json": _of_lengths,
-    "heads.json": _of_heads,
-    "certificate.json": _of_certificate,
-    "doctor.json": _of_doctor,
-}
 
 
 def _entries(study: Any, *keys: str) -> Values:

@@ -80,6 +80,7 @@ class RunComparison:
     def to_json(self) -> dict[str, Any]:
         shown = ("run", "state", "seed", *self.metrics)
         return {
+            "schema": "headway.compare/1",
             "folders": list(self.folders),
             "by": list(self.by),
             "metrics": list(self.metrics),

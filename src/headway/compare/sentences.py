@@ -19,7 +19,7 @@ LISTED = 4
 
 def sentences(comparison: RunComparison) -> list[str]:
     found = [each for metric in comparison.metrics for each in _of_metric(comparison, metric)]
-    found += [*_of_settings(comparison), *_of_seeds(comparison), *_of_copies(comparison), *_of_states(comparison)]
+    found += [*_of_settings(comparison), *_of_runs(comparison)]
     if not comparison.metrics:
         found.append("No run has a number to compare: 'headway evaluate' and 'headway lengths' measure some.")
     if comparison.where is not None:
@@ -128,27 +128,21 @@ def _values(difference: Difference, groups: Sequence[Group]) -> str:
     return "; ".join(parts[:LISTED]) + ("; …" if len(parts) > LISTED else "")
 
 
-def _of_seeds(comparison: RunComparison) -> list[str]:
+def _of_runs(comparison: RunComparison) -> list[str]:
+    """Of single seeds, of copies, and of runs that are not complete."""
+    found, complete = [], [row for group in comparison.groups for row in group.complete]
     single = [group.name for group in comparison.groups if group.seeds == 1]
-    if not single:
-        return []
-    if len(single) == sum(bool(group.complete) for group in comparison.groups):
-        return ["One seed a group: no spread can be told, and another seed may turn the order round."]
-    return [f"No spread can be told of {listed(single)}: one seed."]
-
-
-def _of_copies(comparison: RunComparison) -> list[str]:
-    complete = [row for group in comparison.groups for row in group.complete]
-    copies = len(complete) - len({row["digest"] for row in complete})
-    if not copies:
-        return []
-    return [f"{copies:,} of {len(complete):,} complete runs have the config of another: a copy is no second seed."]
-
-
-def _of_states(comparison: RunComparison) -> list[str]:
+    if single and len(single) == sum(bool(group.complete) for group in comparison.groups):
+        found.append("One seed a group: no spread can be told, and another seed may turn the order round.")
+    elif single:
+        found.append(f"No spread can be told of {listed(single)}: one seed.")
+    if copies := len(complete) - len({row["digest"] for row in complete}):
+        runs = f"{copies:,} of {len(complete):,} complete runs"
+        found.append(f"{runs} have the config of another: a copy is no second seed.")
     counts = {state: sum(row["state"] == state for row in comparison.runs) for state in ("unfinished", "broken")}
-    shown = " and ".join(f"{count:,} {state}" for state, count in counts.items() if count)
-    return [f"{shown} of {len(comparison.runs):,} runs: they are counted, and no number is of them."] if shown else []
+    if shown := " and ".join(f"{count:,} {state}" for state, count in counts.items() if count):
+        found.append(f"{shown} of {len(comparison.runs):,} runs: they are counted, and no number is of them.")
+    return found
 
 
 def listed(names: Sequence[str]) -> str:

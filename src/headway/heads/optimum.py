@@ -252,11 +252,11 @@ def check_searchable(variants: Variants, margin: Margin) -> None:
     """Refuses where the sets of heads cannot all be gone through."""
     subject = variants.subject
     if margin.loss is not None:
-        raise HeadwayError("all sets are searched by their accuracy; for --max-loss-increase add --budget 0")
+        raise HeadwayError("all sets are searched by their accuracy; for `max_loss_increase` add `budget=0`")
     if len(subject.heads) > MOST_HEADS:
         raise HeadwayError(
             f"{subject.name} has {len(subject.heads)} heads, too many to search all sets of them; {MOST_HEADS} is the "
-            "most: add --budget 0"
+            "most: add `budget=0`"
         )
     if not variants.runner.searchable:
         raise HeadwayError(
@@ -265,7 +265,7 @@ def check_searchable(variants: Variants, margin: Margin) -> None:
     if set(subject.heads) != set(variants.runner.heads):
         raise HeadwayError(f"{subject.name} names only some heads of its model; to search their sets name all")
     if variants.ablation == "resample":
-        raise HeadwayError("all sets are searched with --ablation zero or mean; for resample add --budget 0")
+        raise HeadwayError("all sets are searched with `ablation=zero` or mean; for resample add `budget=0`")
 
 
 def sizes_of_all_sets(heads: int, device: torch.device) -> Int[Tensor, " set"]:

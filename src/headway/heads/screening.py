@@ -80,7 +80,7 @@ def estimated(variants: Variants, problems: Problems) -> dict[Head, float]:
             costs = losses_of(logits, batch) if flat else variants.costs(logits, batch, None)
             value = costs.sum()
             if not value.requires_grad:
-                raise HeadwayError("the metric has no slope; leave out --screen, or take --metric loss")
+                raise HeadwayError("the metric has no slope; leave out `screen`, or take `metric=loss`")
             slopes = torch.autograd.grad(value, list(passed.values()))
         for site, slope in zip(passed, slopes, strict=True):
             for number, size in enumerate(slope[0].tolist()):

@@ -192,7 +192,7 @@ def neighbours(problems: Problems, seed: int) -> Int[Tensor, " row"]:
         if len(own) < 2:
             raise HeadwayError(
                 "a problem is the only one of its length; to resample, a head's output is taken from one as long; "
-                "give two of each length, or take --ablation zero"
+                "give two of each length, or take `ablation=zero`"
             )
         found[own] = own.roll(1)
     return found

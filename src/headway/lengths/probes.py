@@ -5,8 +5,8 @@ Several probes share their sorted sequences; a problem that several ask is answe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -26,8 +26,6 @@ GPU_TOKENS = 1_000_000
 GPU_PAIRS = 1_500_000_000
 """of query and key, all heads and problems of a pass together, where each problem has an index of its own"""
 REACHED = 0.99
-MOST_TOKENS = 12_000_000
-"""of all problems of a probe and length together: of very long ones fewer are asked, and their number is told"""
 
 
 @dataclass(frozen=True)
@@ -54,16 +52,9 @@ class Measured:
         """Whether every problem got the same answer."""
         return self.positive_rate in (0.0, 1.0)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "probe": self.probe,
-            "length": self.length,
-            "examples": self.examples,
-            "accuracy": self.accuracy,
-            "interval": self.interval.to_json(),
-            "positive_rate": self.positive_rate,
-            "constant": self.constant,
-        }
+    def to_json(self) -> dict[str, str | int | float | bool | list[float] | None]:
+        keys = ("probe", "length", "examples", "accuracy", "interval", "positive_rate", "constant")
+        return {key: getattr(self, key) for key in keys} | {"interval": self.interval.to_json()}
 
     @staticmethod
     def from_json(raw: dict[str, Any]) -> Measured:
@@ -75,38 +66,23 @@ class Measured:
 class Sheet:
     """All problems of one length, each once, and which of them each probe asks."""
 
-    length: int
     problems: Problems
     asked: dict[str, Int[Tensor, " row"]]
 
 
-def draw_sheet(task: Task, length: int, probes: Sequence[str], examples: int, seed: int, device: torch.device) -> Sheet:
-    """The problems of every probe at a length; of very long ones fewer."""
-    fitting = min(examples, max(1, MOST_TOKENS // task.source_tokens(length)))
-    drawn = [task.independent(seed, fitting, probe=probe, length=length, device=device) for probe in probes]
-    every = Problems.join(drawn)
-    _, place = digest(torch.cat((every.source, every.answer), dim=1)).unique(return_inverse=True)
-    first = place.new_full((int(place.max()) + 1,), len(place)).scatter_reduce(
-        0, place, torch.arange(len(place), device=place.device), "amin"
-    )
-    rows = place.split([len(part) for part in drawn])
-    return Sheet(length, every[first], dict(zip(probes, rows, strict=True)))
-
-
+@dataclass(frozen=True)
 class Questions:
     """The sheets of a study, drawn when first asked for and kept for the next model."""
 
-    def __init__(
-        self,
-        task: Task,
-        lengths: Sequence[int],
-        probes: Sequence[str],
-        examples: int,
-        seed: int,
-        device: torch.device,
-    ) -> None:
-        self.task, self.lengths, self.probes, self.examples, self.seed = task, lengths, probes, examples, seed
-        self.device, self._drawn = device, dict[int, Sheet]()
+    task: Task
+    lengths: Sequence[int]
+    probes: Sequence[str]
+    examples: int
+    seed: int
+    device: torch.device
+    most_tokens: int = 12_000_000
+    """of all problems of a probe and length together: of very long ones fewer are asked, and their number is told"""
+    _drawn: dict[int, Sheet] = field(default_factory=dict)
 
     def key(self) -> dict[str, int | list[int] | list[str]]:
         """What answers depend on beside the model: rows that were measured for another key are measured again."""
@@ -115,8 +91,18 @@ class Questions:
         return {**key, **({"own_probes": own} if own else {})}
 
     def sheet(self, length: int) -> Sheet:
-        if length not in self._drawn:
-            self._drawn[length] = draw_sheet(self.task, length, self.probes, self.examples, self.seed, self.device)
+        """The problems of every probe at a length; of very long ones fewer."""
+        if length in self._drawn:
+            return self._drawn[length]
+        rows = min(self.examples, max(1, self.most_tokens // self.task.source_tokens(length)))
+        every = Problems.join(
+            [self.task.independent(self.seed, rows, probe=p, length=length, device=self.device) for p in self.probes]
+        )
+        _, place = digest(torch.cat((every.source, every.answer), dim=1)).unique(return_inverse=True)
+        first = place.new_full((int(place.max()) + 1,), len(place)).scatter_reduce(
+            0, place, torch.arange(len(place), device=place.device), "amin"
+        )
+        self._drawn[length] = Sheet(every[first], dict(zip(self.probes, place.split(rows), strict=True)))
         return self._drawn[length]
 
     def measure(self, model: Model, watch: Callable[[int, int], None] | None = None) -> list[Measured]:
@@ -141,20 +127,16 @@ def write_answers(model: Model, problems: Problems) -> Int[Tensor, "row answer"]
         with torch.inference_mode():
             return model(problems.source[rows], problems.answer[rows]).argmax(-1)
 
-    return torch.cat(side_by_side(piece, list(_pieces(model, problems)), problems.source.device))
+    return torch.cat(side_by_side(piece, _pieces(model, problems), problems.source.device))
 
 
-def _pieces(model: Model, problems: Problems) -> Iterator[slice]:
+def _pieces(model: Model, problems: Problems) -> list[slice]:
     """Rows for a forward pass each, as many as fit."""
     tokens = problems.source.shape[1] + problems.answer.shape[1]
-    if problems.source.device.type == "cpu":
-        rows = max(1, CPU_TOKENS // tokens)
-    else:
-        rows = max(1, GPU_TOKENS // tokens)
-        if model.config.index != "sequential":
-            rows = max(1, min(rows, GPU_PAIRS // (model.config.heads * tokens * tokens)))
-    for start in range(0, len(problems), rows):
-        yield slice(start, start + rows)
+    rows = (CPU_TOKENS if problems.source.device.type == "cpu" else GPU_TOKENS) // tokens
+    if problems.source.device.type != "cpu" and model.config.index != "sequential":
+        rows = min(rows, GPU_PAIRS // (model.config.heads * tokens * tokens))
+    return [slice(start, start + max(1, rows)) for start in range(0, len(problems), max(1, rows))]
 
 
 def reach(measured: Sequence[Measured], probe: str) -> int:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from headway.report.figures import BLUE, ORANGE, panels, save_figure
+from headway.report.figures import BLUE, ORANGE, needs_matplotlib, panels, save_figure
 from headway.report.studies import ComparisonFile, GroupJson, group_values, read_study
 
 if TYPE_CHECKING:
@@ -21,10 +20,9 @@ WIDE_RANGE, WIDE_REACH = 100, 8
 """between the least and the most, from which on an axis is logarithmic"""
 
 
+@needs_matplotlib
 def comparison_figure(comparison: Path, out: Path) -> list[Path]:
-    """A panel a metric; without matplotlib there is none, the numbers are in compare.json."""
-    if importlib.util.find_spec("matplotlib") is None:
-        return []
+    """Draws a panel a metric."""
     study = read_study(comparison, ComparisonFile)
     measured = [metric for metric in study["metrics"] if any(row["metrics"][metric]["n"] for row in study["rows"])]
     if not measured:

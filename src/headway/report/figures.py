@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import io
 import math
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict
 
-from headway.report.studies import DrawnRunJson
 from headway.runs import disk
 from headway.runs.folder import RunFolder
 
@@ -20,28 +21,46 @@ BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#666666"
 SWEPT = {"d_model": "width of the model (d_model)", "tokens": "tokens of a problem"}
 COLOURS = {"sinusoidal": BLUE, "learned": ORANGE, "none": GREEN}
 EACH_STEP = "milliseconds a model and step"
+Given = ParamSpec("Given")
 
 
+class LabRow(TypedDict):
+    """A run of the lab."""
+
+    run: str
+    task: str
+    positions: str
+    seed: int
+    examples: int
+    errors: int
+    exact_match: float
+    interval: tuple[float, float]
+
+
+def needs_matplotlib(draw: Callable[Given, list[Path]]) -> Callable[Given, list[Path]]:
+    """Without matplotlib nothing is drawn; the numbers are in the files all the same."""
+
+    @functools.wraps(draw)
+    def draw_or_not(*given: Given.args, **named: Given.kwargs) -> list[Path]:
+        return [] if importlib.util.find_spec("matplotlib") is None else draw(*given, **named)
+
+    return draw_or_not
+
+
+@needs_matplotlib
 def lab_figure(lab: Path, out: Path) -> list[Path]:
-    """Draws the lab in one picture: how the adder learned, and what each classifier can tell.
-
-    Without matplotlib there is none; the numbers are in lab.json all the same.
-    """
-    if importlib.util.find_spec("matplotlib") is None:
-        return []
-    rows: list[DrawnRunJson] = disk.read_json(lab)["runs"]
+    """Draws the lab in one picture: how the adder learned, and what each classifier can tell."""
+    rows: list[LabRow] = disk.read_json(lab)["runs"]
     figure, (left, right) = panels(2)
     _draw_learning(left, [row for row in rows if row["task"] == "addition"])
     _draw_sortedness(right, [row for row in rows if row["task"] == "sortedness"])
     return save_figure(figure, out / "lab")
 
 
+@needs_matplotlib
 def population_figure(row: dict[str, Any], out: Path) -> list[Path]:
     """Draws what a model costs in a population: against its size and, where measured, the model's width and the
-    problem's length. `row` is the bench's row; without matplotlib there is no picture.
-    """
-    if importlib.util.find_spec("matplotlib") is None:
-        return []
+    problem's length. `row` is the bench's row."""
     costs, fits = row["costs"], row["fits"]
     plain = [c for c in costs if c["d_model"] == 128 and c["tokens"] == 11]
     others = [c for c in costs if c not in plain]
@@ -88,7 +107,7 @@ def _scale_by_doubling(axes: Axes, values: list[int]) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
-def _draw_learning(axes: Axes, rows: list[DrawnRunJson]) -> None:
+def _draw_learning(axes: Axes, rows: list[LabRow]) -> None:
     for row in rows:
         lines = RunFolder(Path(row["run"])).log_lines()
         right = [line.get("exact_match", 0.0) for line in lines]
@@ -99,13 +118,13 @@ def _draw_learning(axes: Axes, rows: list[DrawnRunJson]) -> None:
     axes.set_title(f"3-digit addition: all {rows[0]['examples']:,} sums checked,\n{verdict} ({_seeds(rows)})")
 
 
-def _draw_sortedness(axes: Axes, rows: list[DrawnRunJson]) -> None:
+def _draw_sortedness(axes: Axes, rows: list[LabRow]) -> None:
     names = list(dict.fromkeys(row["positions"] for row in rows))
     for place, name in enumerate(names):
         mine = [row for row in rows if row["positions"] == name]
         for at, row in enumerate(mine):
             x, value = place + (at - (len(mine) - 1) / 2) * 0.12, row["exact_match"]
-            low, high = row["interval"] or (value, value)
+            low, high = row["interval"]
             error = [[value - low], [high - value]]
             axes.errorbar(x, value, yerr=error, fmt="o", capsize=4, color=COLOURS.get(name, GREY))
         middle = sorted(row["exact_match"] for row in mine)[len(mine) // 2]
@@ -118,7 +137,7 @@ def _draw_sortedness(axes: Axes, rows: list[DrawnRunJson]) -> None:
     axes.set_title(f"Is it sorted? Lengths 8–16, as trained\n({rows[0]['examples']:,} sequences each, {_seeds(rows)})")
 
 
-def _seeds(rows: list[DrawnRunJson]) -> str:
+def _seeds(rows: list[LabRow]) -> str:
     count = len({row["seed"] for row in rows})
     return f"{count} seed{'s' if count > 1 else ''}"
 

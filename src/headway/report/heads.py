@@ -5,11 +5,10 @@ Knows only heads.json and heads-population.json.
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headway.report.figures import BLUE, GREEN, GREY, ORANGE, panels, save_figure
+from headway.report.figures import BLUE, GREEN, GREY, ORANGE, needs_matplotlib, panels, save_figure
 from headway.report.studies import HeadsFile, MemberJson, PopulationFile, complete
 from headway.runs import disk
 
@@ -28,10 +27,9 @@ SMALL = {"frameon": False, "fontsize": 8}
 """a legend"""
 
 
+@needs_matplotlib
 def heads_figures(study: Path, out: Path) -> list[Path]:
-    """Draws `heads.svg` and `heads-pairs.svg`, and the same as PNG, in the folder `out`. Without matplotlib, none."""
-    if importlib.util.find_spec("matplotlib") is None:
-        return []
+    """Draws `heads.svg` and `heads-pairs.svg`, and the same as PNG, in the folder `out`."""
     heads = complete(disk.read_json(study), HeadsFile)
     figure, (left, right) = panels(2, height=5.2)
     _draw_ranking(left, heads)
@@ -49,10 +47,9 @@ def heads_figures(study: Path, out: Path) -> list[Path]:
     return written + save_figure(figure, out / "heads-roles")
 
 
+@needs_matplotlib
 def population_figures(study: Path, out: Path) -> list[Path]:
     """Draws `heads-population.svg` and the same as PNG: what the members of a population have in common."""
-    if importlib.util.find_spec("matplotlib") is None:
-        return []
     population = complete(disk.read_json(study), PopulationFile)
     members = [member for member in population["members"] if "refused" not in member]
     if not members:

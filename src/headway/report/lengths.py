@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headway.report.figures import BLUE, GREEN, GREY, ORANGE, grid, panels, save_figure
+from headway.report.figures import BLUE, GREEN, GREY, ORANGE, grid, needs_matplotlib, panels, save_figure
 from headway.report.studies import EntryJson, LengthsFile, Real, SignalJson, complete
 from headway.runs import disk
 
@@ -33,10 +32,9 @@ Entry = tuple[str, str, str | None]
 """positions, index and pooling"""
 
 
+@needs_matplotlib
 def lengths_figures(study: Path, out: Path) -> list[Path]:
-    """Draws curves, tables, biases and likeness; without matplotlib there are none, the numbers are in lengths.json."""
-    if importlib.util.find_spec("matplotlib") is None:
-        return []
+    """Draws curves, tables, biases and likeness."""
     found = complete(disk.read_json(study), LengthsFile)
     written = [*_board(found, out), *curves_figure(found, out)]
     tables, biases, alike = list[SignalJson](), list[SignalJson](), list[SignalJson]()

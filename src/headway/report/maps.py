@@ -5,13 +5,12 @@ Knows only the JSON of maps: query rows, key columns, tokens on the axes.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headway.errors import HeadwayError
-from headway.report.figures import grid, save_figure
+from headway.report.figures import grid, needs_matplotlib, save_figure
 from headway.report.studies import SiteMapsJson
 
 if TYPE_CHECKING:
@@ -50,9 +49,8 @@ def _maps_of(content: dict[str, Any], site: str) -> SiteMapsJson:
     return by_site[site]
 
 
+@needs_matplotlib
 def _draw(cells: list[tuple[SiteMapsJson, int]], out: Path, columns: int = 4) -> list[Path]:
-    if importlib.util.find_spec("matplotlib") is None:
-        return []
     figure, axes = grid(len(cells), columns, height=2.9, width=2.9)
     drawn = [_draw_head(panel, *cell) for panel, cell in zip(axes, cells, strict=True)]
     figure.colorbar(drawn[-1], ax=figure.axes, label="attention", shrink=0.6)

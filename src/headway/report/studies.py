@@ -24,44 +24,90 @@ DEEPEST = 100
 """levels of lists and objects in one another"""
 LARGEST = 10**300
 
+# fmt: off
 StratumJson = TypedDict("StratumJson", {"stratum": str, "examples": int, "errors": int})
 PatternJson = TypedDict("PatternJson", {"label": str, "stable": float})
+HeadJson = TypedDict("HeadJson", {
+    "head": str, "accuracy": float, "drop": float, "interval": Bounds | None, "loss_increase": Real, "verdict": str,
+    "pattern": NotRequired[str | None], "pattern_scores": NotRequired[PatternJson | None],
+    "by_stratum": list[StratumJson],
+})
 AloneJson = TypedDict("AloneJson", {"count": int, "heads": list[str]})
+RemovalJson = TypedDict("RemovalJson", {
+    "accuracy": float, "loss_increase": NotRequired[Real], "interval": NotRequired[Bounds | None],
+})
+TogetherJson = TypedDict("TogetherJson", {
+    "count": int, "heads": list[str], "accuracy": float, "loss_increase": NotRequired[Real],
+    "interval": NotRequired[Bounds | None], "optimal": NotRequired[bool],
+})
 OptimumJson = TypedDict("OptimumJson", {"at_most": int})
-CurveJson = TypedDict(
-    "CurveJson", {"order": str, "accuracy": list[float], "loss": NotRequired[list[Real]], "heads": list[list[str]]}
-)
+CurveJson = TypedDict("CurveJson", {
+    "order": str, "accuracy": list[float], "loss": NotRequired[list[Real]], "heads": list[list[str]],
+})
 PairJson = TypedDict("PairJson", {"heads": tuple[str, str], "drop": float, "sum_of_drops": float, "backup": float})
-RoleJson = TypedDict(
-    "RoleJson", {"part": str, "contrast": str, "at_answer": bool, "flips": Real, "pairs": int, "named": bool}
-)
+RoleJson = TypedDict("RoleJson", {
+    "part": str, "contrast": str, "at_answer": bool, "flips": Real, "pairs": int, "named": bool,
+})
 ExplainedJson = TypedDict("ExplainedJson", {"contrast": str, "heads": list[str], "flips": Real, "sound": bool})
-RolesJson = TypedDict("RolesJson", {"table": list[RoleJson], "explained": list[ExplainedJson], "mean_explained": Real})
+RolesJson = TypedDict("RolesJson", {
+    "table": list[RoleJson], "explained": list[ExplainedJson], "mean_explained": Real,
+})
 WithheldJson = TypedDict("WithheldJson", {"check": str, "reason": str})
+MemberJson = TypedDict("MemberJson", {
+    "subject": str, "alone": int, "alone_removed_together": float, "together": int, "together_accuracy": float,
+    "critical": list[str],
+})
 RefusedJson = TypedDict("RefusedJson", {"subject": str, "refused": str})
 RangeJson = TypedDict("RangeJson", {"least": float, "median": float, "most": float})
-
-
-class HeadJson(TypedDict):
-    head: str
-    accuracy: float
-    drop: float
-    interval: Bounds | None
-    loss_increase: Real
-    verdict: str
-    pattern: NotRequired[str | None]
-    pattern_scores: NotRequired[PatternJson | None]
-    by_stratum: list[StratumJson]
-
-
-class RemovalJson(TypedDict):
-    accuracy: float
-    loss_increase: NotRequired[Real]
-    interval: NotRequired[Bounds | None]
-
-
-class TogetherJson(RemovalJson, AloneJson):
-    optimal: NotRequired[bool]
+DistributionJson = TypedDict("DistributionJson", {
+    "members": int, "refused": int, "heads": NotRequired[int], "alone": NotRequired[RangeJson],
+    "alone_removed_together": NotRequired[RangeJson], "together": NotRequired[RangeJson],
+})
+SiteMapsJson = TypedDict("SiteMapsJson", {
+    "site": str, "queries": list[str], "keys": list[str], "heads": list[list[list[Real]]],
+})
+ProblemMapsJson = TypedDict("ProblemMapsJson", {"maps": list[SiteMapsJson]})
+AverageMapsJson = TypedDict("AverageMapsJson", {"all": ProblemMapsJson})
+ExampleJson = TypedDict("ExampleJson", {
+    "read": list[str], "wanted": list[str], "answers": dict, "maps": list[SiteMapsJson],
+})
+EntryJson = TypedDict("EntryJson", {"positions": str, "index": str, "pooling": NotRequired[str | None]})
+LengthJson = TypedDict("LengthJson", {
+    "positions": str, "index": str, "pooling": NotRequired[str | None], "seed": int, "probe": str, "length": int,
+    "accuracy": float,
+})
+ReachJson = TypedDict("ReachJson", {
+    "positions": str, "index": str, "pooling": NotRequired[str | None], "probe": str, "by_seed": dict[str, int | None],
+    "median": Real, "worst": Real,
+})
+ConvergedJson = TypedDict("ConvergedJson", {
+    "positions": str, "index": str, "pooling": NotRequired[str | None], "seed": int, "converged": bool,
+})
+DiagnosisJson = TypedDict("DiagnosisJson", {
+    "positions": str, "index": str, "probe": str, "length": int, "sentence": str, "causes": list[str],
+})
+MomentJson = TypedDict("MomentJson", {
+    "table": NotRequired[list[list[Real]] | None], "bias": NotRequired[list[list[Real]] | None],
+    "likeness": NotRequired[list[Real] | None],
+})
+SignalJson = TypedDict("SignalJson", {
+    "positions": str, "index": str, "pooling": NotRequired[str | None], "trained": int, "tokens": int,
+    "before": MomentJson, "after": MomentJson,
+})
+SpreadJson = TypedDict("SpreadJson", {
+    "n": int, "missing": int, "unlearned": int, "median": Real, "mean": Real, "best": Real, "worst": Real,
+    "least": Real, "most": Real, "interval": Bounds | None,
+})
+GroupJson = TypedDict("GroupJson", {  # and the values that it is a group by
+    "runs": int, "complete": int, "unfinished": int, "broken": int, "seeds": int, "metrics": dict[str, SpreadJson],
+})
+ComparedRunJson = TypedDict("ComparedRunJson", {"run": str, "group": int, "state": str})  # and its numbers
+LabRunJson = TypedDict("LabRunJson", {
+    "finding": str, "examples": int, "errors": int, "seed": int, "interval": tuple[float, float] | None,
+    "withheld": NotRequired[list[dict[str, str]]],
+})
+LabWithheldJson = TypedDict("LabWithheldJson", {"run": str, "about": str, "check": str, "reason": str})
+# fmt: on
 
 
 class HeadsFile(TypedDict):
@@ -87,26 +133,7 @@ class HeadsFile(TypedDict):
     findings: list[str]
     withheld: list[WithheldJson]
     counted: NotRequired[str | None]
-    """what costs are counted in, where heads are judged by a loss; a page's own"""
-
-
-class MemberJson(TypedDict):
-    subject: str
-    alone: int
-    alone_removed_together: float
-    together: int
-    together_accuracy: float
-    critical: list[str]
-
-
-class DistributionJson(TypedDict):
-    members: int
-    refused: int
-    heads: NotRequired[int]
-    """this and the rest where any member could be studied"""
-    alone: NotRequired[RangeJson]
-    alone_removed_together: NotRequired[RangeJson]
-    together: NotRequired[RangeJson]
+    """what costs are counted in, where heads are judged by a loss; a page adds it"""
 
 
 class PopulationFile(TypedDict):
@@ -117,61 +144,11 @@ class PopulationFile(TypedDict):
     findings: list[str]
 
 
-SiteMapsJson = TypedDict(
-    "SiteMapsJson", {"site": str, "queries": list[str], "keys": list[str], "heads": list[list[list[Real]]]}
-)
-ProblemMapsJson = TypedDict("ProblemMapsJson", {"maps": list[SiteMapsJson]})
-AverageMapsJson = TypedDict("AverageMapsJson", {"all": ProblemMapsJson})
-ExampleJson = TypedDict(
-    "ExampleJson", {"read": list[str], "wanted": list[str], "answers": dict, "maps": list[SiteMapsJson]}
-)
-MapsFile = TypedDict("MapsFile", {"average": AverageMapsJson | None, "examples": list[ExampleJson]})
-"""maps.json, beside heads.json"""
+class MapsFile(TypedDict):
+    """maps.json, beside heads.json."""
 
-
-class EntryJson(TypedDict):
-    positions: str
-    index: str
-    pooling: NotRequired[str | None]
-
-
-class LengthJson(EntryJson):
-    seed: int
-    probe: str
-    length: int
-    accuracy: float
-
-
-class ReachJson(EntryJson):
-    probe: str
-    by_seed: dict[str, int | None]
-    median: Real
-    worst: Real
-
-
-class ConvergedJson(EntryJson):
-    seed: int
-    converged: bool
-
-
-class DiagnosisJson(EntryJson):
-    probe: str
-    length: int
-    sentence: str
-    causes: list[str]
-
-
-class MomentJson(TypedDict, total=False):
-    table: list[list[Real]] | None
-    bias: list[list[Real]] | None
-    likeness: list[Real] | None
-
-
-class SignalJson(EntryJson):
-    trained: int
-    tokens: int
-    before: MomentJson
-    after: MomentJson
+    average: AverageMapsJson | None
+    examples: list[ExampleJson]
 
 
 class LengthsFile(TypedDict):
@@ -190,34 +167,6 @@ class LengthsFile(TypedDict):
     withheld: list[WithheldJson]
 
 
-class SpreadJson(TypedDict):
-    n: int
-    missing: int
-    unlearned: int
-    median: Real
-    mean: Real
-    best: Real
-    worst: Real
-    least: Real
-    most: Real
-    interval: Bounds | None
-
-
-class GroupJson(TypedDict):
-    """Besides these it has the values that it is a group by."""
-
-    runs: int
-    complete: int
-    unfinished: int
-    broken: int
-    seeds: int
-    metrics: dict[str, SpreadJson]
-
-
-ComparedRunJson = TypedDict("ComparedRunJson", {"run": str, "group": int, "state": str})
-"""besides these it has its numbers, by metric"""
-
-
 class ComparisonFile(TypedDict):
     """compare.json"""
 
@@ -231,26 +180,13 @@ class ComparisonFile(TypedDict):
     findings: list[str]
 
 
-class LabRunJson(TypedDict):
-    finding: str
-    examples: int
-    errors: int
-    seed: int
-    interval: tuple[float, float] | None
-    withheld: NotRequired[list[dict[str, str]]]
+class LabFile(TypedDict):
+    """lab.json"""
+
+    runs: list[LabRunJson]
+    withheld: list[LabWithheldJson]
 
 
-class DrawnRunJson(LabRunJson):
-    """A run of the lab with what a picture needs besides."""
-
-    run: str
-    task: str
-    positions: str
-    exact_match: float
-
-
-LabWithheldJson = TypedDict("LabWithheldJson", {"run": str, "about": str, "check": str, "reason": str})
-LabFile = TypedDict("LabFile", {"runs": list[LabRunJson], "withheld": list[LabWithheldJson]})
 CertificateFile = TypedDict("CertificateFile", {"contexts": int, "smallest_margin": Real})
 Environment = TypedDict("Environment", {"command": NotRequired[str | None]})
 """environment.json, of a run"""

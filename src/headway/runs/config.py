@@ -8,6 +8,7 @@ import json
 import math
 import re
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from headway.errors import HeadwayError, unknown
@@ -122,7 +123,7 @@ class RunConfig:
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
-    @property
+    @cached_property
     def digest(self) -> str:
         text = json.dumps(self.to_json(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from headway.errors import BrokenRun, HeadwayError, unknown
-from headway.models import Classifier, Model, build_model, heads_of
+from headway.errors import BrokenRun, HeadwayError
+from headway.models import Model, build_model, heads_of
 from headway.runs.config import RunConfig
-from headway.runs.folder import RunFolder, runs_in
+from headway.runs.folder import RunFolder
+from headway.subjects.naming import PRETRAINED, find_runs
 from headway.subjects.runner import HeadwayRunner
 from headway.subjects.subject import Subject
 from headway.subjects.weights import read_weights
@@ -24,7 +24,6 @@ READERS = 8
 CHUNK = 50_000  # problems at a time where all are listed
 SETS, ROWS = 1_001, 500
 """the seed and the size of the sets that a check looks at"""
-PRETRAINED = Path(str(files("headway") / "pretrained"))
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ def subject_of(run: Run) -> Subject:
             drawn.append(some[task.held_out(some).nonzero()[:, 0]])
             first += 16 * rows
             if first > 1600 * rows:
-                raise HeadwayError(f"{task.name} has hardly a problem that is held out; study it with --ablation zero")
+                raise HeadwayError(f"{task.name} has hardly a problem that is held out; study it with `ablation=zero`")
         return Problems.join(drawn)[:rows]
 
     return Subject(
@@ -108,13 +107,13 @@ def subject_of(run: Run) -> Subject:
 
 def _decode_of(model: Model) -> Callable[[Tensor, Tensor], Tensor] | None:
     """The logits after each token that the decoder has been given."""
-    if isinstance(model, Classifier):
+    if not model.decodes:
         return None
     return lambda source, written: model.after(source, written)
 
 
 def _generate_of(model: Model) -> Callable[[Problems], Tensor] | None:
-    if isinstance(model, Classifier):
+    if not model.decodes:
         return None
     return lambda problems: model.generate(problems.source, problems.answer.shape[1])
 
@@ -142,31 +141,6 @@ def open_stack(folders: Sequence[RunFolder], device: torch.device | str) -> tupl
     runs = [Run(folder, own, task, model) for folder, (own, _) in zip(folders, opened, strict=True)]
     weights = {name: torch.stack([table[name] for _, table in opened]).to(device) for name in model.state_dict()}
     return runs, weights
-
-
-def is_one_run(subject: str | Path) -> bool:
-    """Whether a SUBJECT names a run, not a folder of runs."""
-    return str(subject).startswith("pretrained:") or RunFolder.is_run(Path(subject))
-
-
-def is_folder_of_runs(subject: str | Path) -> bool:
-    """Whether a SUBJECT names a folder that holds runs and is none itself."""
-    return Path(subject).is_dir() and not RunFolder.is_run(Path(subject))
-
-
-def find_runs(subject: str | Path) -> list[RunFolder]:
-    """The run folders a SUBJECT names: a run, a folder of runs, or pretrained:NAME."""
-    name = str(subject)
-    if name.startswith("pretrained:"):
-        return [pretrained_folder(name.removeprefix("pretrained:"))]
-    return runs_in(Path(name))
-
-
-def pretrained_folder(name: str) -> RunFolder:
-    known = [path.name for path in PRETRAINED.iterdir() if RunFolder.is_run(path)] if PRETRAINED.is_dir() else []
-    if name not in known:
-        raise unknown("pretrained model", name, known)
-    return RunFolder(PRETRAINED / name)
 
 
 def open_one(subject: str | Path, device: torch.device | str = "cpu") -> Run:

@@ -58,6 +58,10 @@ class Runner:
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
 
+    def before_answer(self, source: Tensor) -> int:
+        """How many tokens come before the answer in the stack that writes it."""
+        return 0
+
     def close(self, heads: Collection[Head]) -> Gates:
         """Gates that are shut for these heads and open for all others."""
         return {
@@ -133,6 +137,9 @@ class HeadwayRunner(Runner):
     @property
     def sites(self) -> Sequence[Site]:
         return self._sites
+
+    def before_answer(self, source: Tensor) -> int:
+        return self.model.before_answer(source)
 
     def run(
         self, problems: Problems, gates: Gates | None = None, trace: Trace | None = None

@@ -17,8 +17,8 @@ from headway.api.examining import examine
 from headway.api.heads import study_heads
 from headway.api.lengths import DIGITS, LENGTHS
 from headway.errors import HeadwayError, unknown
-from headway.heads.ablation import Margin, TooWeak
-from headway.heads.study import Asked as HeadsAsked
+from headway.heads.ablation import TooWeak
+from headway.heads.question import HeadsQuestion
 from headway.heads.variants import ABLATIONS
 from headway.lengths.answer import LEAST_EXAMPLES
 from headway.lengths.extrapolation import check_lengths
@@ -66,27 +66,19 @@ class EvaluationOfTrial(StudyOfTrial):
         return {"exact_match": found.exact_match, "errors": found.errors, "examples": found.examples}
 
 
-@dataclass(frozen=True)
-class HeadsOfTrial(StudyOfTrial):
-    ablation: str = "zero"
-    all: bool = False
-    examples: int | None = None
-    max_drop: float = 0.01
-    max_loss_increase: float | None = None
-    beam: int = 1
-    budget: float = 0.0
-    seed: int = 0
+@dataclass(frozen=True, kw_only=True)
+class HeadsOfTrial(HeadsQuestion, StudyOfTrial):
+    fixed: ClassVar[frozenset[str]] = frozenset({"device", "quiet", "metric", "memory", "hub", "kinds", "out"})
+    budget: float | int | None = 0.0
 
     def check(self, config: RunConfig) -> None:
-        margin = Margin(self.max_drop, self.max_loss_increase)
-        HeadsAsked(self.ablation, self.examples, self.all, margin, self.seed, self.beam, self.budget)
+        self.check_unused("a trial")
         if self.ablation not in ABLATIONS:
             raise unknown("ablation", self.ablation, ABLATIONS)
 
     def make(self, run: Run, device: torch.device, precision: str) -> Metrics:
-        asked = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         try:
-            found = study_heads(run, **asked).to_json()
+            found = study_heads(run, self).to_json()
         except TooWeak as error:  # what a trial may well turn out to be
             return {"heads_refused": str(error)}
         together = found["together"] or {"count": None, "accuracy": None}
@@ -183,7 +175,7 @@ def find_study(study: Study) -> StudyOfTrial:
     if study.name not in STUDIES:
         raise unknown("study", study.name, STUDIES)
     kind = STUDIES[study.name]
-    hints = {entry.name: get_type_hints(kind)[entry.name] for entry in fields(kind) if entry.name not in kind.fixed}
+    hints = {name: hint for name, hint in get_type_hints(kind).items() if name not in (*kind.fixed, "fixed")}
     for name, value in study.options.items():
         if name not in hints:
             raise unknown(f"option of studies.{study.name}", name, hints)

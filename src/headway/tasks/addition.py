@@ -173,15 +173,11 @@ class Addition(Task):
         total = torch.where(minus, a - b - carries[:, 1:], a + b + carries[:, 1:])
         return torch.cat((out[:, :1].where(~minus, 0), total % self.base), dim=1), carries
 
-    def operands(self, problems: Problems) -> tuple[Digits, Int[Tensor, " row"], Digits]:
-        length = (problems.source.shape[1] - 1) // 2
-        a, operator, b = problems.source.split((length, 1, length), dim=1)
-        return a, operator[:, 0], b
-
     def solve(self, source: Int[Tensor, "row token"]) -> Problems:
-        length = (source.shape[1] - 1) // 2
-        a, operator, b = source.split((length, 1, length), dim=1)
-        return self.problems(a, operator[:, 0], b)
+        return self.problems(*_split(source))
+
+    def operands(self, problems: Problems) -> tuple[Digits, Int[Tensor, " row"], Digits]:
+        return _split(problems.source)
 
     def identity(self, problems: Problems) -> Int[Tensor, " row"]:
         """a + b and b + a are one problem: whoever has seen the one has seen the other."""
@@ -309,6 +305,12 @@ class Addition(Task):
         sign = "+" if source[length] == self.plus else "-"
         spoken = answer if self.first == "most" else answer[::-1]
         return f"{number(source[:length])} {sign} {number(source[length + 1 :])} = {number(spoken)}"
+
+
+def _split(source: Int[Tensor, "row token"]) -> tuple[Digits, Int[Tensor, " row"], Digits]:
+    length = (source.shape[1] - 1) // 2
+    a, operator, b = source.split((length, 1, length), dim=1)
+    return a, operator[:, 0], b
 
 
 def _less(a: Digits, b: Digits) -> Tensor:

@@ -10,10 +10,11 @@ against the task, and its answer where the task can solve: a wrong answer in a f
 from __future__ import annotations
 
 import json
+from bisect import bisect
 from collections import defaultdict
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -23,7 +24,7 @@ from headway.runs.config import check_seed
 from headway.tasks import random
 from headway.tasks.problems import Problems
 from headway.tasks.random import Dice
-from headway.tasks.task import Task
+from headway.tasks.task import Item, Task
 
 SPLITS = ("train", "val", "test")
 
@@ -44,12 +45,9 @@ class Stored:
     def length_at(self, step: int) -> int:
         """The length of a step's problems: each as often as the file has it."""
         word = Dice.of(random.TRAINING, seed=0, step=step, rows=1, device="cpu").words(1)
-        left = int(random.below(word, self.count))
-        for length in sorted(self.by_length):
-            left -= len(self.by_length[length])
-            if left < 0:
-                return length
-        raise AssertionError("unreachable")
+        lengths = sorted(self.by_length)
+        ends = list(accumulate(len(self.by_length[length]) for length in lengths))
+        return lengths[bisect(ends, int(random.below(word, self.count)))]
 
     def training(self, dice: Dice, length: int) -> Problems:
         problems = self.by_length[length]
@@ -115,9 +113,9 @@ def write_data(task: Task, folder: Path, counts: dict[str, int], seed: int) -> l
             raise HeadwayError(f"{folder / split}.json is there already; choose another --out")
     check_seed(seed)
     drawn, owner = 0, dict[int, str]()
-    content: dict[str, list[dict[str, Any]]] = {}
+    content: dict[str, list[Item]] = {}
     for split, count in counts.items():
-        items, fruitless = dict[tuple[int, ...], dict[str, Any]](), 0
+        items, fruitless = dict[tuple[int, ...], Item](), 0
         while len(items) < count:
             before = len(items)
             for source, answer, identity in _rows(task, seed, drawn, held_out=split == "test"):

@@ -21,7 +21,7 @@ from headway.errors import HeadwayError, unknown
 from headway.tasks import random
 from headway.tasks.problems import Errors, Neighbours, Problems
 from headway.tasks.random import Dice
-from headway.tasks.task import Probe, Task, whole_numbers
+from headway.tasks.task import Item, Probe, Task, whole_numbers
 from headway.tasks.wrong_answers import SHOWN, percent, share
 
 Sequences = Int[Tensor, "row token"]
@@ -164,7 +164,7 @@ class Sortedness(Task):
             examples=tuple(_show_wrong(problems, row, int(place[row])) for row in wrong),
         )
 
-    def item(self, source: list[int], answer: list[int]) -> dict[str, Any]:
+    def item(self, source: list[int], answer: list[int]) -> Item:
         return {"sequence": source, "is_sorted": answer[0], "length": len(source)}
 
     def read_item(self, item: Any) -> tuple[int, list[int], list[int]]:

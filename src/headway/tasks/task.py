@@ -27,6 +27,7 @@ from headway.tasks.wrong_answers import class_errors, token_errors
 
 Probe = Callable[[Any, Dice, int], Problems]
 """A family of test problems: called with the task, dice with a row for each problem, and a length."""
+Item = dict[str, int | list[int]]
 Pairs = Callable[[int, int, torch.device], list[Contrast]]
 """Called with how many pairs of each kind, a seed and a device."""
 
@@ -136,7 +137,7 @@ class Task(ABC):
             return class_errors(problems, written, self.classes)
         return token_errors(problems, written, self.answer_tokens(self.lengths[1]), self.nouns, self.end is not None)
 
-    def item(self, source: list[int], answer: list[int]) -> dict[str, Any]:
+    def item(self, source: list[int], answer: list[int]) -> Item:
         """A problem as it stands in a data file."""
         return {"input": source, "target": answer}
 
@@ -219,34 +220,10 @@ class Task(ABC):
             raise unknown("probe", name, self.probes)
         return lambda dice, length: self.draw(dice, name, length)
 
-    def independent(
-        self,
-        seed: int,
-        rows: int,
-        *,
-        probe: str = "default",
-        length: int | None = None,
-        first: int = 0,
-        device: torch.device | str = "cpu",
-    ) -> Problems:
-        """Fresh problems that have nothing to do with each other, as intervals want them: where they come in pairs,
-        only one of each."""
-        if self.classes is None:
-            return self.testing(seed, rows, probe=probe, length=length, first=first, device=device)
-        place = torch.arange(rows, device=device)
-        pairs = self.testing(seed, 2 * rows, probe=probe, length=length, first=2 * first, device=device)
-        return pairs[2 * place + place % 2]
-
     def testing(
-        self,
-        seed: int,
-        rows: int,
-        *,
-        probe: str = "default",
-        length: int | None = None,
-        first: int = 0,
+        self, seed: int, rows: int, *, probe: str = "default", length: int | None = None, first: int = 0,
         device: torch.device | str = "cpu",
-    ) -> Problems:
+    ) -> Problems:  # fmt: skip
         """Fresh problems of a probe, from row `first` on, held-out ones among them; training has another stream."""
         draw = self.find_probe(probe)
         length = self.lengths[1] if length is None else length
@@ -254,6 +231,18 @@ class Task(ABC):
             raise HeadwayError(f"length is {length}; it must be at least 1")
         dice = Dice.of(random.TESTING, seed, length, first + rows, device)
         return draw(dice[slice(first, None)], length)
+
+    def independent(
+        self, seed: int, rows: int, *, probe: str = "default", length: int | None = None, first: int = 0,
+        device: torch.device | str = "cpu",
+    ) -> Problems:  # fmt: skip
+        """Fresh problems that have nothing to do with each other, as intervals want them: where they come in pairs,
+        only one of each."""
+        if self.classes is None:
+            return self.testing(seed, rows, probe=probe, length=length, first=first, device=device)
+        place = torch.arange(rows, device=device)
+        pairs = self.testing(seed, 2 * rows, probe=probe, length=length, first=2 * first, device=device)
+        return pairs[2 * place + place % 2]
 
 
 def whole_numbers(item: Any, key: str) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from headway.trials.carry import perform
 from headway.trials.trial import Piece, Result, Terms
@@ -27,6 +27,7 @@ class Ended:
     """whether it died because its time was over; another attempt would end alike"""
 
 
+@runtime_checkable
 class Engine(Protocol):
     terms: Terms
     hear: Hear

@@ -23,16 +23,6 @@ from headway.runs import disk
 HERE = Path(__file__).parent
 HEIGHT = 760
 """of a part in a notebook, in pixels"""
-LISTS = (
-    "headlines", "findings", "studies", "examples", "seeds", "lengths", "comparisons", "certificates", "missing",
-    "files", "left_out",
-)  # fmt: skip
-EMPTY: dict[str, Any] = {
-    **dict.fromkeys(("only", "model", "heads", "maps")),
-    **{name: [] for name in LISTS},
-    "title": "Headway",
-    "made": {"facts": {}, "commands": [], "runs": []},
-}
 SHELL = """<!doctype html>
 <html lang="en" data-theme="light">
 <head>
@@ -106,7 +96,8 @@ class Inline:
     """A part of the page inside a notebook: the same bundle, shown in a frame of its own."""
 
     def __init__(self, content: dict[str, Any]) -> None:
-        self.content = {**EMPTY, "only": "try", **content}
+        empty = content_of(Sources([Path()], Path()))
+        self.content = {**empty, "title": "Headway", "only": "try", "missing": [], **content}
         if self.content["heads"] is not None:
             self.content["heads"] = complete_heads(self.content["heads"])
 

@@ -7,24 +7,12 @@ from typing import Any
 
 from headway.compare.describe import Values
 from headway.errors import BrokenRun, HeadwayError
+from headway.report import studies
 from headway.report.comparison import thin_out
 from headway.report.page import findings
 from headway.report.page.commands import command_of_comparison, missing_parts, recorded_command
 from headway.report.page.packing import pack_files, pack_model
 from headway.report.page.sources import Sources
-from headway.report.studies import (
-    CertificateFile,
-    ComparisonFile,
-    Environment,
-    HeadsFile,
-    LengthsFile,
-    MapsFile,
-    MemberJson,
-    PopulationFile,
-    SiteMapsJson,
-    complete,
-    read_study,
-)
 from headway.runs.certificate import find_fault
 from headway.runs.folder import RunFolder
 
@@ -38,13 +26,14 @@ FACTS = {
 
 
 def content_of(sources: Sources) -> dict[str, Any]:
-    heads = complete_heads(read_study(sources.heads[0], HeadsFile)) if sources.heads else None
-    population = None if sources.population is None else read_study(sources.population, PopulationFile)
-    lengths = [read_study(path, LengthsFile) for path in sources.lengths]
+    heads = complete_heads(studies.read_study(sources.heads[0], studies.HeadsFile)) if sources.heads else None
+    population = None if sources.population is None else studies.read_study(sources.population, studies.PopulationFile)
+    lengths = [studies.read_study(path, studies.LengthsFile) for path in sources.lengths]
     names = [sources.name(path) for path in sources.lengths]
-    comparisons = [read_study(path, ComparisonFile) for path in sources.comparisons]
-    maps = sources.heads[0].with_name("maps.json") if sources.heads else None
-    drawn = read_study(maps, MapsFile) if maps is not None and maps.exists() else complete({}, MapsFile)
+    comparisons = [studies.read_study(path, studies.ComparisonFile) for path in sources.comparisons]
+    maps = studies.complete({}, studies.MapsFile)
+    if sources.heads and (path := sources.heads[0].with_name("maps.json")).exists():
+        maps = studies.read_study(path, studies.MapsFile)
     adder, seeds, (files, left_out) = sources.adder, _seeds(sources, population), pack_files(sources)
     commands = [command for command in map(recorded_command, sources.runs) if command]
     commands += [command_of_comparison(*each) for each in zip(sources.comparisons, comparisons, strict=True)]
@@ -62,8 +51,8 @@ def content_of(sources: Sources) -> dict[str, Any]:
         "only": None,
         "heads": heads,
         "studies": [sources.name(path.parent) for path in sources.heads],
-        "maps": None if drawn["average"] is None else _rounded(drawn["average"]["all"]["maps"]),
-        "examples": [{**each, "maps": _rounded(each["maps"])} for each in drawn["examples"] if adder is None],
+        "maps": None if maps["average"] is None else _rounded(maps["average"]["all"]["maps"]),
+        "examples": [{**each, "maps": _rounded(each["maps"])} for each in maps["examples"] if adder is None],
         "seeds": seeds,
         "lengths": [{"name": name, **study} for name, study in zip(names, lengths, strict=True)],
         "comparisons": [_comparison(sources, *each) for each in zip(sources.comparisons, comparisons, strict=True)],
@@ -79,31 +68,31 @@ def content_of(sources: Sources) -> dict[str, Any]:
     }
 
 
-def complete_heads(study: HeadsFile) -> HeadsFile:
+def complete_heads(study: studies.HeadsFile) -> studies.HeadsFile:
     """A study of heads with what older files do not say, and what its costs are counted in where that is a loss."""
-    study = complete(study, HeadsFile)
+    study = studies.complete(study, studies.HeadsFile)
     return {"counted": findings.cost_of(study) if findings.is_by_loss(study) else None, **study}
 
 
-def _rounded(maps: list[SiteMapsJson]) -> list[SiteMapsJson]:
+def _rounded(maps: list[studies.SiteMapsJson]) -> list[studies.SiteMapsJson]:
     def short(values: Any) -> Any:
         return [short(each) for each in values] if isinstance(values, list) else round(values or 0.0, DECIMALS)
 
     return [{**site, "heads": short(site["heads"])} for site in maps]
 
 
-def _seeds(sources: Sources, population: PopulationFile | None) -> list[Any]:
+def _seeds(sources: Sources, population: studies.PopulationFile | None) -> list[Any]:
     """What differs from seed to seed: a MemberJson of each run of a population, or of every study there is."""
     if population is not None:
         members = [member for member in population["members"] if "refused" not in member]
-        return [{key: member.get(key) for key in MemberJson.__annotations__} for member in members]
+        return [{key: member.get(key) for key in studies.MemberJson.__annotations__} for member in members]
     rows = []
-    for study in (read_study(path, HeadsFile) for path in sources.heads):
+    for study in (studies.read_study(path, studies.HeadsFile) for path in sources.heads):
         alone, left, together = study["alone"], study["alone_removed_together"], study["together"]
         if alone is not None and left is not None and together is not None:
             critical = [row["head"] for row in study["heads"] if row["verdict"] == "critical"]
             rows.append(
-                MemberJson(
+                studies.MemberJson(
                     subject=study["subject"],
                     alone=alone["count"],
                     alone_removed_together=left["accuracy"],
@@ -115,7 +104,7 @@ def _seeds(sources: Sources, population: PopulationFile | None) -> list[Any]:
     return rows
 
 
-def _comparison(sources: Sources, path: Path, study: ComparisonFile) -> dict[str, Any]:
+def _comparison(sources: Sources, path: Path, study: studies.ComparisonFile) -> dict[str, Any]:
     """A comparison with its runs as dots: by metric and group, the value and the run of each."""
     rows, metrics = study["rows"], study["metrics"]
     for place, row in enumerate(rows):
@@ -136,7 +125,7 @@ def _comparison(sources: Sources, path: Path, study: ComparisonFile) -> dict[str
 
 def _certificate(sources: Sources, path: Path) -> Values:
     """What was proved; where the certificate is not of the run beside it, why it does not count."""
-    content, run = read_study(path, CertificateFile), RunFolder(path.parent)
+    content, run = studies.read_study(path, studies.CertificateFile), RunFolder(path.parent)
     refused = None if content.get("certified") is True and content.get("wrong") == 0 else "it was not granted"
     try:
         if fault := find_fault(content, run.training().weights_sha256):
@@ -149,7 +138,7 @@ def _certificate(sources: Sources, path: Path) -> Values:
 
 
 def _facts(sources: Sources) -> dict[str, str]:
-    made = read_study(sources.runs[0].path / "environment.json", Environment) if sources.runs else {}
+    made = studies.read_study(sources.runs[0].path / "environment.json", studies.Environment) if sources.runs else {}
     return {title: str(made[key]) for key, title in FACTS.items() if made.get(key) is not None}
 
 

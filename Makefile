@@ -1,5 +1,5 @@
 # Every target makes and refreshes .venv by itself, and leaves it alone when it is up to date.
-.PHONY: setup lab test check bench page proof chromium
+.PHONY: setup lab test check bench page proof chromium gpu gpu-folder
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
@@ -36,3 +36,17 @@ page:               ## the report page's script and style, from web/
 proof: setup        ## heavy proofs and long runs; all faults, into docs/reliability.md
 	$(BIN)/pytest --quiet -m slow --ignore tests/faults
 	HEADWAY_RELIABILITY=docs/reliability.md $(BIN)/pytest --quiet --numprocesses auto --dist loadfile -m '' tests/faults
+
+# What a GPU machine without a network lacks: pure Python unpacked, scipy as a wheel that is unpacked only where missing.
+CARRIED := pytest pluggy iniconfig packaging pygments tyro docstring_parser typeguard rich markdown-it-py mdurl
+gpu-folder: setup   ## fills carry/ for make gpu; take it along beside the repository
+	rm -rf carry
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-compile --constraint constraints.txt --target carry $(CARRIED)
+	$(BIN)/pip download --quiet --disable-pip-version-check --no-deps --constraint constraints.txt --python-version 3.12 \
+		--only-binary=:all: --dest carry/wheels scipy
+	@du -sh carry
+
+gpu:                ## all CUDA tests and GPU benches, into results/gpu.md; PARTS="tests head-study" runs some
+	@$(PYTHON) -c 'import scipy' 2> /dev/null || PYTHONPATH=carry $(PYTHON) -c 'import scipy' 2> /dev/null \
+		|| for wheel in carry/wheels/*.whl; do $(PYTHON) -m zipfile -e $$wheel carry; done
+	@PYTHONPATH=src:carry $(PYTHON) tests/gpu.py $(PARTS)

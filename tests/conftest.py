@@ -20,12 +20,13 @@ if not torch.cuda.is_available():  # the compiler cannot see through the checks
 import pytest  # noqa: E402
 
 from headway.machine import prepare  # noqa: E402
-from headway.report.page import reading  # noqa: E402
+from headway.report import studies  # noqa: E402
+from headway.runs import shapes  # noqa: E402
 
 prepare(torch.device("cpu"))
 # Both take anything and call themselves for every number of a file: the checks would find nothing, and take most of the
 # time of a report.
-reading.fault, reading.finite = inspect.unwrap(reading.fault), inspect.unwrap(reading.finite)
+shapes.find_fault, studies.finite = inspect.unwrap(shapes.find_fault), inspect.unwrap(studies.finite)
 
 
 # Files whose tests take longest, longest first: a core that begins one of them last would leave the others idle.

@@ -7,10 +7,20 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
+from headway.causes.kinds import profile_contrasts, profile_of
 from headway.cli import main
+from headway.lengths.diagnosis import diagnose
+from headway.lengths.probes import Measured
+from headway.models import build_model
+from headway.runs.config import Overrides
+from headway.subjects.own import open_one, subject_of
+from headway.tasks import create_task
+from headway.training.defaults import plan
 
 RECIPES = Path(__file__).parents[1] / "recipes"
+TINY = ["--steps", "2", "--batch", "16", "--d-model", "16", "--d-ff", "32", "--heads", "2"]
 
 
 def test_a_task_of_ones_own_is_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
@@ -24,6 +34,38 @@ def test_a_task_of_ones_own_is_learned(tmp_path: Path, monkeypatch: pytest.Monke
     assert found["exact_match"] > 0.9
     assert found["greedy"] == {"checked": 200, "mismatches": 0}
     assert found["held_out"]["examples"] > 50
+    subject = subject_of(open_one(out))
+    profile = profile_of(subject, profile_contrasts(subject))
+    assert profile is not None
+    across = [profile.flips[f"decoder.{layer}.cross"] for layer in (0, 1)]
+    for token in range(4):  # what is written is fetched across
+        assert max(flips[f"token {token}"] for flips in across) > 0.5
+
+
+def test_a_task_of_ones_own_gets_files_and_is_trained_on_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    monkeypatch.chdir(RECIPES)
+    task, data, out = ["reversal:Reversal", "--option", "longest=4"], str(tmp_path / "data"), str(tmp_path / "run")
+    assert main(["data", *task, "--out", data, "--train", "500", "--val", "60", "--test", "40", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["files"]) == 3
+    assert main(["train", *task, "--data", data, *TINY, "--out", out, "--quiet"]) == 0
+    capsys.readouterr()
+    assert main(["evaluate", out, "--data", data, "--split", "val", "--json", "--quiet"]) == 0
+    assert json.loads(capsys.readouterr().out)["examples"] == 60
+
+
+def test_a_task_of_ones_own_gets_reasons_why_it_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(RECIPES)
+    small = Overrides(positions="learned", d_model=16, d_ff=32, heads=2, layers=1)
+    config = plan("reversal:Reversal", small, 0, {"longest": 4})
+    measured = [Measured("default", 4, 2_000, 0, None), Measured("default", 12, 2_000, 2_000, None)]
+    task, model = create_task(config.task, config.options), build_model(config.model).eval()
+    (found,) = diagnose(model, task, measured, torch.device("cpu"), examples=64)
+    assert found.sentence.startswith("At 12 on default it is right on 0.000: 8 of 12 table rows were never trained; ")
+    assert found.causes == ("unseen positions",)
+    assert found.evidence["tokens_wrong"] > 0.5
+    assert found.examples[0].startswith("from token 0 of the answer as written: ")
 
 
 def test_a_wrong_name_of_ones_own_gets_a_sentence(monkeypatch: pytest.MonkeyPatch, capsys) -> None:

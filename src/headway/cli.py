@@ -6,43 +6,40 @@ Torch is imported inside the commands, so that `--help` answers at once.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 import webbrowser
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
+from headway.attach.question import Opening
 from headway.errors import HeadwayError
 from headway.flags import (
     listed_words,
-    parse_examples,
-    parse_memory,
     parse_numbers,
     parse_options,
     parse_range,
     parse_rates,
     parse_seeds,
 )
+from headway.heads.question import HeadsQuestion, PruneQuestion
 from headway.output import Output, told_apart
+from headway.question import Question
 from headway.runs.config import Overrides
-
-if TYPE_CHECKING:
-    from headway.subjects.opening import Opening
+from headway.subjects.naming import kind_of
 
 Subject = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SUBJECT")]
 
 
-@dataclass(frozen=True)
-class Common:
+@dataclass(frozen=True, kw_only=True)
+class Common(Question):
     json: bool = False
     """print exactly one JSON object on standard output"""
     quiet: bool = False
-    """no progress on standard error"""
-    device: str = "auto"
-    """auto, cpu or cuda"""
 
 
 @dataclass(frozen=True)
@@ -150,7 +147,6 @@ class Evaluate(Common):
 
     def run(self) -> Output:
         from headway.api import evaluate_runs
-        from headway.subjects.own import is_one_run
 
         found = evaluate_runs(
             self.subject, all=self.all, examples=self.examples, length=self.length, probe=self.probe,
@@ -161,78 +157,34 @@ class Evaluate(Common):
         shown = ("run", "examples", "errors", "exact_match", "interval", "held_out", "greedy")
         rows = [{key: result[key] for key in shown} for result in results]
         words = list(dict.fromkeys(caution for result in results for caution in result["cautions"]))
-        if not is_one_run(self.subject):
+        if kind_of(self.subject) == "runs":
             return Output({"members": results}, "Exact match", rows, words=words)
         return Output(results[0], "Exact match", rows, [("By stratum", results[0]["strata"])], words)
 
 
-def opened(examples: str | None, metric: str | None, memory: str, hub: bool) -> tuple[int | None, Opening | None]:
-    """How many problems, and how a Hugging Face model is opened."""
-    from headway.subjects.opening import Opening
-
-    count, file = parse_examples(examples)
-    return count, Opening(file, metric, parse_memory(memory), hub)
-
-
-@dataclass(frozen=True)
-class Heads(Common):
+@dataclass(frozen=True, kw_only=True)
+class Heads(Common, HeadsQuestion):
     """Which heads a model needs, and which can go together."""
 
-    subject: Subject = tyro.MISSING
+    subject: Subject
     """a run folder, a folder of runs, pretrained:adder, a Hugging Face folder, or module:factory"""
-    ablation: str = "zero"
-    """what takes the place of a head's output: zero, mean or resample"""
-    all: bool = False
-    """every problem there is"""
-    examples: str | None = None
-    """that many fresh problems (default 10,000); of a Hugging Face model the file that holds them, JSONL or text"""
-    metric: str | None = None
-    """of a Hugging Face model: exact, loss, accuracy, kl or logit-difference (default: by what the examples are)"""
-    max_drop: float = 0.01
-    """how much accuracy a removal may cost"""
-    max_loss_increase: float | None = None
-    """judge heads by the loss, or the metric, instead: how much it may rise"""
-    memory: str = "1GB"
-    """of a Hugging Face model: what a pass may take"""
-    hub: bool = False
-    """fetch a model of that name from the hub"""
     screen: int | None = None
-    """only a quick look: all heads by the slope of the loss, and so many at both ends by closing them"""
-    beam: int = 1
-    """sets kept at a time in the search for heads that can go together"""
-    budget: float | None = None
-    """seconds a run for the search of all sets of heads (default 20 for one run, none for a folder of runs)"""
-    kinds: bool = False
-    """of a folder of runs: how many kinds of solution, by causal tests"""
-    out: str | None = None
-    """folder of numbers, maps and pictures (default: the run's own)"""
-    seed: int = 0
-    """seed of the problems"""
+    """only a quick look: estimates all heads by the gradient of the loss, and ablates the so many highest and lowest"""
 
     def run(self) -> Output:
-        from headway.api import study_heads, study_members
-        from headway.api.heads import screen_heads
-        from headway.heads.result import summary
-        from headway.subjects.own import is_folder_of_runs
+        from headway.api.heads import screen_heads, study_heads, study_members
+        from headway.heads.population import summary
 
-        count, opening = opened(self.examples, self.metric, self.memory, self.hub)
-        asked = {
-            "ablation": self.ablation, "all": self.all, "examples": count, "max_drop": self.max_drop,
-            "max_loss_increase": self.max_loss_increase, "beam": self.beam, "budget": self.budget, "seed": self.seed,
-        }  # fmt: skip
-        common = {"device": self.device, "quiet": self.quiet, "out": self.out}
         if self.screen is not None:
-            screening = screen_heads(self.subject, self.screen, count, self.device, opening, self.ablation, self.seed)
+            screening = screen_heads(self.subject, self, self.screen)
             rows = screening.to_json()["heads"]
-            return Output(screening.to_json(), "Heads by the slope", rows, words=screening.findings())
-        if is_folder_of_runs(self.subject):
-            found = study_members(self.subject, kinds=self.kinds, **asked, **common)
+            return Output(screening.to_json(), "Heads by the gradient", rows, words=screening.findings())
+        if kind_of(self.subject, self.hub) == "runs":
+            found = study_members(self.subject, self)
             shown = ("subject", "baseline", "alone", "alone_removed_together", "together", "refused")
             rows = [{key: line[key] for key in shown if key in line} for line in map(summary, found.members)]
             return Output(found.to_json(), "Heads", rows, words=found.findings())
-        if self.kinds:
-            raise HeadwayError("--kinds compares the runs of a folder; leave it out for one run")
-        study = study_heads(self.subject, opening=opening, **asked, **common)
+        study = study_heads(self.subject, self)
         content = study.to_json()
         measured = ("accuracy", "drop") if study.metric == "exact" else ("loss_increase",)
         shown = ("head", *measured, "interval", "verdict", "depends_on_ablation")
@@ -240,49 +192,18 @@ class Heads(Common):
         return Output(content, "Heads", rows, words=study.findings())
 
 
-@dataclass(frozen=True)
-class Prune(Common):
+@dataclass(frozen=True, kw_only=True)
+class Prune(Common, PruneQuestion):
     """Write a model without the heads that can go together."""
 
-    subject: Subject = tyro.MISSING
+    subject: Subject
     """a run folder, pretrained:adder, a Hugging Face folder, or module:factory"""
-    out: str = tyro.MISSING
-    """folder of the pruned model"""
-    max_drop: float = 0.01
-    """how much accuracy the removal may cost"""
-    max_loss_increase: float | None = None
-    """judge heads by the loss, or the metric, instead: how much it may rise"""
-    examples: str | None = None
-    """fresh problems that the study reports on (default 10,000); of a Hugging Face model the file that holds them"""
-    metric: str | None = None
-    """of a Hugging Face model: exact, loss, accuracy, kl or logit-difference"""
-    memory: str = "1GB"
-    """of a Hugging Face model: what a pass may take"""
-    hub: bool = False
-    """fetch a model of that name from the hub"""
     heads: tuple[str, ...] = ()
-    """these heads instead, such as decoder.1.cross.2 or L1H2"""
-    beam: int = 1
-    """sets kept at a time in the search"""
-    budget: float = 0.0
-    """seconds for the search of all sets of heads (default none: heads go one by one)"""
-    recover: int = 0
-    """steps of training after the removal"""
-    seed: int = 0
-    """seed of the problems"""
 
     def run(self) -> Output:
         from headway.api import prune
 
-        count, opening = opened(self.examples, self.metric, self.memory, self.hub)
-        asked = {
-            "max_drop": self.max_drop, "max_loss_increase": self.max_loss_increase, "examples": count,
-            "beam": self.beam, "budget": self.budget, "seed": self.seed,
-        }  # fmt: skip
-        result = prune(
-            self.subject, self.out, heads=list(self.heads) or None, recover=self.recover, device=self.device,
-            quiet=self.quiet, opening=opening, **asked,
-        )  # fmt: skip
+        result = prune(self.subject, self)
         return Output(result, "Pruned", [{key: value for key, value in result.items() if key != "removed"}])
 
 
@@ -379,37 +300,35 @@ class Certify(Common):
 
 
 @dataclass(frozen=True)
-class Doctor(Common):
+class Doctor(Common, Opening):
     """May a conclusion be drawn at all? Checks a model and its evaluation, and says what is wrong."""
 
     subjects: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="SUBJECT")] = tyro.MISSING
     """run folders, folders of runs, pretrained:adder, or module:factory or file.py:factory of your own"""
     strict: bool = False
     """warnings count as failures"""
+    check: tuple[str, ...] = ()
+    """checks of your own besides, such as parity.py:parity"""
     examples: str | None = None
     """of a Hugging Face model: the file that holds its examples, JSONL or text"""
-    metric: str | None = None
-    """of a Hugging Face model: exact, loss, accuracy, kl or logit-difference"""
 
     def run(self) -> Output:
-        from headway.api.examining import Refused, examine, examine_all, names_many
+        from headway.api.examining import examine, examine_all, names_many
+        from headway.doctor.examination import SCHEMA
 
         if not self.subjects:
             raise HeadwayError("name a run folder, pretrained:adder, or a module:factory of your own")
         if not names_many(self.subjects):
-            opening = opened(self.examples, self.metric, "1GB", False)[1]
-            found = examine(self.subjects[0], strict=self.strict, device=self.device, opening=opening)
+            found = examine(self.subjects[0], strict=self.strict, checks=self.check, device=self.device, opening=self)
             words = [line for name in found.checks for line in found.message(name)]
             words += [] if found.alarms else ["", "Nothing found that forbids a conclusion."]
             return Output(found.to_json(), "", [], words=words, status=found.status)
-        many = examine_all(self.subjects, strict=self.strict, device=self.device, quiet=self.quiet)
+        many = examine_all(self.subjects, strict=self.strict, checks=self.check, device=self.device, quiet=self.quiet)
         content = {"healthy": all(each.healthy for each in many), "members": [each.to_json() for each in many]}
-        status = max(each.status for each in many)
-        words = [f"{each.subject}: {each.why}" for each in many if isinstance(each, Refused)]
-        rows = [each.row() for each in many]
-        for row, name in zip(rows, told_apart([row["subject"] for row in rows]), strict=True):
-            row["subject"] = name
-        return Output(content, "Doctor", rows, words=words, status=status)
+        words = [f"{each.subject}: {each.refused}" for each in many if each.refused]
+        names = told_apart([each.subject for each in many])
+        rows = [{**each.row(), "subject": name} for each, name in zip(many, names, strict=True)]
+        return Output({"schema": SCHEMA, **content}, "Doctor", rows, words=words, status=max(e.status for e in many))
 
 
 @dataclass(frozen=True)
@@ -435,7 +354,7 @@ class Data(TaskOptions, Common):
     """Write a data set as train.json, val.json and test.json."""
 
     task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = tyro.MISSING
-    """addition or sortedness"""
+    """addition, sortedness, or module:Class of your own"""
     out: str = tyro.MISSING
     """folder of the files"""
     train: int = 10_000
@@ -473,10 +392,20 @@ class List(Common):
     """read every run anew, also those whose files were edited by other hands"""
 
     def run(self) -> Output:
-        from headway.listing import listing, shown
+        if self.what == "runs":
+            from headway.compare.index import list_runs, shown_keys
 
-        items = listing(self.what, None if self.root is None else Path(self.root), self.where, self.rebuild)
-        return Output({"items": items}, self.what.capitalize(), shown(self.what, items, self.where))
+            root = Path(self.root or "runs")
+            items = list_runs(root, self.where, self.rebuild) if self.root is not None or root.is_dir() else []
+            keys = shown_keys(self.where)
+            return Output({"items": items}, "Runs", [{key: item.get(key) for key in keys} for item in items])
+        for flag, given in (("where", self.where is not None), ("rebuild", self.rebuild)):
+            if given:
+                raise HeadwayError(f"--{flag} is about runs; leave it out, or say 'headway list runs'")
+        from headway.api.listing import LISTS
+
+        listed = LISTS[self.what]()
+        return Output({"items": listed}, self.what.capitalize(), listed)
 
 
 @dataclass(frozen=True)
@@ -495,7 +424,8 @@ class Compare(Common):
     """folder of compare.json, tables, a picture and the page (default: nothing is written)"""
 
     def run(self) -> Output:
-        from headway.comparing import compare, write_comparison
+        from headway.compare import compare
+        from headway.report.page import write_comparison
 
         metrics = () if self.metric is None else listed_words("metric", self.metric)
         found = compare(self.folders, listed_words("by", self.by), metrics, self.where)
@@ -533,7 +463,7 @@ class Lab(Common):
 
 
 @dataclass(frozen=True)
-class Report(Common):
+class ReportPage(Common):
     """One HTML file of what folders hold, with the trained adder inside."""
 
     folders: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="DIR")] = tyro.MISSING
@@ -548,8 +478,8 @@ class Report(Common):
             raise HeadwayError("name a folder that train, heads, lengths or lab wrote")
         folders = [Path(folder) for folder in self.folders]
         found = write_page(folders, Path(self.out) if self.out is not None else folders[0] / "report.html")
-        told = [f"Not in it: {each['what']}; {each['command']} makes it." for each in found["missing"]]
-        return Output(found, "Report", [{"report": found["report"], "bytes": found["bytes"]}], words=told)
+        missing = [f"Not in it: {each['what']}; {each['command']} makes it." for each in found["missing"]]
+        return Output(found, "Report", [{"report": found["report"], "bytes": found["bytes"]}], words=missing)
 
 
 @dataclass(frozen=True)
@@ -585,7 +515,7 @@ class Bench(Common):
     """Ours beside a plain reference, in one process."""
 
     names: tyro.conf.Positional[tuple[str, ...]] = ()
-    """rows or groups of rows: train, time-to-perfect, sums-per-second, population, heads, lengths"""
+    """rows, or groups of them: train, population, heads, lengths, own-models, first-minutes, many-runs"""
     out: str | None = None
     """also write the rows to this file"""
     seed: int = 0
@@ -613,7 +543,7 @@ COMMANDS = {
     "list": List,
     "compare": Compare,
     "lab": Lab,
-    "report": Report,
+    "report": ReportPage,
     "sweep": Sweep,
     "bench": Bench,
 }
@@ -629,7 +559,7 @@ def main(arguments: list[str] | None = None) -> int:
         output.print(as_json=command.json)
         return output.status
     except HeadwayError as error:
-        print_error(str(error))
+        print_error(with_flags(str(error), words))
         return 2
     except BrokenPipeError:  # the reader of a pipe has left
         sys.stderr.close()
@@ -645,6 +575,18 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print_error(f"stopped{how_to_go_on(words)}")
         return 130
+
+
+def with_flags(sentence: str, words: list[str]) -> str:
+    """A sentence that names fields of the question in backticks, with the flags of this command in their place."""
+    known = {entry.name for entry in fields(COMMANDS[words[0]])} if words and words[0] in COMMANDS else set()
+
+    def flag(found: re.Match[str]) -> str:
+        name, value = found.groups()
+        written = f"--{name.replace('_', '-')}" + ("" if value is None else f" {value}")
+        return written if name in known else found[0]
+
+    return re.sub(r"`(\w+)(?:=([^`]*))?`", flag, sentence)
 
 
 def how_to_go_on(words: list[str]) -> str:

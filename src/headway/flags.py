@@ -88,12 +88,5 @@ def parse_memory(text: str) -> int:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?B?)", text.strip(), re.IGNORECASE)
     unit = "" if found is None else found[2].upper()
     if found is None or unit not in units or not 2**20 <= float(found[1]) * units[unit] < 2**62:
-        raise HeadwayError(f"--memory {text!r}; write it like 4GB or 512MB, at least 1MB")
+        raise HeadwayError(f"memory is {text!r}; write it like 4GB or 512MB, at least 1MB")
     return int(float(found[1]) * units[unit])
-
-
-def parse_examples(text: str | None) -> tuple[int | None, str | None]:
-    """How many problems, or the file that holds them."""
-    if text is None or text.isdecimal():
-        return None if text is None else int(text), None
-    return None, text

@@ -70,13 +70,13 @@ def print_table(title: str, rows: Rows) -> None:
         numeric = all(isinstance(row.get(column), int | float | None) for row in rows)
         table.add_column(column.replace("_", " "), justify="right" if numeric else "left", overflow="fold")
     for row in rows[:MOST_ROWS]:
-        table.add_row(*(spoken(row.get(column)) for column in columns))
+        table.add_row(*(format_value(row.get(column)) for column in columns))
     if len(rows) > MOST_ROWS:
         table.caption = f"and {len(rows) - MOST_ROWS:,} more rows; --json has them all"
     Console(file=sys.stdout, width=None if sys.stdout.isatty() else 140).print(table)
 
 
-def spoken(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value as a person reads it."""
     match value:
         case None:
@@ -85,15 +85,33 @@ def spoken(value: Any) -> str:
             return "yes" if value else "no"
         case int():
             return f"{value:,}"
+        case float() if value.is_integer():
+            return f"{value:,.0f}"
+        case float() if abs(value) >= 100:
+            return f"{value:,.1f}"
         case float():
-            return f"{value:,.1f}" if abs(value) >= 100 else f"{value:.4g}"
+            return f"{value:.4f}" if 0.001 <= abs(value) < 1 else f"{value:.4g}"
         case [float() as low, float() as high]:
             return f"{low:.4f} to {high:.4f}"
         case dict():
-            return ", ".join(f"{key} {spoken(entry)}" for key, entry in value.items())
+            return ", ".join(f"{key} {format_value(entry)}" for key, entry in value.items())
         case list():
-            return ", ".join(map(spoken, value))
+            return ", ".join(map(format_value, value))
     return str(value)
+
+
+def as_csv(rows: Sequence[Sequence[Any]]) -> str:
+    """A table as CSV; text that a spreadsheet would take for a formula gets an apostrophe before it."""
+    import csv
+
+    def cell(value: Any) -> Any:
+        if isinstance(value, bool):
+            return str(value).lower()
+        return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+
+    written = io.StringIO()
+    csv.writer(written, lineterminator="\n").writerows([cell(value) for value in row] for row in rows)
+    return written.getvalue()
 
 
 def told_apart(names: Sequence[str]) -> list[str]:
@@ -131,11 +149,19 @@ def parse(commands: dict[str, type], words: list[str]) -> Any:
     except SystemExit as stop:
         if stop.code in (0, None):
             raise
-        raise HeadwayError(_one_line(complaint.getvalue())) from None
+        raise _refusal(stop) or HeadwayError(_one_line(complaint.getvalue())) from None
     if extra:
         flags = [f"--{entry.name.replace('_', '-')}" for entry in fields(command)]
         raise unknown(f"flag of 'headway {words[0]}'", extra[0], flags)
     return command
+
+
+def _refusal(stop: SystemExit) -> HeadwayError | None:
+    """What a question itself had to say against its values, where that is why tyro stopped."""
+    error = stop.__context__
+    while error is not None and not isinstance(error, HeadwayError):
+        error = error.__context__
+    return error
 
 
 def _one_line(box: str) -> str:

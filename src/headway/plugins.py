@@ -34,6 +34,12 @@ def load_function(name: str) -> Callable[[], Any]:
     return found
 
 
+def source_hash(found: object) -> str:
+    """A hash of the file that holds a user's own class or function, whose results change when it does."""
+    file = sys.modules[found.__module__].__file__
+    return "" if file is None else hashlib.sha256(Path(file).read_bytes()).hexdigest()
+
+
 def is_plugin(name: str) -> bool:
     """Whether a name is one of a user's own functions, and no folder."""
     home, colon, _ = name.partition(":")

@@ -8,11 +8,18 @@ from __future__ import annotations
 import sys
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
+
+
+@runtime_checkable
+class Watch(Protocol):
+    """What long work calls with how much is done, how much there is in all, and words to show beside them."""
+
+    def __call__(self, done: int, total: int, words: str = "", /) -> None: ...
 
 
 class Progress:

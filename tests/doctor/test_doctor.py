@@ -20,7 +20,7 @@ import headway
 from headway.cli import main
 from headway.doctor import patient as patient_module
 from headway.doctor.check import failed, passed
-from headway.doctor.examination import CHECKS, EXPLAINS, Examination, examine_subject
+from headway.doctor.examination import CHECKS, Examination, examine_subject
 from headway.models import Head
 from headway.subjects.own import open_one, subject_of
 from headway.subjects.subject import Subject
@@ -74,9 +74,8 @@ def test_a_head_closed_in_the_place_of_another_is_told(adder: Subject) -> None:
     other = {head: adder.heads[(place + 1) % 24] for place, head in enumerate(adder.heads)}
 
     def ablate(problems: Problems, heads: Collection[Head]) -> Tensor:
-        from headway.heads.pruning import closed_gates
 
-        return adder.model(problems.source, problems.answer, closed_gates(adder.model, {other[h] for h in heads}))
+        return adder.model(problems.source, problems.answer, adder.runner.close({other[h] for h in heads}))
 
     found = examine_subject(replace(adder, ablate=ablate), checks=("gates",)).checks["gates"]
     assert found.status == "fail"
@@ -100,14 +99,14 @@ def test_causes_and_symptoms() -> None:
     found = Examination("x", {"converged": bad, "blindness": bad, "floor": bad, "gates": passed("0")})
     assert found.causes == ["blindness"]
     assert found.row()["symptoms"] == "converged, floor"
-    for name, explained in EXPLAINS.items():  # no two explain each other, or neither would be a cause
-        assert all(name not in EXPLAINS.get(other, ()) for other in explained)
+    for name, check in CHECKS.items():  # no two explain each other, or neither would be a cause
+        assert all(name not in CHECKS[other].explains for other in check.explains)
 
 
 MINE = """
 import headway, torch
 from dataclasses import replace
-from headway.subjects.opening import open_subject
+from headway.attach.opening import open_subject
 import neighbour
 
 def build():

@@ -11,10 +11,11 @@ from scipy.stats import binom
 from headway.api import evaluate
 from headway.errors import HeadwayError
 from headway.evaluation import examples as examples_module
-from headway.evaluation.exact import all_trainable_right, evaluate_all, evaluate_sample, right, same_answer
-from headway.evaluation.examples import sampled
+from headway.evaluation.exact import all_trainable_right, evaluate_all, evaluate_sample
+from headway.evaluation.examples import sample_problems
 from headway.evaluation.greedy import check_greedy
 from headway.evaluation.intervals import wilson
+from headway.evaluation.verdicts import right, same_answer
 from headway.models import build_model
 from headway.runs.config import Overrides
 from headway.tasks import Addition, Sortedness
@@ -87,7 +88,7 @@ def test_what_lies_behind_the_end_token_does_not_count() -> None:
 
 @pytest.mark.parametrize(("examples", "expected"), [(900, [100] * 9), (11, [2, 2, 1, 1, 1, 1, 1, 1, 1])])
 def test_a_sample_is_spread_evenly_over_the_training_lengths(examples: int, expected: list[int]) -> None:
-    drawn = sampled(Sortedness(), examples, seed=0, length=None, probe="default", device=CPU)
+    drawn = sample_problems(Sortedness(), examples, seed=0, length=None, probe="default", device=CPU)
     assert [(chunk.source.shape[1], len(chunk)) for chunk in drawn] == list(zip(range(8, 17), expected, strict=True))
 
 
@@ -95,7 +96,7 @@ def test_chunks_hold_the_problems_of_one_draw(monkeypatch: pytest.MonkeyPatch) -
     task = Sortedness()
     whole = task.testing(0, 500, length=12)
     monkeypatch.setattr(examples_module, "CHUNK_TOKENS", 1000)
-    chunks = list(sampled(task, 500, seed=0, length=12, probe="default", device=CPU))
+    chunks = list(sample_problems(task, 500, seed=0, length=12, probe="default", device=CPU))
     assert len(chunks) > 5
     assert torch.equal(torch.cat([chunk.source for chunk in chunks]), whole.source)
 

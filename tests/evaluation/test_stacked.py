@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from headway.evaluation import stacked
-from headway.evaluation.exact import evaluate_all, evaluate_sample, tallied
-from headway.evaluation.examples import listed, sampled
+from headway.evaluation.exact import evaluate_all, evaluate_answers, evaluate_sample
+from headway.evaluation.examples import list_problems, sample_problems
 from headway.evaluation.stacked import StackedModels, trainable_right
 from headway.models import Model, build_model
 from headway.runs.config import Overrides
@@ -35,7 +35,7 @@ def learnt() -> list[Model]:
 
 def test_a_stack_makes_the_errors_of_each_model_alone(learnt: list[Model]) -> None:
     task = Addition(digits=1)
-    found = tallied(StackedModels.of(learnt).answers, task, listed(task, CPU), 100, is_sample=False)
+    found = evaluate_answers(StackedModels.of(learnt).answers, task, list_problems(task, CPU), 100, is_sample=False)
     assert found == [evaluate_all(model, task) for model in learnt]
     assert len({each.errors for each in found}) > 2
 
@@ -44,8 +44,8 @@ def test_answers_with_an_end_and_classes_are_told_apart_too() -> None:
     for task, options in ((Addition(digits=2, natural=True), {"digits": 2, "natural": True}), (Sortedness(), {})):
         configs = [plan(task.name, Overrides(d_model=16, heads=2, d_ff=32), seed, options) for seed in range(3)]
         models = [build_model(config.model, config.seed).eval() for config in configs]
-        problems = sampled(task, 200, seed=0, length=None, probe="default", device=CPU)
-        found = tallied(StackedModels.of(models).answers, task, problems, 200, is_sample=True)
+        problems = sample_problems(task, 200, seed=0, length=None, probe="default", device=CPU)
+        found = evaluate_answers(StackedModels.of(models).answers, task, problems, 200, is_sample=True)
         assert found == [evaluate_sample(model, task, 200) for model in models]
 
 

@@ -57,7 +57,7 @@ def start(file: Path | str, out: Path, *words: str, **settings: Any) -> subproce
     )
 
 
-def finish(process: subprocess.Popen[str], status: int = 0, seconds: float = 180) -> dict[str, Any]:
+def finish(process: subprocess.Popen[str], status: int = 0, seconds: float = 900) -> dict[str, Any]:
     """What a driver that ends by itself prints."""
     shown, said = process.communicate(timeout=seconds)
     assert process.returncode == status, said[-3000:]
@@ -77,7 +77,7 @@ def done(out: Path) -> dict[str, bytes]:
     return {path.parent.name: path.read_bytes() for path in out.glob("runs/*/trial.json")}
 
 
-def wait_for(what: Callable[[], object], process: subprocess.Popen[str], seconds: float = 60) -> None:
+def wait_for(what: Callable[[], object], process: subprocess.Popen[str], seconds: float = 600) -> None:
     """Until something is so, or the process has ended."""
     until = time.monotonic() + seconds
     while process.poll() is None and not what():

@@ -29,7 +29,7 @@ from headway.lengths.measuring import errors_in_range, measure_run, questions_of
 from headway.report.page import write_page
 from headway.runs import disk
 from headway.runs.config import Overrides, RunConfig
-from headway.runs.folder import RunFolder, Training
+from headway.runs.folder import RunFolder
 from headway.runs.seal import sealed
 from headway.subjects.own import open_run, open_stack, subject_of
 from headway.sweeps.file import read_sweep
@@ -164,7 +164,7 @@ def reseal(folder: RunFolder) -> None:
         for key, name in (("config", "config.json"), ("weights", "model.safetensors"), ("log", "log.jsonl")):
             if f"{key}_sha256" in record and (folder.path / name).is_file():
                 record[f"{key}_sha256"] = hashlib.sha256((folder.path / name).read_bytes()).hexdigest()
-        put(path, json.dumps({**record, "sha256": Training(**record).digest}).encode())
+        put(path, json.dumps(sealed(record)).encode())
     except (OSError, ValueError, TypeError, AttributeError, RecursionError, OverflowError):
         pass
 

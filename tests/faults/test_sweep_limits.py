@@ -52,7 +52,7 @@ class Sums(Addition):
         return super().draw(dice, probe, length)
 
 
-def build(wrong, seeds=2):
+def build(wrong, seeds=2, timeout=600):
     return {
         "base": {
             "task": "misbehaving:Sums", "d_model": 8, "heads": 2, "d_ff": 16, "layers": 1, "decoder_layers": 1,
@@ -60,12 +60,12 @@ def build(wrong, seeds=2):
         },
         "axis": [{"option.wrong": ["", *wrong]}],
         "studies": {"evaluate": {"examples": 200}},
-        "resources": {"memory": "1GB", "timeout": 10, "retries": 1},
+        "resources": {"memory": "1GB", "timeout": timeout, "retries": 1},
     }
 
 
 def leaks(): return build(["leaks"])
-def hangs(): return build(["sleeps", "counts"])
+def hangs(): return build(["sleeps", "counts"], timeout=10)
 def fails(): return build(["dies", "raises", "forks", "asks", "exits", "denied"], seeds=1)
 def peace(): return build([])
 '''

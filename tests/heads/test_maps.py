@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy
 import pytest
 
+from headway.attach.opening import ready
 from headway.causes import maps as module
 from headway.causes.maps import average_maps, maps_of
 from headway.errors import HeadwayError
@@ -62,10 +63,10 @@ def test_an_average_is_the_mean_of_the_maps_of_its_problems(subject: Subject, mo
 def test_a_decoder_alone_has_the_whole_sequence_on_both_axes() -> None:
     config, task = plan("addition", Overrides(model="decoder", d_model=16, heads=2, d_ff=32), 0), Addition()
     model = build_model(config.model)
-    subject = Subject(
+    subject = ready(Subject(
         model, heads=tuple(heads_of(model)), examples=lambda rows, seed, held: task.testing(seed, rows),
         spelled=task.spelled, start=task.start,
-    )  # fmt: skip
+    ))  # fmt: skip
     entry = maps_of(subject, subject.draw(1, 0, False))["maps"][0]
     assert len(entry["queries"]) == len(entry["keys"]) == 11
     assert entry["keys"][7] == "start"

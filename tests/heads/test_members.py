@@ -12,8 +12,10 @@ from headway.heads import members as module
 from headway.heads import study as study_module
 from headway.heads.ablation import Margin, measure
 from headway.heads.members import StackedVariants, measure_members, study_stack
-from headway.heads.result import HeadStudy, Refused, distribution
-from headway.heads.study import Asked, study_subject
+from headway.heads.population import RefusedMember, distribution
+from headway.heads.question import HeadsQuestion
+from headway.heads.result import HeadStudy
+from headway.heads.study import study_subject
 from headway.heads.together import greedy
 from headway.heads.variants import Variants
 from headway.runs.folder import RunFolder
@@ -59,7 +61,7 @@ def test_each_members_variants_have_the_outcomes_they_have_alone(folders: list[R
 @pytest.mark.parametrize("margin", [Margin(0.05), Margin(0.05, 0.2)])
 def test_a_member_is_found_to_be_what_it_is_alone(folders: list[RunFolder], margin: Margin) -> None:
     subjects, weights = stacked(folders)
-    asked = Asked(examples=600, margin=margin, budget=0)
+    asked = HeadsQuestion(examples=600, max_drop=margin.drop, max_loss_increase=margin.loss, budget=0)
     together = study_stack(subjects, weights, asked)
     for folder, found in zip(folders[:3], together, strict=False):
         alone = study_subject(subject_of(open_run(folder)), asked)
@@ -72,7 +74,7 @@ def test_a_member_is_found_to_be_what_it_is_alone(folders: list[RunFolder], marg
         assert [row.verdict for row in found.heads] == [row.verdict for row in alone.heads]
         assert found.alone.effect.right == alone.alone.effect.right
         assert found.together.effect.right == alone.together.effect.right
-    assert isinstance(together[3], Refused)
+    assert isinstance(together[3], RefusedMember)
     assert "train it first" in together[3].reason
 
 
@@ -88,7 +90,7 @@ def test_a_folder_of_runs_has_distributions_and_leaves_none_out(folders: list[Ru
     assert found["refused"] == 1
     assert sum(found["together"]["members"].values()) == 3
     assert found["together"]["least"] <= found["together"]["median"] <= found["together"]["most"]
-    assert (home / "heads.json").exists()
+    assert (home / "heads-population.json").exists()
     assert (home / "heads-population.png").stat().st_size > 10_000
     assert not (Path(folders[3].path) / "heads.json").exists()
 

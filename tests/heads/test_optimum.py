@@ -18,9 +18,11 @@ from headway.evaluation.intervals import exact_interval
 from headway.heads import optimum as module
 from headway.heads.ablation import Margin, measure
 from headway.heads.optimum import check_searchable, find_optimum, most_errors, sizes_of_all_sets
-from headway.heads.study import Asked, study_subject
-from headway.heads.variants import Closed, Variants
+from headway.heads.question import HeadsQuestion
+from headway.heads.study import study_subject
+from headway.heads.variants import Variants
 from headway.models import Head
+from headway.models.sites import Closed
 from headway.runs.folder import RunFolder
 from headway.subjects.own import open_run, subject_of
 from headway.subjects.subject import Subject
@@ -77,7 +79,7 @@ def test_without_time_nothing_is_claimed_that_was_not_shown(folders: list[RunFol
     assert found.checked is None
     assert found.most == len(subject.heads)
     assert found.closed == frozenset(subject.heads[:1])
-    study = study_subject(subject, Asked(examples=600, margin=Margin(0.05), budget=1e-6))
+    study = study_subject(subject, HeadsQuestion(examples=600, max_drop=0.05, budget=1e-6))
     assert not study.optimal
     assert "ran out of time" in study.findings()[1]
 
@@ -152,7 +154,7 @@ def test_what_cannot_be_searched_is_refused_in_a_sentence(adder, capsys: pytest.
     five = tuple(Head(site, number) for site in subject.sites for number in range(5))
     big.subject = Subject(subject.model, name="big", heads=five, examples=subject.examples)
     with pytest.raises(HeadwayError, match="big has 30 heads, too many to search all sets of them; 26 is the most"):
-        check_searchable(big, Margin())
+        check_searchable(big, Margin(0.01))
     with pytest.raises(HeadwayError, match="searched by their accuracy"):
         check_searchable(Variants(subject), Margin(0.01, 0.1))
     assert main(["heads", "pretrained:adder", "--ablation", "resample", "--budget", "5", "--quiet"]) == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,17 @@ from scipy.stats import spearmanr
 pytest.importorskip("transformers")
 
 import headway
-from headway.attach.foreign import Foreign, lengths_of
+from headway.attach.runner import UserRunner
 from headway.causes.patterns import find_patterns
 from headway.causes.upstream import find_feeds
 from headway.cli import main
 from headway.errors import HeadwayError
 from headway.evaluation.metrics import METRICS
 from headway.heads.ablation import measure
+from headway.heads.ablations import neighbours
 from headway.heads.ledger import Ledger
-from headway.heads.variants import Variants, neighbours
+from headway.heads.variants import Variants
+from headway.subjects.ragged import lengths_of
 from headway.subjects.subject import Subject
 
 ROOT = Path(__file__).parents[2]
@@ -59,11 +62,11 @@ def test_both_known_heads_stand_out_by_every_metric(subject: Subject, metric: st
 
 def test_a_users_own_metric(subject: Subject) -> None:
     own = headway.huggingface(MODEL, examples=PROMPTS, metric=None)
-    asked = Subject(own.model, examples=own.examples, metric=lambda logits, problems: -logits.max(-1).values[:, 0])
+    asked = replace(own, metric=lambda logits, problems: -logits.max(-1).values[:, 0])
     assert asked.measured_by is not None
     effects = measure(Variants(asked), [asked.draw(20, 0, False)], singles(asked))
     assert len(effects) == 9
-    wrong = Subject(own.model, examples=own.examples, metric=lambda logits, problems: logits.mean())
+    wrong = replace(own, metric=lambda logits, problems: logits.mean())
     with pytest.raises(HeadwayError, match="return a number for each problem"):
         Variants(wrong)(wrong.draw(4, 0, False), [frozenset()])
 
@@ -111,11 +114,11 @@ def test_a_pruned_model_reloads_in_plain_transformers_with_the_gated_logits(tmp_
     assert told["exact_match_after"] == 1.0
     again = GPT2LMHeadModel.from_pretrained(out).eval()
     problems = subject.draw(50, 0, False)
-    foreign = subject.model
-    assert isinstance(foreign, Foreign)
-    gated = foreign.without(problems, [head for head in subject.heads if str(head) in told["removed"]])
+    runner = subject.runner
+    assert isinstance(runner, UserRunner)
+    gated = runner.logits(problems, runner.close([head for head in subject.heads if str(head) in told["removed"]]))
     with torch.no_grad():
-        own = torch.cat([foreign.reader(again, some.source, some.answer) for some in foreign.pieces(problems)])
+        own = torch.cat([runner.reader(again, some.source, some.answer) for some in runner.batches(problems)])
     torch.testing.assert_close(own, gated, atol=1e-5, rtol=1e-5)
     with pytest.raises(HeadwayError, match="is not empty"):
         headway.prune(subject, out, heads=["L0H0"])
@@ -192,7 +195,7 @@ from headway.heads.variants import Variants
 torch.set_num_threads(2)
 model, tokens = random_gpt2(), random_tokens()
 subject = _subject(model, tokens, "full")
-subject.model.memory = int(sys.argv[1])
+subject.runner.memory = int(sys.argv[1])
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 before = peak()
 Variants(subject)(subject.examples, [frozenset(), *(frozenset({head}) for head in subject.heads[::11])])

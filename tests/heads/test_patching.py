@@ -15,6 +15,7 @@ from typing import Any, cast
 import pytest
 import torch
 
+from headway.attach.opening import ready
 from headway.causes import roles as module
 from headway.causes.patching import Pairs, Patch
 from headway.causes.roles import Roles, find_roles
@@ -23,7 +24,7 @@ from headway.models import EncoderDecoder, Head, Site, build_model
 from headway.runs.config import Overrides
 from headway.subjects.subject import Subject
 from headway.tasks import Addition
-from headway.tasks.contrasts import contrasts
+from headway.tasks.contrasts import sum_contrasts
 from headway.training.defaults import plan
 
 TASK, WIDTH, LARGE, SHARP = Addition(), 64, 3000.0, 40.0
@@ -103,10 +104,10 @@ def subject_with(carries: dict[int, list[int]]) -> Subject:
     model = wired(carries)
     sites = [Site("encoder", 0, "self")] + [Site("decoder", layer, k) for layer in range(2) for k in ("self", "cross")]  # pyright: ignore
     heads = tuple(Head(site, number) for site in sites for number in range(4))
-    return Subject(
+    return ready(Subject(
         model, heads=heads, examples=lambda rows, seed, held_out: TASK.testing(seed, rows),
-        contrasts=lambda pairs, seed: contrasts(TASK, pairs, seed),
-    )  # fmt: skip
+        contrasts=lambda pairs, seed: sum_contrasts(TASK, pairs, seed),
+    ))  # fmt: skip
 
 
 def named(roles: Roles, contrast: str, at_answer: bool = False) -> set[str]:
@@ -201,7 +202,7 @@ def test_a_patch_is_the_whole_model_run_with_the_other_problems_output() -> None
     from headway.models import Gate, Trace
 
     subject = subject_with({1: [2], 2: [1, 3]})
-    pairs = Pairs(subject, contrasts(TASK, 2, 0)[::3])
+    pairs = Pairs(subject, sum_contrasts(TASK, 2, 0)[::3])
     heads = [Head.parse(name) for name in (ENCODER, DIGITS, "decoder.0.cross.2")]
     patches = [Patch(frozenset({head})) for head in heads]
     patches += [Patch(frozenset(heads)), Patch(frozenset(heads[1:]), at_answer=True)]
@@ -225,14 +226,14 @@ def test_a_patch_is_the_whole_model_run_with_the_other_problems_output() -> None
 
 
 def test_an_encoder_has_no_answer_position() -> None:
-    pairs = Pairs(subject_with({1: [2]}), contrasts(TASK, 2, 0))
+    pairs = Pairs(subject_with({1: [2]}), sum_contrasts(TASK, 2, 0))
     with pytest.raises(HeadwayError, match="patch it at all positions"):
         pairs([Patch(frozenset({Head.parse(ENCODER)}), at_answer=True)])
 
 
 def test_patching_nothing_of_another_contrast_moves_nothing(adder) -> None:
     """Identical problems: every patch is the problem's own output."""
-    same = [replace(c, other=c.clean, placebo=True) for c in contrasts(TASK, 20, 1)[:4]]
+    same = [replace(c, other=c.clean, placebo=True) for c in sum_contrasts(TASK, 20, 1)[:4]]
     from headway.subjects.own import subject_of
 
     subject = subject_of(adder)

@@ -21,10 +21,13 @@ from headway.errors import HeadwayError
 from headway.evaluation.intervals import needed_examples, tango
 from headway.heads import study as study_module
 from headway.heads.ablation import Effect, Judge, Margin
-from headway.heads.pruning import closed_gates, without
-from headway.heads.study import Asked, HeadStudy, study_subject
+from headway.heads.pruning import without
+from headway.heads.question import HeadsQuestion
+from headway.heads.result import HeadStudy
+from headway.heads.study import study_subject
 from headway.models import Head, heads_of
 from headway.subjects.own import open_one, subject_of
+from headway.subjects.runner import HeadwayRunner
 
 
 @pytest.fixture(scope="module")
@@ -96,11 +99,37 @@ def test_what_a_failed_check_forbids_is_not_told(study: HeadStudy, adder, monkey
     told, whole = replace(study, withheld=found).to_json(), study.to_json()
     assert whole["withheld"] == []
     assert whole["findings"] == study.findings()
-    assert told["findings"] == [f"No finding is told: given digits: {found[0]['reason']}."]
+    assert told["findings"] == [f"Withheld: given digits: {found[0]['reason']}."]
     assert {row["verdict"] for row in told["heads"]} == {"unclear"}
     assert [row["accuracy"] for row in told["heads"]] == [row["accuracy"] for row in whole["heads"]]
     assert all(told[key] is None for key in ("alone", "alone_removed_together", "together", "optimum", "roles"))
     assert told.keys() == whole.keys()
+
+
+def test_the_veto_comes_first_and_spares_what_may_not_be_told(adder, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"SELECTED": 50, "PAIRED": 5, "LOOKED_AT": 20}.items():
+        monkeypatch.setattr(study_module, name, value)
+    for spared in ("find_optimum", "find_roles"):
+        monkeypatch.setattr(study_module, spared, lambda *given, **named: pytest.fail("may not be told"))
+    whole = subject_of(adder)
+    reasons, question = (
+        ({"check": "greedy", "reason": "it decodes otherwise"},),
+        HeadsQuestion(examples=250, max_drop=0.05),
+    )
+    measured: list[object] = []
+    plain = study_module.measure
+    monkeypatch.setattr(
+        study_module, "measure", lambda *given, **named: measured.append(given) or plain(*given, **named)
+    )
+    study = study_subject(
+        replace(whole, heads=whole.heads[:3]), question, veto=lambda subject: () if measured else reasons
+    )
+    assert study.withheld == reasons
+    assert study.findings() == ["Withheld: greedy: it decodes otherwise."]
+    assert len(measured) == 1  # each head alone, under one kind of ablation
+    assert {row["verdict"] for row in study.to_json()["heads"]} == {"unclear"}
+    assert "critical" not in study.to_csv()
+    assert study.together.count == 0
 
 
 def test_the_curve_of_greedy_removal_takes_one_head_at_a_time(study: HeadStudy) -> None:
@@ -177,7 +206,7 @@ def test_a_pruned_model_has_the_logits_of_the_gated_one(adder) -> None:
     heads = heads_of(adder.model)
     for gone in (heads[1:2], heads[3:9], heads[:4], heads):  # one, some, a whole site, all
         pruned, config = without(adder.model, adder.config.model, gone)
-        gated = adder.model(problems.source, problems.answer, closed_gates(adder.model, gone))
+        gated = adder.model(problems.source, problems.answer, HeadwayRunner(adder.model).close(gone))
         torch.testing.assert_close(pruned(problems.source, problems.answer), gated, rtol=1e-4, atol=1e-4)
         assert len(heads_of(pruned)) == 24 - len(gone)
         assert config.pruned.split() == [str(head) for head in gone]
@@ -215,10 +244,10 @@ def test_a_margin_in_loss_is_for_sets_too(adder, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(study_module, "SELECTED", 100)
     monkeypatch.setattr(study_module, "CONFIRMED", 1000)
     monkeypatch.setattr(study_module, "PAIRED", 5)
-    asked = Asked(examples=500, budget=0, kinds=False, causes=False)
+    asked = HeadsQuestion(examples=500, budget=0, brief=True)
     whole = subject_of(adder)
     some = replace(whole, heads=whole.heads[::2])
-    strict, wide = (study_subject(some, replace(asked, margin=Margin(0.01, most))) for most in (0.0005, 0.05))
+    strict, wide = (study_subject(some, replace(asked, max_loss_increase=most)) for most in (0.0005, 0.05))
     assert 0 < strict.together.count < wide.together.count
     assert strict.together.effect.loss_increase < 0.0005
     assert "within 0.0005 of loss" in strict.findings()[1]

@@ -8,17 +8,18 @@ from dataclasses import replace
 import pytest
 import torch
 
+from headway.attach.opening import ready
 from headway.errors import HeadwayError
-from headway.evaluation.exact import right
 from headway.evaluation.greedy import check_greedy
-from headway.evaluation.metrics import losses_of
-from headway.heads import variants as module
-from headway.heads.pruning import closed_gates
+from headway.evaluation.verdicts import losses_of, right
+from headway.heads import ablations as module
+from headway.heads.ablations import Resample
 from headway.heads.together import pairs
 from headway.heads.variants import Variants
 from headway.models import Attention, Gate, Head, Site, Trace, build_model, heads_of
 from headway.runs.config import Overrides
 from headway.subjects.own import subject_of
+from headway.subjects.runner import HeadwayRunner
 from headway.subjects.splits import Split
 from headway.subjects.subject import Subject
 from headway.tasks import Addition, Sortedness
@@ -113,7 +114,7 @@ def test_mean_ablation_is_the_mean_at_each_position_over_held_out_problems(
 def test_resample_ablation_takes_the_output_of_another_problem(subject: Subject, problems) -> None:
     ran = Variants(subject, "resample", seed=3)
     outcome = ran(problems, some_variants(subject))
-    said = outputs(subject, ran.donors(problems))
+    said = outputs(subject, ran.ablation.donors(problems))
     for number, closed in enumerate(some_variants(subject)):
         expected = slow(subject, problems, closed, lambda site, row: said[site][row : row + 1])
         assert outcome.right[number].tolist() == expected[0]
@@ -124,11 +125,11 @@ def test_donors_are_other_problems_in_an_order_that_knows_no_labels() -> None:
     for task, options in ((Sortedness(), {}), (Addition(digits=1), {"digits": 1})):
         config = plan(task.name, Overrides(d_model=16, heads=2, d_ff=32), 0, options)
         model = build_model(config.model)
-        own = Subject(
+        own = ready(Subject(
             model, heads=tuple(heads_of(model)), examples=lambda rows, seed, held, task=task: task.testing(seed, rows)
-        )
+        ))  # fmt: skip
         problems = own.draw(400, 0, False)
-        donors = Variants(own, "resample").donors(problems)
+        donors = Resample(own, 0).donors(problems)
         assert not (donors.source == problems.source).all(1).any()
         if task.classes is not None:
             assert 0.4 < (donors.answer == problems.answer).float().mean() < 0.6
@@ -156,7 +157,7 @@ def test_variants_on_top_of_a_base_close_both(subject: Subject, problems) -> Non
 def test_decoding_gives_the_one_pass_verdict_under_every_single_ablation(subject: Subject, problems, adder) -> None:
     wrong = 0
     for head in subject.heads:
-        found = check_greedy(adder.model, [problems], ROWS, closed_gates(adder.model, [head]))
+        found = check_greedy(adder.model, [problems], ROWS, HeadwayRunner(adder.model).close([head]))
         assert found.mismatches == 0
         wrong += ROWS - int(Variants(subject)(problems, [frozenset({head})]).right.sum())
     assert wrong > 0  # the ablations do something
@@ -172,7 +173,7 @@ def test_two_heads_planted_alike_show_up_as_each_others_backup(subject: Subject)
         site.out.weight[:, spare] = site.out.weight[:, needed]
     planted = {Head(site.site, 0), Head(site.site, 2)}
     heads = tuple(head for head in subject.heads if head.site == site.site)
-    found = pairs(Variants(replace(subject, model=model, heads=heads)), subject.draw(200, 1, False))
+    found = pairs(Variants(ready(replace(subject, model=model, heads=heads))), subject.draw(200, 1, False))
     assert set(found[0].heads) == planted
     assert found[0].backup > 0.3
     assert found[1].backup < 0.1

@@ -21,8 +21,10 @@ from headway.models import Classifier, Decoder, build_model
 from headway.models.blocks import Tokens
 from headway.runs.config import Overrides
 from headway.runs.seal import sealed
-from headway.subjects.own import Run, open_one, pretrained_folder
+from headway.subjects.naming import pretrained_folder
+from headway.subjects.own import Run, open_one
 from headway.tasks import Addition, Sortedness
+from headway.tasks.problems import Columns
 from headway.training.batches import draw_batches
 from headway.training.defaults import plan
 from headway.training.learner import Learner
@@ -51,7 +53,7 @@ def test_the_shipped_adder_is_certified_borders_included(verdict: Verdict) -> No
     found = verdict
     assert found.certified
     assert (found.contexts, found.wrong) == (212_200, 0)
-    assert {p["pattern"]: p["contexts"] for p in found.patterns} == {
+    assert {p["pattern"]: p["contexts"] for p in found.to_json()["patterns"]} == {
         "a+0 b+0 operator start": 100,  # the first column
         "a-1 a+0 answer-1 b-1 b+0 start": 10_000,  # the second
         "a-1 a+0 answer-2 answer-1 b-1 b+0": 200_000,  # all others
@@ -88,7 +90,8 @@ def test_every_content_of_a_neighbourhood_is_put_before_the_model_once(adder: Ru
     inner = next(pattern for pattern in found if not pattern.begins and len(pattern.columns) == 2)
     digits, column = found[inner]
     seen = set()
-    for problems in contexts(task, inner, digits, column):
+    assert isinstance(task.local, Columns)
+    for problems in contexts(task.local, inner, digits, column):
         a, _, b = task.operands(problems)
         operands = [each[:, digits - 1 - column - at] for each in (a, b) for at in (0, -1)]
         answers = [problems.answer[:, column + at] for at in (-1, -2)]
@@ -246,7 +249,7 @@ def test_a_sorter_is_certified_and_then_right_on_every_sequence(right_sorter: tu
     for length in range(2, 7):
         every = torch.cartesian_prod(*[torch.arange(5)] * length)
         with torch.no_grad():
-            assert torch.equal(model(every).argmax(-1), task.labelled(every).answer)
+            assert torch.equal(model(every).argmax(-1), task.solve(every).answer)
 
 
 def test_a_sorter_with_one_wrong_pair_is_refused_by_that_pair(right_sorter: tuple[Classifier, Sortedness]) -> None:

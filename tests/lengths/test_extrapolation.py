@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,10 @@ from headway.cli import main
 from headway.compare.index import list_runs
 from headway.errors import HeadwayError
 from headway.evaluation.exact import evaluate_chunks
-from headway.lengths.diagnosis import diagnose, weight_of_one_key
+from headway.lengths.diagnosis import diagnose
 from headway.lengths.probes import Measured, Questions, reach
 from headway.models import Classifier, build_model
-from headway.report.page import find
+from headway.report.page import find_sources
 from headway.runs.config import Overrides
 from headway.runs.folder import RunFolder
 from headway.runs.seal import sealed
@@ -113,7 +114,7 @@ def test_a_study_says_what_it_trained_measured_and_may_conclude(tmp_path: Path, 
         assert main([*command, "--out", str(out), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == found
     assert json.loads(newer.read_text()) == kept[0]
-    assert len(find([out]).lengths) == 1  # a run's own file is no study
+    assert len(find_sources([out]).studies["lengths"]) == 1  # a run's own file is no study
     assert {row["converged"] for row in list_runs(out, "in_range >= 0 and tested_to = 40")} == {False}
     longer = [word.replace("20,40", "20") for word in command]
     assert main([*longer, "--out", str(out), "--json"]) == 0  # other questions: the runs stay, the rows are new
@@ -190,6 +191,11 @@ def test_a_diagnosis_names_a_constant_answer_and_shows_what_failed() -> None:
     assert diagnose(classifier("kerple"), TASK, failing(40)[:1], CPU) == []
 
 
+def weight_of_one_key(gap: float, keys: int) -> float:
+    """The weight that a softmax gives one key whose score lies `gap` above that of all the others."""
+    return 1 / (1 + (keys - 1) * math.exp(-gap))
+
+
 def test_a_diagnosis_measures_a_head_that_thins_out() -> None:
     """Every score of the next token lies 4 above all others, whatever their number."""
     model = classifier("clipped+distance=2", "max")
@@ -200,8 +206,8 @@ def test_a_diagnosis_measures_a_head_that_thins_out() -> None:
         model.positions.table[3] = 4.0  # pyright: ignore[reportIndexIssue]  # of −2 … 2: one ahead
     (found,) = diagnose(model, TASK, failing(64), CPU)
     near, far = (found.evidence[moment]["neighbour"] for moment in ("attention_in_range", "attention"))
-    assert near == pytest.approx(float(weight_of_one_key(4.0, 16)), rel=1e-4)
-    assert far == pytest.approx(float(weight_of_one_key(4.0, 64)), rel=1e-4)
+    assert near == pytest.approx(weight_of_one_key(4.0, 16), rel=1e-4)
+    assert far == pytest.approx(weight_of_one_key(4.0, 64), rel=1e-4)
     assert far < 0.5 < near
     assert ("dispersion" in found.causes) == (far < 0.5 * near)
 

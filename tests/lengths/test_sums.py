@@ -11,8 +11,6 @@ import torch
 
 from headway.cli import main
 from headway.errors import HeadwayError
-from headway.lengths import digits as digits_module
-from headway.lengths import probes as probes_module
 from headway.lengths.answer import Entry, LengthsPlan, LengthStudy, TrainedRun
 from headway.lengths.diagnosis import diagnose
 from headway.lengths.measuring import MeasuredRun
@@ -59,23 +57,21 @@ def test_the_certified_adder_is_right_on_every_probe_past_training() -> None:
     assert diagnose(run.model, run.task, found, CPU) == []  # too few to be sure, but none wrong: nothing to explain
 
 
-def test_of_very_long_problems_fewer_are_asked_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probes_module, "MOST_TOKENS", 2_010)
+def test_of_very_long_problems_fewer_are_asked_and_counted() -> None:
     run = open_one("pretrained:certified-adder")
-    found = Questions(run.task, (8, 100, 3_000), ("default",), 50, 0, CPU).measure(run.model)
+    found = Questions(run.task, (8, 100, 3_000), ("default",), 50, 0, CPU, 2_010).measure(run.model)
     assert [(m.length, m.examples) for m in found] == [(8, 50), (100, 10), (3_000, 1)]
 
 
 @pytest.mark.parametrize("first", ["least", "most"])
 @pytest.mark.parametrize("kind", ["decoder", "encoder-decoder"])
-def test_which_digits_are_wrong_is_counted(kind: str, first: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(digits_module, "ROWS", 64)
+def test_which_digits_are_wrong_is_counted(kind: str, first: str) -> None:
     options = {**OPTIONS, "first": first}
     overrides = Overrides(model=kind, positions="learned+rows=64", **SMALL)  # pyright: ignore[reportArgumentType]
     model = build_model(plan("addition", overrides, 0, options).model, seed=1).eval()
     assert isinstance(model, Decoder | EncoderDecoder)
     task = Addition(**options)  # pyright: ignore[reportArgumentType]
-    (found,) = diagnose(model, task, [Measured("default", 9, 2_000, 2_000, None)], CPU)
+    (found,) = diagnose(model, task, [Measured("default", 9, 2_000, 2_000, None)], CPU, examples=64)
     problems = task.independent(5, 64, length=9)
     inside = past = firsts = 0
     places = []
@@ -141,11 +137,10 @@ def test_what_is_not_scored_is_not_wrong() -> None:
     assert found.examples == ()
 
 
-def test_too_few_to_be_sure_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_few_to_be_sure_is_said() -> None:
     """A model that is right on all of a few very long sums has not failed there, and it is not said to."""
     run = open_one("pretrained:certified-adder")
-    monkeypatch.setattr(probes_module, "MOST_TOKENS", 40_000)
-    measured = Questions(run.task, (8, 2_000), ("default",), 2_000, 0, CPU).measure(run.model)
+    measured = Questions(run.task, (8, 2_000), ("default",), 2_000, 0, CPU, 40_000).measure(run.model)
     entry = Entry("window", "coupled", None)
     asked = LengthsPlan("addition", (entry,), find_track("tuned"), (0,), (2_000,), ("default",), {})
     trained = TrainedRun(entry, 0, "", 1.0, 0.0, 1.0, MeasuredRun(1.0, (0.99, 1.0), tuple(measured), ()))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from headway.models import Gate, Site, build_model
-from headway.models.rerun import again, keep, sites_of
+from headway.models.rerun import record, replay, sites_of
 from headway.runs.config import Overrides
 from headway.tasks import create_task
 from headway.training.defaults import plan
@@ -33,38 +33,38 @@ def gate(trace_output: torch.Tensor, variants: int, seed: int) -> Gate:
 @torch.no_grad()
 def test_from_every_site_on_it_is_the_whole_pass(passed, variants: int) -> None:
     model, problems = passed
-    kept = keep(model, problems.source, problems.answer)
+    kept = record(model, problems.source, problems.answer)
     torch.testing.assert_close(kept.logits, model(problems.source, problems.answer))
     assert len(sites_of(model)) == sum(1 for _ in kept.trace.outputs)
     source, answer = problems.source.repeat(variants, 1), problems.answer.repeat(variants, 1)
     for number, site in enumerate(sites_of(model)):
         gates = {site: gate(kept.trace.outputs[site], variants, number)}
         whole = model(source, answer, gates)
-        torch.testing.assert_close(again(model, kept, gates, site, variants), whole, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(replay(model, kept, gates, site, variants), whole, rtol=1e-5, atol=1e-5)
         assert not torch.allclose(whole[: len(problems)], kept.logits, atol=1e-3)
 
 
 @torch.no_grad()
 def test_from_the_first_of_several_changed_sites_on_too(passed) -> None:
     model, problems = passed
-    kept, sites = keep(model, problems.source, problems.answer), sites_of(model)
+    kept, sites = record(model, problems.source, problems.answer), sites_of(model)
     for first in range(len(sites)):
         gates = {site: gate(kept.trace.outputs[site], 2, first) for site in sites[first::2]}
         whole = model(problems.source.repeat(2, 1), problems.answer.repeat(2, 1), gates)
-        torch.testing.assert_close(again(model, kept, gates, sites[first], 2), whole, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(replay(model, kept, gates, sites[first], 2), whole, rtol=1e-5, atol=1e-5)
 
 
 @torch.no_grad()
 def test_a_pass_kept_under_gates_is_gone_on_from_under_them(passed) -> None:
     model, problems = passed
     sites = sites_of(model)
-    plain = keep(model, problems.source, problems.answer)
+    plain = record(model, problems.source, problems.answer)
     early, late = sites[0], sites[-1]
     gates = {early: gate(plain.trace.outputs[early], 1, 7)}
-    kept = keep(model, problems.source, problems.answer, gates)
+    kept = record(model, problems.source, problems.answer, gates)
     more = {**gates, late: gate(plain.trace.outputs[late], 1, 8)}
     whole = model(problems.source, problems.answer, more)
-    torch.testing.assert_close(again(model, kept, more, late), whole, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(replay(model, kept, more, late), whole, rtol=1e-5, atol=1e-5)
 
 
 def test_a_feed_forward_block_behind_a_closed_gate_says_nothing(passed) -> None:

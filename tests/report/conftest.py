@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from visiting import CHROMIUM, FLAGS, ROOT, Visit
+from visiting import CHROMIUM, FLAGS, PATIENCE, ROOT, Visit
 
 from headway.cli import main
 from headway.subjects.own import open_one
@@ -45,7 +45,7 @@ def browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS, timeout=PATIENCE)
         yield opened
         opened.close()
 

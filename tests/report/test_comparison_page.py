@@ -14,15 +14,16 @@ import pytest
 from visiting import Visit, needs_browser, taken
 
 from headway.cli import main
-from headway.compare.comparing import Comparison, Group
-from headway.comparing import write_comparison
-from headway.report.comparing import MOST_DOTS, drawn
+from headway.compare import RunComparison
+from headway.compare.groups import Group
+from headway.report.comparison import MOST_DOTS, thin_out
+from headway.report.page import write_comparison
 
 METRICS = ("reach", "final_loss")
 REACH = {"rope": [16, 32, 64], "fire": [512, 512, 4096], "<b>odd</b>": [0, 16]}
 
 
-def comparison() -> Comparison:
+def comparison() -> RunComparison:
     groups = []
     for name, reaches in REACH.items():
         runs: list[Any] = [
@@ -32,7 +33,7 @@ def comparison() -> Comparison:
         ]  # fmt: skip
         runs += [{"run": f"runs/{name}-late", "state": "unfinished", "seed": 9}] if name == "rope" else []
         groups.append(Group({"positions": name}, tuple(runs), METRICS))
-    return Comparison(("runs",), ("positions",), METRICS, "seed<5", 20, tuple(groups))
+    return RunComparison(("runs",), ("positions",), METRICS, "seed<5", 20, tuple(groups))
 
 
 @pytest.fixture(scope="module")
@@ -148,5 +149,5 @@ def test_a_comparison_of_another_shape_is_told_in_a_sentence(compared: Path, tmp
 
 def test_of_many_dots_some_are_drawn_that_lie_among_all() -> None:
     values = [float(n) for n in range(10_000)]
-    shown = drawn(values)
+    shown = thin_out(values)
     assert (len(shown), shown[0], shown[-1]) == (MOST_DOTS, 0.0, 9_999.0)

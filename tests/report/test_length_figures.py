@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from headway.report.lengths import _curves
+from headway.report.lengths import curves_figure
 
 ROOT = Path(__file__).parents[2]
 
@@ -16,5 +16,5 @@ def test_what_is_withheld_has_no_reach_in_its_title(tmp_path: Path) -> None:
         if row["positions"] == "learned":
             row["by_seed"] = dict.fromkeys(row["by_seed"])
             row["median"] = row["worst"] = None
-    curves = next(path for path in _curves(found, tmp_path) if path.suffix == ".svg").read_text()
+    curves = next(path for path in curves_figure(found, tmp_path) if path.suffix == ".svg").read_text()
     assert "withheld: a check forbids to tell" in curves

@@ -16,13 +16,12 @@ import pytest
 import torch
 from visiting import ROOT, Visit, needs_browser, taken, typed
 
+from headway.attach.opening import open_subject
 from headway.causes.maps import worked_examples
 from headway.cli import main
-from headway.heads.pruning import closed_gates
 from headway.models import Head
-from headway.report.page import Inline, content_of, find, page_of
+from headway.report.page import Inline, content_of, find_sources, page_of
 from headway.report.page.markdown import markdown_of
-from headway.subjects.opening import open_subject
 from headway.tasks import Problems
 
 
@@ -196,8 +195,7 @@ def test_the_address_of_a_section_leads_there(browser: Any, report: Path) -> Non
     assert abs(visited.page.evaluate(top.format("length"))) < 100
     typed(visited.page, 3, 4)
     visited.page.evaluate("location.hash = '#heads'")
-    visited.page.wait_for_timeout(100)
-    assert abs(visited.page.evaluate(top.format("heads"))) < 100
+    visited.page.wait_for_function(f"Math.abs({top.format('heads')}) < 100")
     assert visited.page.get_by_label("first number").input_value() == "3"
     visited.close()
 
@@ -235,7 +233,11 @@ def test_a_page_without_a_model_shows_problems_worked_out_beforehand(
     ]
     sets = {str(head): [head] for head in subject.heads} | {"together": together, "alone": subject.heads}
     problems = Problems.join([subject.draw(2, 7, False), subject.problem("457 + 968")])  # pyright: ignore
-    content = {**content_of(find([folder])), "model": None, "examples": worked_examples(subject, problems, sets)}
+    content = {
+        **content_of(find_sources([folder])),
+        "model": None,
+        "examples": worked_examples(subject, problems, sets),
+    }
     (tmp_path / "page.html").write_text(page_of(content))
     visited = Visit(browser, tmp_path / "page.html", "#example=2")
     page = visited.page
@@ -244,7 +246,7 @@ def test_a_page_without_a_model_shows_problems_worked_out_beforehand(
     assert page.locator(".digit b").all_inner_texts() == ["1", "4", "2", "5"]
     assert page.locator("#try .sites canvas").count() == 24
     page.locator("#gate-encoder\\.0\\.self\\.2").uncheck()
-    closed = closed_gates(subject.model, [Head.parse("encoder.0.self.2")])  # pyright: ignore
+    closed = subject.runner.close([Head.parse("encoder.0.self.2")])
     with torch.no_grad():
         said = subject.model(problems.source[2:], problems.answer[2:], closed).argmax(-1)[0].tolist()
     assert page.locator(".digit b").all_inner_texts() == [str(digit) for digit in said]
@@ -287,7 +289,7 @@ def test_a_notebook_shows_the_maps_alone(browser: Any, tmp_path: Path) -> None:
 @needs_browser
 def test_what_is_missing_and_what_is_hostile_is_shown_as_text(browser: Any, folder: Path, tmp_path: Path) -> None:
     bad = "</script><img src=x onerror=alert(1)>'\"🙂{script}{content}{title}" + "x" * 10_000
-    content = content_of(find([folder]))
+    content = content_of(find_sources([folder]))
     content |= {
         "title": bad,
         "heads": None,

@@ -13,9 +13,9 @@ from xml.etree import ElementTree
 import pytest
 from visiting import Visit, needs_browser, taken, typed
 
+from headway.attach.opening import open_subject
 from headway.causes.maps import worked_examples
-from headway.report.page import content_of, find, page_of
-from headway.subjects.opening import open_subject
+from headway.report.page import content_of, find_sources, page_of
 
 LEFT, RIGHT, TOP, BOTTOM, WIDE, HIGH = 58, 20, 12, 40, 640, 300
 """of a chart, in the units of its drawing"""
@@ -280,10 +280,9 @@ def test_on_a_phone_nothing_is_cut_off_or_covered(browser: Any, report: Path) ->
         if buttons is not None:  # not folded away
             assert buttons["y"] + buttons["height"] <= drawn["y"] + 0.5
     page.get_by_label("enlarge decoder.1.cross.3").click()
-    page.wait_for_timeout(200)
-    box = page.locator(".enlarged").bounding_box()
-    assert -1 <= box["y"] < 740
-    assert box["y"] < page.locator(".sites").bounding_box()["y"]
+    at = "[document.querySelector('.enlarged').getBoundingClientRect().y]"
+    page.wait_for_function(f"{at}.every((y) => -1 <= y && y < 740)")
+    assert page.locator(".enlarged").bounding_box()["y"] < page.locator(".sites").bounding_box()["y"]
     page.locator("#theme").click()
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     visited.close()
@@ -292,7 +291,7 @@ def test_on_a_phone_nothing_is_cut_off_or_covered(browser: Any, report: Path) ->
 @needs_browser
 def test_a_study_by_loss_is_shown_in_loss(browser: Any, folder: Path, heads: dict[str, Any], tmp_path: Path) -> None:
     """As `headway heads` writes it for a model that is judged by KL."""
-    content, study = content_of(find([folder])), json.loads(json.dumps(heads))
+    content, study = content_of(find_sources([folder])), json.loads(json.dumps(heads))
     study |= {"metric": "kl", "interval_of": "loss_increase", "max_loss_increase": 0.05, "counted": "KL divergence",
               "withheld": [], "ablation": "mean"}  # fmt: skip
     for place, row in enumerate(study["heads"]):

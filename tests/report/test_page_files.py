@@ -17,10 +17,11 @@ from visiting import ROOT, Visit, needs_browser
 import headway
 from headway.cli import COMMANDS, main
 from headway.output import parse
-from headway.report.page import Inline, content_of, find, page_of
+from headway.report.page import Inline, content_of, find_sources, page_of
 from headway.report.page.markdown import markdown_of
-from headway.report.page.reading import HEADS, LAB, LENGTHS, MAPS, fault
+from headway.report.studies import HeadsFile, LabFile, LengthsFile, MapsFile, complete
 from headway.runs import disk
+from headway.runs.shapes import find_fault
 from headway.subjects.own import open_one
 
 SHIPPED = open_one("pretrained:adder").path.parent
@@ -54,12 +55,21 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 def test_what_headway_wrote_has_the_shape_that_is_read(study: dict[str, Any]) -> None:
-    assert fault(study, HEADS) is None
-    assert fault(json.loads((ROOT / "results" / "heads" / "maps.json").read_text()), MAPS) is None
-    assert fault(json.loads((ROOT / "results" / "lengths-open" / "lengths.json").read_text()), LENGTHS) is None
-    assert fault({"runs": []}, LAB) is None
-    assert fault({**study, "heads": [{"head": 3}]}, HEADS) == "heads[0].head is 3, not text"
-    assert fault({**study, "baseline": None}, HEADS) == "baseline is nothing, not a number"
+    files = {
+        HeadsFile: study,
+        MapsFile: json.loads((ROOT / "results" / "heads" / "maps.json").read_text()),
+        LengthsFile: json.loads((ROOT / "results" / "lengths-open" / "lengths.json").read_text()),
+        LabFile: {"runs": []},
+    }
+    for kind, content in files.items():
+        assert find_fault(complete(content, kind), kind) is None
+    altered = {"heads": [{"head": 3}], "baseline": None, "pairs": [{"heads": ["a"]}]}
+    faults = [find_fault({**complete(study, HeadsFile), key: value}, HeadsFile) for key, value in altered.items()]
+    assert faults == [
+        "heads[0].head is 3, not text",
+        "baseline is nothing, not a number",
+        "pairs[0].heads is ['a'], not a list of 2",
+    ]
 
 
 @pytest.mark.parametrize("name", ["heads.json", "maps.json", "certificate.json", "environment.json", "lengths.json"])
@@ -69,7 +79,7 @@ def test_files_of_another_shape_are_told_in_a_sentence(
     for text in (b"[]", b"null", b"3", b"{}", b"{", b"\x80"):
         (home / "adder" / name).write_bytes(text)
         if text == b"{}" and name in ("maps.json", "environment.json", "lengths.json"):
-            assert find([home]).runs  # what they hold may be missing
+            assert find_sources([home]).runs  # what they hold may be missing
         else:
             assert name in refused(capsys, "mine")
 
@@ -114,27 +124,27 @@ def test_names_that_are_no_text_are_shown_as_far_as_they_are(home: Path, capsys:
 
 def test_the_model_is_that_of_the_study(home: Path, study: dict[str, Any]) -> None:
     small(home / "aaa")  # would come first
-    content = content_of(find([home]))
+    content = content_of(find_sources([home]))
     assert content["model"]["run"] == "adder"
     assert content["studies"] == ["adder"]
     disk.write_json(home / "aaa" / "heads.json", {**study, "subject": "another"})
-    assert content_of(find([home]))["heads"]["subject"] == "another"
-    assert content_of(find([home]))["model"]["run"] == "aaa"
+    assert content_of(find_sources([home]))["heads"]["subject"] == "another"
+    assert content_of(find_sources([home]))["model"]["run"] == "aaa"
     (home / "aaa" / "heads.json").unlink()
     (home / "adder" / "heads.json").unlink()
-    content = content_of(find([home]))  # no study: any model, and nothing about its heads
+    content = content_of(find_sources([home]))  # no study: any model, and nothing about its heads
     assert (content["model"]["run"], content["heads"]) == ("aaa", None)
 
 
 def test_a_study_of_a_model_that_cannot_run_in_a_page_has_no_model(home: Path, study: dict[str, Any]) -> None:
     (home / "adder" / "heads.json").unlink()
     disk.write_json(home / "elsewhere" / "heads.json", study)
-    content = content_of(find([home]))
+    content = content_of(find_sources([home]))
     assert content["model"] is None
     command = f"headway heads SUBJECT --out {home / 'elsewhere'}"
     assert content["findings"][0]["details"]["command"] == command
     disk.write_json(home / "adder" / "heads.json", {**study, "subject": "of the page"})
-    content = content_of(find([home]))  # of two, the one whose model can run
+    content = content_of(find_sources([home]))  # of two, the one whose model can run
     assert content["model"]["run"] == "adder"
     assert content["studies"] == ["adder", "elsewhere"]
 
@@ -175,7 +185,7 @@ def test_adders_of_any_width_open_on_a_sum(browser: Any, tmp_path: Path, digits:
 
 def test_sums_that_a_browser_cannot_count_stay_outside(tmp_path: Path) -> None:
     small(tmp_path / "run", options={"digits": 16})
-    assert content_of(find([tmp_path]))["model"] is None
+    assert content_of(find_sources([tmp_path]))["model"] is None
 
 
 @needs_browser
@@ -199,10 +209,39 @@ def test_a_withheld_study_strikes_out_the_question(
     assert "- ~~Which heads it needs~~ Withheld: learned" in (home / "report.md").read_text()
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("heads.json", {}),
+        ("heads-population.json", {"schema": "headway.heads-population/1", "findings": ["Thirteen."]}),
+    ],
+)
+def test_a_population_goes_by_its_schema_or_by_what_is_in_it(tmp_path: Path, name: str, said: dict[str, Any]) -> None:
+    """Older files have another name, no schema and no sentences; their numbers are shown all the same."""
+    many = json.loads((ROOT / "results" / "heads-thousand" / "heads.json").read_text())
+    disk.write_json(tmp_path / name, {**many, "members": many["members"][:3], **said})
+    content = content_of(find_sources([tmp_path]))
+    assert content["headlines"][0]["answer"] == "13 of 24 heads can go together in the median run"
+    assert [finding["text"] for finding in content["findings"]] == said.get("findings", [])
+    assert (len(content["seeds"]), content["heads"]) == (3, None)
+
+
+def test_lengths_measured_of_a_run_are_no_study(home: Path) -> None:
+    run, study = home / "adder", json.loads((ROOT / "results" / "lengths-plain" / "lengths.json").read_text())
+    measured = {"asked": {}, "reach": {"default": 16}, "converged": True, "rows": []}
+    disk.write_json(run / "lengths.json", measured)  # as older versions called it
+    assert find_sources([home]).studies["lengths"] == []
+    disk.write_json(run / "measured.json", {"schema": "headway.measured/1", **measured})
+    disk.write_json(run / "lengths.json", {"schema": "headway.lengths/1", **study})
+    assert find_sources([home]).studies["lengths"] == [run / "lengths.json"]
+    assert run / "measured.json" in find_sources([home]).files
+
+
 @needs_browser
 def test_a_population_alone_is_enough(browser: Any, tmp_path: Path) -> None:
     many = json.loads((ROOT / "results" / "heads-thousand" / "heads.json").read_text())
-    disk.write_json(tmp_path / "many" / "heads.json", {**many, "members": many["members"][:20]})
+    found = ["Together 13 can go in the median run (9 to 17)."]
+    disk.write_json(tmp_path / "many" / "heads.json", {**many, "members": many["members"][:20], "findings": found})
     assert main(["report", str(tmp_path / "many"), "--json"]) == 0
     visited = Visit(browser, tmp_path / "many" / "report.html")
     page = visited.page
@@ -220,7 +259,7 @@ def test_a_certificate_that_is_not_of_the_run_beside_it_is_struck_out(browser: A
     disk.write_json(altered, {**json.loads(altered.read_text()), "contexts": 9})
     shutil.copy(SHIPPED / "certified-adder" / "certificate.json", tmp_path / "all" / "foreign")
     (tmp_path / "all" / "lost" / "training.json").unlink()
-    content = content_of(find([tmp_path / "all"]))
+    content = content_of(find_sources([tmp_path / "all"]))
     refusals = {each["run"]: each["refused"] for each in content["certificates"]}
     assert refusals == {
         "altered": "it was altered after it was granted",
@@ -255,7 +294,7 @@ def test_commands_can_be_run_as_they_stand(home: Path, study: dict[str, Any]) ->
     os.rename(home / "adder", home / "an adder's")
     settings = {"ablation": "mean", "examples": 20_000, "max_drop": 0.02, "max_loss_increase": None}
     disk.write_json(home / "an adder's" / "heads.json", {**study, **settings})
-    content = content_of(find([home]))
+    content = content_of(find_sources([home]))
     command = content["findings"][0]["details"]["command"]
     assert shlex.split(command) == [
         "headway", "heads", "mine/an adder's", "--ablation", "mean", "--examples", "20000", "--max-drop", "0.02",
@@ -264,7 +303,7 @@ def test_commands_can_be_run_as_they_stand(home: Path, study: dict[str, Any]) ->
     assert (asked.subject, asked.max_drop) == ("mine/an adder's", 0.02)
     assert "`headway lengths sortedness --out mine/lengths`" in markdown_of(content)
     (home / "an adder's" / "heads.json").unlink()
-    content = content_of(find([home]))
+    content = content_of(find_sources([home]))
     assert content["missing"][0] == {"what": "heads", "command": shlex.join(["headway", "heads", "mine/an adder's"])}
     assert "\\" not in markdown_of(content).split("Not in this report: heads; ")[1].split("\n")[0]
 
@@ -272,7 +311,7 @@ def test_commands_can_be_run_as_they_stand(home: Path, study: dict[str, Any]) ->
 def test_what_is_missing_is_read_from_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     shutil.copytree(SHIPPED / "certified-sorter", "only/sorter")
-    heads, lengths = content_of(find([Path("only")]))["missing"]
+    heads, lengths = content_of(find_sources([Path("only")]))["missing"]
     assert heads["command"] == "headway train addition --out only/adder && headway heads only/adder"
     assert lengths["command"] == "headway lengths sortedness --out only/lengths"
     train, study = can_be_parsed(heads["command"])
@@ -283,7 +322,7 @@ def test_what_is_missing_is_read_from_the_folder(tmp_path: Path, monkeypatch: py
         Path("only/half/environment.json"), {**environment, "command": "headway train addition --out only/half"}
     )
     Path("only/half/training.json").unlink()
-    end, heads, _ = content_of(find([Path("only")]))["missing"]
+    end, heads, _ = content_of(find_sources([Path("only")]))["missing"]
     going_on = "headway train addition --out only/half --resume"
     assert end == {"what": "the end of an unfinished run", "command": going_on}
     assert heads["command"] == f"{going_on} && headway heads only/half"
@@ -292,7 +331,7 @@ def test_what_is_missing_is_read_from_the_folder(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize("track", ["plain", "open"])
 def test_the_command_of_a_study_of_length_has_its_settings(tmp_path: Path, track: str) -> None:
     shutil.copytree(ROOT / "results" / f"lengths-{track}", tmp_path / track)
-    content = content_of(find([tmp_path]))
+    content = content_of(find_sources([tmp_path]))
     asked = can_be_parsed(content["findings"][0]["details"]["command"])[0]
     rows = content["lengths"][0]["rows"]
     assert set(asked.positions.split(",")) == {row["positions"] for row in rows}
@@ -304,7 +343,7 @@ def test_a_lab_that_was_renamed_still_finds_its_runs(home: Path) -> None:
     row = {"finding": "x", "examples": 1, "errors": 0, "seed": 0, "interval": None}
     withheld = {"run": "/gone/lab/mine/adder", "about": "how far", "check": "blindness", "reason": "it sees no order."}
     disk.write_json(home / "lab.json", {"runs": [row], "withheld": [withheld]})
-    content = content_of(find([home]))
+    content = content_of(find_sources([home]))
     struck = next(each for each in content["findings"] if each["withheld"])
     assert struck["text"] == "What adder says about how far"
     assert struck["details"]["command"] == "headway doctor mine/adder"
@@ -313,7 +352,7 @@ def test_a_lab_that_was_renamed_still_finds_its_runs(home: Path) -> None:
 
 
 def test_every_file_is_in_the_page_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    content = content_of(find([home, home, home / "adder"]))
+    content = content_of(find_sources([home, home, home / "adder"]))
     names = [file["name"] for file in content["files"]]
     assert names == sorted(set(names))
     assert len(content["made"]["runs"]) == 1
@@ -322,7 +361,7 @@ def test_every_file_is_in_the_page_once(home: Path, monkeypatch: pytest.MonkeyPa
     config = next(file for file in content["files"] if file["name"] == "adder-config.json")
     assert gzip.decompress(b64decode(config["data"])) == (home / "adder" / "config.json").read_bytes()
     monkeypatch.setattr("headway.report.page.packing.MOST_FILES", 3_000)
-    content = content_of(find([home]))
+    content = content_of(find_sources([home]))
     assert content["left_out"] == ["adder-heads.json"]
     assert "adder-heads.json" not in [file["name"] for file in content["files"]]
 
@@ -335,7 +374,7 @@ def test_a_study_by_loss_is_told_in_loss(home: Path, study: dict[str, Any]) -> N
         "alone_removed_together": {**study["alone_removed_together"], "loss_increase": 1.25},
     }
     disk.write_json(home / "adder" / "heads.json", {**study, **judged, "heads": rows, **sets})
-    content = content_of(find([home]))
+    content = content_of(find_sources([home]))
     assert content["headlines"][0]["rest"] == (
         "The KL divergence rises by 0.0310 without them (proved to be the largest set within 0.05). The 19 that look "
         "harmless one at a time raise it by 1.2500 when all of them go."

@@ -11,9 +11,9 @@ from visiting import Visit, needs_browser
 
 import headway
 from headway.cli import main
-from headway.heads.pruning import closed_gates
 from headway.models import Head
 from headway.subjects.own import open_one
+from headway.subjects.runner import HeadwayRunner
 
 
 def half_adder(name: str | Path = "pretrained:adder") -> Any:
@@ -44,7 +44,7 @@ def compared(browser: Any, report: Path, sums: int, sets: int, each: int) -> dic
         source = torch.tensor([[*map(int, f"{a:03}"), 10, *map(int, f"{b:03}")] for a, b in pairs.tolist()])
         written = torch.tensor([row["digits"] for row in said])
         with torch.no_grad():
-            gates = closed_gates(run.model, [Head.parse(name) for name in closed])
+            gates = HeadwayRunner(run.model).close([Head.parse(name) for name in closed])
             logits = run.model(source, written, gates)
         theirs = torch.tensor([row["logits"] for row in said]).view_as(logits)
         largest = max(largest, float((logits - theirs).abs().max()))
@@ -78,7 +78,7 @@ def test_the_page_knows_other_encodings(browser: Any, tmp_path: Path, positions:
     half, written = half_adder(run.path), torch.tensor([row["digits"] for row in said])
     source = torch.cat([half.task.read(f"{a}+{b}").source for a, b in pairs])
     with torch.no_grad():
-        logits = half.model(source, written, closed_gates(half.model, [Head.parse("decoder.1.self.4")]))
+        logits = half.model(source, written, HeadwayRunner(half.model).close([Head.parse("decoder.1.self.4")]))
     assert float((logits - torch.tensor([row["logits"] for row in said]).view_as(logits)).abs().max()) < 1e-4
 
 
@@ -110,7 +110,7 @@ def test_the_worker_counts_as_python_does(browser: Any, report: Path) -> None:
     run = half_adder()
     source = torch.tensor([[*map(int, f"{a:03}"), 10, *map(int, f"{b:03}")] for a, b in pairs])
     right = torch.tensor([[*map(int, f"{a + b:04}")] for a, b in pairs])
-    gates = closed_gates(run.model, [Head.parse(name) for name in closed])
+    gates = HeadwayRunner(run.model).close([Head.parse(name) for name in closed])
     with torch.no_grad():
         count = int((run.model(source, right, gates).argmax(-1) == right).all(1).sum())
     assert shown.startswith(f"{count} of 300 fresh sums right")

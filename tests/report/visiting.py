@@ -17,6 +17,8 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+PATIENCE = 300_000
+"""milliseconds until a page that does not answer is given up: many, because the machine may be busy"""
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="NO CHROMIUM: pages are not tested in a browser")
 
 
@@ -25,6 +27,7 @@ class Visit:
 
     def __init__(self, browser: Any, path: Path, fragment: str = "", **settings: Any) -> None:
         self.context = browser.new_context(offline=True, accept_downloads=True, **settings)
+        self.context.set_default_timeout(PATIENCE)  # of navigations too
         self.page, self.errors, self.asked = self.context.new_page(), [], []
         self.page.on("console", lambda said: self.errors.append(said.text) if said.type == "error" else None)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))

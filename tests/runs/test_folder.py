@@ -15,7 +15,8 @@ from headway.compare.index import list_runs
 from headway.errors import BrokenRun, HeadwayError
 from headway.runs import disk
 from headway.runs.config import Overrides, RunConfig
-from headway.runs.folder import RunFolder, Training, runs_in
+from headway.runs.folder import RunFolder, runs_in
+from headway.runs.seal import read_sealed, sealed, write_sealed
 from headway.subjects.own import find_runs, open_run
 from headway.training.defaults import plan
 from headway.training.loop import train_run
@@ -80,7 +81,7 @@ def test_a_run_stays_whole_when_configs_learn_new_entries(run: RunFolder) -> Non
         open_run(run)
     ended = run.training()
     record = {**asdict(ended), "config_sha256": disk.sha256(run.path / "config.json")}
-    disk.write_json(run.path / "training.json", {**record, "sha256": Training(**record).digest})
+    disk.write_json(run.path / "training.json", sealed(record))
     assert open_run(run).config == CONFIG
 
 
@@ -149,7 +150,7 @@ def test_seed_2_comes_before_seed_10(tmp_path: Path) -> None:
 
 
 def test_what_is_no_run_is_refused_with_a_way_out(tmp_path: Path) -> None:
-    with pytest.raises(HeadwayError, match="no run folder and holds none"):
+    with pytest.raises(HeadwayError, match="not a run folder and holds none"):
         runs_in(tmp_path)
     with pytest.raises(HeadwayError, match="there is no folder"):
         find_runs(tmp_path / "nowhere")
@@ -177,3 +178,31 @@ def test_the_index_follows_the_folders(run: RunFolder, tmp_path: Path) -> None:
     assert list_runs(root)[0]["state"] == "broken"
     (run.path / "config.json").unlink()
     assert list_runs(root) == []
+
+
+def test_a_hugging_face_model_is_no_run(tmp_path: Path) -> None:
+    """It has a config.json too; a run that was barely begun, or is broken, is one all the same."""
+    recipes = Path(__file__).parents[2] / "recipes"
+    assert not RunFolder.is_run(recipes / "induction")
+    assert list_runs(recipes) == []
+    texts = {
+        "begun": json.dumps(CONFIG.to_json()),
+        "cut short": '{"task": "add',
+        "empty": "",
+        "theirs": '{"vocab_size": 3}',
+    }
+    for name, text in texts.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(text)
+    assert [row["run"] for row in list_runs(tmp_path)] == ["begun", "cut short", "empty"]
+    disk.write_json(tmp_path / "theirs" / "environment.json", {})  # a run whose config was replaced
+    assert [row["state"] for row in list_runs(tmp_path, rebuild=True)] == ["unfinished", "broken", "broken", "broken"]
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"a": 2}', None])
+def test_what_was_sealed_is_read_or_made_again(tmp_path: Path, damage: bytes | None) -> None:
+    path = tmp_path / "kept.json"
+    write_sealed(path, {"a": 1})
+    assert read_sealed(path) == {"a": 1}
+    path.unlink() if damage is None else path.write_bytes(damage)
+    assert read_sealed(path) == {}

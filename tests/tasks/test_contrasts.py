@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
-from headway.errors import HeadwayError
-from headway.tasks import Addition
-from headway.tasks.contrasts import change, contrasts
+import pytest
+import torch
+
+from headway.causes.roles import Explained, Flips, Roles
+from headway.models import Head, Site
+from headway.tasks import Addition, Sortedness, create_task
+from headway.tasks.contrasts import change, sum_contrasts
+
+RECIPES = Path(__file__).parents[2] / "recipes"
 
 
 def numbers(task: Addition, problems) -> list[tuple[list[int], list[int]]]:
@@ -23,7 +29,7 @@ def carry_into(a: list[int], b: list[int], column: int, base: int) -> int:
 
 @pytest.mark.parametrize("task", [Addition(), Addition(digits=4, base=7, first="least"), Addition(operators="+-")])
 def test_each_kind_of_pair_is_what_it_says(task: Addition) -> None:
-    found = contrasts(task, 40, seed=3)
+    found = sum_contrasts(task, 40, seed=3)
     assert len(found) == 2 * (3 * task.digits - 1)
     for contrast in found:
         k, n = contrast.column, task.digits
@@ -54,7 +60,7 @@ def test_each_kind_of_pair_is_what_it_says(task: Addition) -> None:
 
 
 def test_a_placebo_changes_its_digit_by_as_much() -> None:
-    found = contrasts(Addition(), 200, 0)
+    found = sum_contrasts(Addition(), 200, 0)
     for real, placebo in zip(found[::2], found[1::2], strict=True):
         assert (real.name, real.placebo, placebo.placebo) == (placebo.name, False, True)
         sizes = [change(each.clean, each.other).double().mean() for each in (real, placebo)]
@@ -66,17 +72,42 @@ def test_a_placebo_changes_its_digit_by_as_much() -> None:
 
 
 def test_what_a_base_does_not_allow_is_left_out() -> None:
-    assert {each.kind for each in contrasts(Addition(base=2), 20, 0)} == {"operand"}
-    assert [each.name for each in contrasts(Addition(digits=1), 20, 0)] == ["operand 0", "carry 1", "carry 1"]
-    assert len(contrasts(Addition(base=100, digits=2), 30, 9 * 10**16)) == 10
+    assert {each.kind for each in sum_contrasts(Addition(base=2), 20, 0)} == {"operand"}
+    assert [each.name for each in sum_contrasts(Addition(digits=1), 20, 0)] == ["operand 0", "carry 1", "carry 1"]
+    assert len(sum_contrasts(Addition(base=100, digits=2), 30, 9 * 10**16)) == 10
 
 
 def test_pairs_are_the_same_for_the_same_seed_and_others_for_another() -> None:
-    one, two, other = (contrasts(Addition(), 20, seed)[0].clean.source for seed in (1, 1, 2))
+    one, two, other = (sum_contrasts(Addition(), 20, seed)[0].clean.source for seed in (1, 1, 2))
     assert one.equal(two)
     assert not one.equal(other)
 
 
-def test_sums_of_natural_length_have_no_pairs() -> None:
-    with pytest.raises(HeadwayError, match="answers of one length"):
-        contrasts(Addition(natural=True), 5, 0)
+def test_sums_without_pairs_have_no_contrasts() -> None:
+    assert Addition(natural=True).contrasts is None
+    assert Addition(operators="-").contrasts is None
+    assert Sortedness().contrasts is None
+
+
+def test_any_task_that_can_solve_has_pairs_that_differ_in_one_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(RECIPES)
+    task = create_task("reversal:Reversal", {"longest": 5})
+    assert task.contrasts is not None
+    found = task.contrasts(30, 3, torch.device("cpu"))
+    assert [(each.name, each.placebo) for each in found] == [(f"token {n}", p) for n in range(5) for p in (False, True)]
+    for each in found:
+        changed = (each.clean.source != each.other.source).nonzero()
+        assert changed[:, 0].tolist() == list(range(30))  # one token of each
+        assert (set(changed[:, 1].tolist()) == {4 - each.place}) != each.placebo
+        assert bool((each.clean.answer[:, each.place] == each.other.answer[:, each.place]).all()) == each.placebo
+        for side in (each.clean, each.other):
+            assert torch.equal(side.answer, side.source.flip(1))
+
+
+def test_contrasts_of_ones_own_have_a_sentence() -> None:
+    head = Head(Site("decoder", 0, "cross"), 1)
+    found = Explained("token 2", (head,), Flips(400, 200), Flips(0, 200), None, (head,), Flips(400, 200))
+    assert Roles((), (found,)).findings() == [
+        "To bring token 2 to answer token 2, decoder.0.cross.1 is enough: patched, 100.0% of 200 pairs turn, both ways "
+        "(placebo pairs 0.0%)."
+    ]

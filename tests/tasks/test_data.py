@@ -96,6 +96,54 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
         read_split(Addition(), tmp_path, "val")
 
 
+@pytest.fixture
+def reversal(monkeypatch: pytest.MonkeyPatch) -> Task:
+    """A task of a user's own, which says nothing of files."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "recipes")
+    return create_task("reversal:Reversal", {"longest": 4})
+
+
+def test_a_task_of_ones_own_has_files_too(reversal: Task, tmp_path: Path) -> None:
+    counts = {**COUNTS, "train": 2_000}
+    files = write_data(reversal, tmp_path, counts, seed=0)
+    assert [file.name for file in files] == ["train.json", "val.json", "test.json"]
+    for item in json.loads(files[0].read_text()):
+        assert item == {"input": item["input"], "target": item["input"][::-1]}
+    for split, count in counts.items():
+        assert read_split(reversal, tmp_path, split).count == count
+    assert read_split(reversal, tmp_path, "train").lengths() == (2, 4)
+
+
+@pytest.mark.parametrize(
+    ("item", "reason"),
+    [
+        ({"input": [1, 2], "target": [1, 2]}, r"the answer \[1, 2\] is wrong; 1 2 → 2 1"),
+        ({"input": [1, 2], "target": [2, 1, 0]}, "target has 3 tokens instead of 2"),
+        ({"input": [1, 12], "target": [12, 1]}, "input has the token 12; tokens run from 0 to 10"),
+        ({"input": [1, 2], "target": [2, -1]}, "target has the token -1"),
+        ({"input": [], "target": []}, "input has 0 tokens; no problem of reversal has so many"),
+    ],
+)
+def test_its_items_are_checked_too(reversal: Task, item: Any, reason: str, tmp_path: Path) -> None:
+    (tmp_path / "train.json").write_text(json.dumps([{"input": [1, 2], "target": [2, 1]}, item]))
+    with pytest.raises(HeadwayError, match=r"train\.json, item 1: " + reason):
+        read_split(reversal, tmp_path, "train")
+
+
+def test_what_cannot_be_solved_is_taken_as_it_is(
+    reversal: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.json").write_text(json.dumps([{"input": [1, 2], "target": [7, 1]}]))
+    monkeypatch.setattr(type(reversal), "solve", Task.solve)
+    assert read_split(reversal, tmp_path, "train").by_length[2].answer.tolist() == [[7, 1]]
+
+
+def test_sums_of_several_lengths_are_read_back(tmp_path: Path) -> None:
+    task = Addition(digits=4, shortest=2)
+    write_data(task, tmp_path, {"train": 2_000}, seed=0)
+    assert read_split(task, tmp_path, "train").lengths() == (2, 4)
+
+
 def test_training_takes_only_what_the_file_holds(tmp_path: Path) -> None:
     task = Sortedness()
     write_data(task, tmp_path, {"train": 40}, seed=0)

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 
 from headway.errors import HeadwayError
-from headway.evaluation.exact import Evaluation, device_of, evaluate_chunks, tallied
-from headway.evaluation.examples import listed, number_of_problems, sampled
+from headway.evaluation.exact import Evaluation, device_of, evaluate_answers, evaluate_chunks
+from headway.evaluation.examples import list_problems, number_of_problems, sample_problems
 from headway.evaluation.greedy import Greedy, check_greedy
 from headway.evaluation.stacked import StackedModels
 from headway.machine import choose_device, choose_precision
 from headway.progress import Progress
-from headway.runs.config import check_seed
+from headway.runs.config import check_seed, folder_name
 from headway.runs.folder import RunFolder
 from headway.subjects.own import Run, find_runs, one_shape, open_one, open_run, open_stack
 from headway.tasks import Problems, Task
@@ -55,7 +55,7 @@ class Request:
         if self.length is not None:
             parts.append(f"length-{self.length}")
         if self.probe != "default":
-            parts.append(self.probe)
+            parts.append(folder_name(self.probe))
         if self.data is not None:
             parts.append(f"data-{self.split or 'test'}")
         if not parts and not self.all and task.count is not None:
@@ -193,7 +193,7 @@ def _evaluated_together(
     problems, total = _problems(task, request, stored, device)
     models = StackedModels(runs[0].model, weights, precision, one_shape=task.lengths[0] == task.lengths[1])
     with Progress(f"evaluating {len(runs):,} runs", quiet) as watch:
-        found = tallied(models.answers, task, problems, total, is_sample=not request.all, watch=watch)
+        found = evaluate_answers(models.answers, task, problems, total, is_sample=not request.all, watch=watch)
     results = []
     for run, evaluation in zip(runs, found, strict=True):
         checked = _decoded(open_run(run.folder, device), request, greedy, quiet) if greedy else None
@@ -206,11 +206,13 @@ def _problems(
 ) -> tuple[Iterator[Problems], int]:
     """What an evaluation was asked to look at, in chunks, and how many problems that is."""
     if request.all:
-        return listed(task, device), number_of_problems(task, "--all")
+        return list_problems(task, device), number_of_problems(task, "--all")
     if stored is not None:
         return (problems.to(device) for problems in stored.by_length.values()), stored.count
     wanted = request.examples or EXAMPLES
-    return sampled(task, wanted, seed=request.seed, length=request.length, probe=request.probe, device=device), wanted
+    return sample_problems(
+        task, wanted, seed=request.seed, length=request.length, probe=request.probe, device=device
+    ), wanted
 
 
 def _kept(run: Run, request: Request, found: Evaluation, greedy: Greedy | None, stored: Stored | None) -> Evaluated:
@@ -227,6 +229,8 @@ def _kept(run: Run, request: Request, found: Evaluation, greedy: Greedy | None, 
 def _decoded(run: Run, request: Request, examples: int, quiet: bool) -> Greedy:
     """Fresh problems of the kind that was asked for, decoded token by token."""
     where = device_of(run.model)
-    problems = sampled(run.task, examples, seed=request.seed, length=request.length, probe=request.probe, device=where)
+    problems = sample_problems(
+        run.task, examples, seed=request.seed, length=request.length, probe=request.probe, device=where
+    )
     with Progress(f"decoding with {run.path.name}", quiet) as watch:
         return check_greedy(run.model, problems, examples, watch=watch)

@@ -6,104 +6,94 @@ import glob
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
 
 import torch
 
-from headway.attach.from_transformers import is_transformers_folder
-from headway.doctor.examination import Examination, examine_subject
+from headway.attach.opening import open_subject
+from headway.attach.question import Opening
+from headway.doctor.examination import CHECKS, Examination, examine_subject, load_check
 from headway.errors import HeadwayError
 from headway.evaluation.exact import evaluate_chunks
 from headway.machine import choose_device
-from headway.plugins import at_home, is_plugin
+from headway.plugins import at_home
 from headway.progress import Progress
-from headway.subjects.opening import Opening, open_subject
-from headway.subjects.own import Run, find_runs, is_folder_of_runs, one_shape, open_one, open_run
-from headway.subjects.own import subject_of as bare_subject_of
+from headway.subjects.naming import find_runs, kind_of
+from headway.subjects.own import Run, one_shape, open_one, open_run, subject_of
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
 
-@dataclass(frozen=True)
-class Refused:
-    """A subject that could not be examined."""
-
-    subject: str
-    why: str
-    healthy: ClassVar[bool] = False
-    status: ClassVar[int] = 2
-
-    def row(self) -> dict[str, Any]:
-        return {"subject": self.subject, "verdict": "not examined"}
-
-    def to_json(self) -> dict[str, Any]:
-        return {"subject": self.subject, "healthy": False, "refused": self.why, "checks": []}
-
-
 def examine(
-    subject: Subject | Run | str | Path, *, strict: bool = False, device: str = "auto", opening: Opening | None = None
+    subject: Subject | Run | str | Path,
+    *,
+    strict: bool = False,
+    device: str = "auto",
+    opening: Opening | None = None,
+    checks: Sequence[str] = (),
 ) -> Examination:
-    """Whether conclusions may be drawn from a subject: what is wrong, how it shows, how to mend it."""
-    if isinstance(subject, Subject):
-        return examine_subject(subject, strict)
+    """Whether conclusions may be drawn from a subject: what is wrong, how it shows, how to mend it.
+
+    `checks` are the user's own, each `file.py:function`; they are made beside all others.
+    """
+    name, chosen = str(subject), [*CHECKS.values(), *map(load_check, checks)]
+    if isinstance(subject, str | Path) and kind_of(name) in ("run", "runs"):
+        subject = open_one(name, choose_device(device))
     if isinstance(subject, Run):
-        return examine_subject(subject_of(subject), strict)
-    name, chosen = str(subject), choose_device(device)
-    if is_transformers_folder(name):
-        return examine_subject(open_subject(name, chosen, opening), strict)
-    if not is_plugin(name):
-        return examine_subject(subject_of(open_one(name, chosen)), strict)
+        subject = _with_score(subject)
+    if isinstance(subject, Subject):
+        return examine_subject(subject, strict, chosen)
     with at_home(name), redirect_stdout(sys.stderr):  # what a factory prints is no result of ours
-        made = examine_subject(open_subject(name, chosen), strict)
-    return replace(made, subject=name)
+        found = examine_subject(open_subject(name, choose_device(device), opening), strict, chosen)
+    return replace(found, subject=name) if kind_of(name) == "factory" else found
 
 
 def examine_all(
-    names: Sequence[str], *, strict: bool = False, device: str = "auto", quiet: bool = True
-) -> list[Examination | Refused]:
+    names: Sequence[str], *, strict: bool = False, checks: Sequence[str] = (), device: str = "auto", quiet: bool = True
+) -> list[Examination]:
     """The same for every subject that these name; one that cannot be examined keeps none of the others from it."""
-    found: list[Examination | Refused] = []
-    everyone = [each for name in names for each in _expanded(name)]
+    found: list[Examination] = []
+    everyone = [each for name in names for each in _expand(name)]
     with Progress("examining", quiet) as watch:
         for number, name in enumerate(everyone):
             watch(number, len(everyone), name)
             try:
-                if is_folder_of_runs(name):
-                    found += _examine_folder(name, strict, choose_device(device))
+                if kind_of(name) == "runs":
+                    found += _examine_folder(name, strict, choose_device(device), checks)
                 else:
-                    found.append(examine(name, strict=strict, device=device))
+                    found.append(examine(name, strict=strict, checks=checks, device=device))
             except HeadwayError as error:
-                found.append(Refused(name, str(error)))
+                found.append(Examination(name, {}, strict, refused=str(error)))
     return found
 
 
 def names_many(names: Sequence[str]) -> bool:
-    return len(names) != 1 or "*" in names[0] or is_folder_of_runs(names[0])
+    return len(names) != 1 or "*" in names[0] or kind_of(names[0]) == "runs"
 
 
-def subject_of(run: Run) -> Subject:
+def _with_score(run: Run) -> Subject:
     """A run as a subject, with the accuracy that `headway evaluate` reports of it."""
 
     def score(problems: Problems) -> float:
         return evaluate_chunks(run.model, run.task, [problems], len(problems), is_sample=True).exact_match
 
-    return replace(bare_subject_of(run), score=score)
+    return replace(subject_of(run), score=score)
 
 
-def _examine_folder(folder: str, strict: bool, device: torch.device) -> list[Examination]:
-    """Every run of a folder, and how they differ: what `seeds` says is of all of them."""
-    folders = find_runs(folder)
-    subjects = [replace(subject_of(open_run(each, device)), name=str(each.path)) for each in folders]
-    if not one_shape(folders):
-        return [examine_subject(each, strict) for each in subjects]
-    first = examine_subject(replace(subjects[0], others=subjects[1:]), strict)
-    others = [examine_subject(each, strict) for each in subjects[1:]]
-    return [first, *(replace(each, checks={**each.checks, "seeds": first.checks["seeds"]}) for each in others)]
+def _examine_folder(folder: str, strict: bool, device: torch.device, checks: Sequence[str]) -> list[Examination]:
+    """Every run of a folder, and how they differ: the check `seeds` is of all of them."""
+    folders, chosen = find_runs(folder), [*CHECKS.values(), *map(load_check, checks)]
+    subjects = [replace(_with_score(open_run(each, device)), name=str(each.path)) for each in folders]
+    alike = one_shape(folders)
+    if alike:
+        subjects[0] = replace(subjects[0], others=subjects[1:])
+    first, *others = [examine_subject(each, strict, chosen) for each in subjects]
+    seeds = {"seeds": first.checks["seeds"]} if alike else {}
+    return [first, *(replace(each, checks={**each.checks, **seeds}) for each in others)]
 
 
-def _expanded(name: str) -> list[str]:
+def _expand(name: str) -> list[str]:
     """The subjects that a pattern such as submissions/*/subject.py:build names; because of its colon a shell leaves it
     to us."""
     home, colon, factory = name.partition(":")

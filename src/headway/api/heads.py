@@ -3,46 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors.torch import save
+from torch import nn
 
-from headway.attach.foreign import Foreign, few_of_one_length
-from headway.attach.from_transformers import is_transformers_folder
+from headway.attach.opening import Studied, opened
+from headway.attach.runner import UserRunner
+from headway.attach.zeroing import check_same, read_back
+from headway.attach.zeroing import save as save_zeroed
 from headway.causes.kinds import Profile, kinds_of, profile_contrasts, profile_of
 from headway.causes.maps import average_maps, maps_of, worked_examples
 from headway.doctor.examination import forbidden
 from headway.errors import HeadwayError
 from headway.evaluation.exact import Evaluation, device_of, evaluate_chunks
 from headway.evaluation.metrics import METRICS
-from headway.heads.ablation import Margin, TooWeak, measure
+from headway.heads.ablation import TooWeak, measure
+from headway.heads.ablations import find_ablation
 from headway.heads.ledger import Ledger
 from headway.heads.members import study_stack
 from headway.heads.optimum import check_searchable
+from headway.heads.population import FILE, Member, PopulationStudy, RefusedMember
 from headway.heads.pruning import compare, without
-from headway.heads.result import HeadStudy, PopulationStudy, Refused
+from headway.heads.question import HeadsQuestion, PruneQuestion, RemovalQuestion
+from headway.heads.result import HeadStudy
 from headway.heads.screening import Screening, screen
-from headway.heads.study import Asked, searched, study_subject
+from headway.heads.study import searched, study_subject
 from headway.heads.variants import Variants
-from headway.heads.zeroing import check_same, read_back, without_columns
-from headway.heads.zeroing import save as save_zeroed
 from headway.machine import choose_device, environment, exact_products
-from headway.models import Head, Model, heads_of
+from headway.models import Head, Model
 from headway.models.sites import Named, heads_named
-from headway.plugins import at_home, is_plugin
 from headway.progress import Progress
+from headway.question import asks
 from headway.report.heads import heads_figures, population_figures
 from headway.report.maps import problem_figure
 from headway.report.page import Inline
 from headway.runs import disk
 from headway.runs.config import RunConfig
 from headway.runs.folder import RunFolder
-from headway.subjects.opening import Opening, open_subject
-from headway.subjects.own import Run, find_runs, one_shape, open_one, open_run, open_stack, subject_of
-from headway.subjects.splits import Split, drawn
+from headway.subjects.naming import find_runs, kind_of
+from headway.subjects.own import Run, one_shape, open_one, open_run, open_stack, subject_of
+from headway.subjects.splits import Split, draw_split
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 from headway.training.recovery import recover as recovered
@@ -52,47 +56,40 @@ MOST_WEIGHTS = 400_000
 """of attention, in the problems that are worked out"""
 
 
-def study_heads(
-    subject: str | Path | Run | Subject,
-    *,
-    out: str | Path | None = None,
-    device: str = "auto",
-    quiet: bool = True,
-    opening: Opening | None = None,
-    **asked: Any,
-) -> HeadStudy:
+@asks(HeadsQuestion)
+def study_heads(subject: Studied, question: HeadsQuestion) -> HeadStudy:
     """Which heads a model needs, and which can go together.
 
-    Takes `ablation`, `examples` or `all`, `max_drop` or `max_loss_increase`, `beam`, `budget` and `seed`. Numbers, maps
-    and pictures are kept in `out`, or else in the run's own folder. `opening` says how a Hugging Face model is opened:
-    its examples, metric and memory.
+    Numbers, maps and pictures are kept in `out`, or else in the run's own folder.
     """
-    wanted = _asked(**asked)
-    if isinstance(subject, str | Path):
-        with at_home(str(subject)):
-            opened = open_subject(subject, choose_device(device), opening)
-            return study_heads(opened, out=out, quiet=quiet, **asked)
-    if isinstance(subject, Run):
-        subject = subject_of(subject)
-    metric, wanted = subject.measured_by, _by_metric(wanted, subject)
-    home = Path(out) if out is not None else None if subject.folder is None else subject.folder.path
-    known = metric is None or METRICS.get(metric.name) is metric  # a function of a user's own may have changed
-    resumes = home is not None and isinstance(subject.model, Foreign) and known and wanted.ablation != "resample"
-    ledger = Ledger(home / "heads.partial.json") if resumes and home is not None else None
-    study = replace(study_subject(subject, wanted, quiet, ledger), withheld=forbidden(subject, "heads"))
-    if home is not None:
-        _keep(study, subject, home, wanted.seed)
-    if ledger is not None:
-        ledger.path.unlink(missing_ok=True)
-    return replace(study, view=lambda problem: view(study, subject, problem))
+    if question.kinds:
+        raise HeadwayError("`kinds` compares the runs of a folder; leave it out for one run")
+    with opened(subject, question) as own:
+        question = _by_metric(question, own)
+        home = Path(question.out) if question.out is not None else None if own.folder is None else own.folder.path
+        ledger = None if home is None else _ledger(own, question, home)
+        study = study_subject(own, question, ledger, veto=lambda subject: forbidden(subject, "heads"))
+        if home is not None:
+            _keep(study, own, home, question.seed)
+        if ledger is not None:
+            ledger.path.unlink(missing_ok=True)
+    return replace(study, view=lambda problem: view(study, own, problem))
 
 
-def _by_metric(asked: Asked, subject: Subject) -> Asked:
+def _by_metric(question: HeadsQuestion, subject: Subject) -> HeadsQuestion:
     """The same question, with the usual margin of the subject's metric where none was named."""
     metric = subject.measured_by
-    if metric is None or asked.margin.loss is not None:
-        return asked
-    return replace(asked, margin=Margin(asked.margin.drop, metric.margin))
+    if metric is None or question.max_loss_increase is not None:
+        return question
+    return replace(question, max_loss_increase=metric.margin)
+
+
+def _ledger(subject: Subject, question: HeadsQuestion, home: Path) -> Ledger | None:
+    """Where a long study of a user's model writes down what it has; a function of a user's own may have changed."""
+    metric = subject.measured_by
+    known = metric is None or METRICS.get(metric.name) is metric
+    resumes = subject.runner.is_attached and known and not find_ablation(question.ablation).varies
+    return Ledger(home / "heads.partial.json") if resumes else None
 
 
 def _keep(study: HeadStudy, subject: Subject, home: Path, seed: int) -> None:
@@ -101,9 +98,7 @@ def _keep(study: HeadStudy, subject: Subject, home: Path, seed: int) -> None:
     disk.write_bytes(home / "heads.csv", study.to_csv().encode())
     if not study.withheld:
         heads_figures(home / "heads.json", home)
-    problems = drawn(subject, Split.REPORT, MAPPED, seed)
-    if isinstance(subject.model, Foreign):
-        problems = few_of_one_length(problems, MAPPED)
+    problems = subject.runner.one_length(draw_split(subject, Split.REPORT, MAPPED, seed))
     maps = {
         "average": average_maps(subject, problems),
         "problem": maps_of(subject, problems[:1]),
@@ -135,7 +130,7 @@ def view(study: HeadStudy, subject: Subject, problem: Any = None) -> Inline:
 
 def _problem(subject: Subject, asked: Any) -> Problems:
     if asked is None:
-        return drawn(subject, Split.REPORT, 1, 0)
+        return draw_split(subject, Split.REPORT, 1, 0)
     if isinstance(asked, Problems):
         return asked[:1]
     if subject.problem is None:
@@ -143,133 +138,109 @@ def _problem(subject: Subject, asked: Any) -> Problems:
     return subject.problem(asked)
 
 
-def study_members(
-    subject: str | Path,
-    *,
-    out: str | Path | None = None,
-    device: str = "auto",
-    quiet: bool = True,
-    kinds: bool = False,
-    **asked: Any,
-) -> PopulationStudy:
+@asks(HeadsQuestion)
+def study_members(subject: str | Path, question: HeadsQuestion) -> PopulationStudy:
     """The same for every run of a folder, which must be of one shape; on a GPU all are studied as one.
 
     All sets of heads are searched where a `budget` of seconds a run is given; with `kinds` the causal tests say how
     many kinds of solution there are. Each run keeps its own study; what they have in common is kept in `out`, or else
     in the folder.
     """
-    asked["budget"] = asked.get("budget") or 0
-    folders, wanted, chosen = find_runs(subject), _asked(**asked), choose_device(device)
+    folders, device, home = find_runs(subject), choose_device(question.device), Path(question.out or subject)
+    question.check_unused(subject)
     if not one_shape(folders):
         raise HeadwayError(f"{subject} holds runs of different shapes; their heads cannot be compared: name one run")
-    if kinds:
-        _check_contrasts(folders[0])
-    if chosen.type == "cuda" and wanted.ablation == "zero" and not wanted.all and wanted.beam == 1:
-        studies = _studied_together(folders, wanted, chosen, quiet)
+    if question.kinds and subject_of(open_run(folders[0])).contrasts is None:
+        raise HeadwayError(f"{folders[0].path} has no pairs of problems for causal tests; leave out `kinds`")
+    each = replace(question, budget=question.budget or 0, kinds=False, out=None)
+    if device.type == "cuda" and question.ablation == "zero" and not question.all and question.beam == 1:
+        studies = _studied_together(folders, each, device)
     else:
-        studies = [_studied(folder, chosen, quiet, asked) for folder in folders]
-    home = Path(out) if out is not None else Path(subject)
-    told = kinds_of(_profiles(folders, chosen, wanted.seed, quiet)) if kinds else None
-    population = PopulationStudy(tuple(studies), told)
-    disk.write_json(home / "heads.json", population.summary())
-    population_figures(home / "heads.json", home)
+        studies = [_studied(folder, each, device) for folder in folders]
+    kinds = kinds_of(_profiles(folders, device, question)) if question.kinds else None
+    population = PopulationStudy(tuple(studies), kinds)
+    disk.write_json(home / FILE, population.summary())
+    population_figures(home / FILE, home)
     return population
 
 
-def _check_contrasts(folder: RunFolder) -> None:
-    if subject_of(open_run(folder)).contrasts is None:
-        raise HeadwayError(f"{folder.path} has no pairs of problems for causal tests; leave out --kinds")
-
-
-def _profiles(folders: Sequence[RunFolder], device: torch.device, seed: int, quiet: bool) -> list[Profile | None]:
+def _profiles(folders: Sequence[RunFolder], device: torch.device, question: HeadsQuestion) -> list[Profile | None]:
     found, contrasts = [], None
-    with Progress(f"causal tests of {len(folders):,} runs", quiet) as watch:
+    with Progress(f"causal tests of {len(folders):,} runs", question.quiet) as watch:
         for folder in folders:
             subject = subject_of(open_run(folder, device))
-            contrasts = contrasts or profile_contrasts(subject, seed)
+            contrasts = contrasts or profile_contrasts(subject, question.seed)
             found.append(profile_of(subject, contrasts))
             watch(len(found), len(folders))
     return found
 
 
-def _studied(folder: RunFolder, device: torch.device, quiet: bool, asked: dict[str, Any]) -> HeadStudy | Refused:
-    run = open_run(folder, device)
+def _studied(folder: RunFolder, question: HeadsQuestion, device: torch.device) -> Member:
+    """One member, measured in full: its sets of heads count in the distribution, also where its own are withheld."""
+    subject = subject_of(open_run(folder, device))
     try:
-        return study_heads(run, quiet=quiet, **asked)
+        study = study_subject(subject, question)
     except TooWeak as error:
-        return Refused(run.config.name, str(error))
+        return RefusedMember(subject.name, str(error))
+    study = replace(study, withheld=forbidden(subject, "heads"))
+    if subject.folder is not None:
+        _keep(study, subject, folder.path, question.seed)
+    return study
 
 
-def _studied_together(
-    folders: Sequence[RunFolder], asked: Asked, device: torch.device, quiet: bool
-) -> list[HeadStudy | Refused]:
+def _studied_together(folders: Sequence[RunFolder], question: HeadsQuestion, device: torch.device) -> list[Member]:
     runs, weights = open_stack(folders, device)
-    if asked.budget:
-        check_searchable(Variants(subject_of(runs[0])), asked.margin)
-    studies = study_stack([subject_of(run) for run in runs], weights, asked, quiet)
+    if question.budget:
+        check_searchable(Variants(subject_of(runs[0])), question.margin)
+    studies = study_stack([subject_of(run) for run in runs], weights, question)
     for place, (folder, study) in enumerate(zip(folders, studies, strict=True)):
         if isinstance(study, HeadStudy):
-            if asked.budget:
-                studies[place] = study = searched(study, subject_of(open_run(folder, device)), asked, quiet)
+            if question.budget:
+                studies[place] = study = searched(study, subject_of(open_run(folder, device)), question)
             folder.record("heads", study.to_json())
     return studies
 
 
-def screen_heads(
-    subject: str | Path | Run | Subject,
-    ends: int,
-    examples: int | None = None,
-    device: str = "auto",
-    opening: Opening | None = None,
-    ablation: str = "zero",
-    seed: int = 0,
-) -> Screening:
-    """A quick look at all heads: what the slopes of one pass say, and how far that is so at both ends."""
-    if isinstance(subject, str | Path):
-        with at_home(str(subject)):
-            return screen_heads(
-                open_subject(subject, choose_device(device), opening), ends, examples, "auto", None, ablation, seed
-            )
-    if isinstance(subject, Run):
-        subject = subject_of(subject)
-    problems = drawn(subject, Split.REPORT, examples or MAPPED, seed)
-    return screen(Variants(subject, ablation, seed), problems, ends)
+def screen_heads(subject: Studied, question: HeadsQuestion, ends: int) -> Screening:
+    """A quick look at all heads: their cost by the gradient of one pass, and how far that is so at both ends."""
+    with opened(subject, question) as own:
+        problems = draw_split(own, Split.REPORT, question.count or MAPPED, question.seed)
+        return screen(Variants(own, question.ablation, question.seed), problems, ends)
 
 
-def prune(
-    subject: str | Path | Run | Subject,
-    out: str | Path,
-    *,
-    heads: Named | None = None,
-    recover: int = 0,
-    device: str = "auto",
-    quiet: bool = True,
-    opening: Opening | None = None,
-    **asked: Any,
-) -> dict[str, Any]:
-    """Writes a model without the heads that can go together, or without those named; `asked` is for the study.
+@asks(PruneQuestion)
+def prune(subject: Studied, question: PruneQuestion) -> dict[str, Any]:
+    """Writes a model without the heads that can go together, or without those named.
 
     A run becomes really smaller, and with `recover` it is trained for so many steps more. Of a user's own model the
     columns are zeroed, and it is saved as it was: by save_pretrained, or its weights.
     """
-    if recover < 0:
-        raise HeadwayError(f"recover is {recover}; it must be a number of steps, or 0 for none")
-    chosen = choose_device(device)
-    if isinstance(subject, str | Path) and _is_foreign(subject, opening):
-        with at_home(str(subject)):
-            subject = open_subject(subject, chosen, opening)
-    if isinstance(subject, Subject):
-        return _zeroed(subject, Path(out), heads, recover, quiet, asked)
-    run = subject if isinstance(subject, Run) else open_one(subject, chosen)
-    folder = RunFolder(Path(out))
-    if heads is None:
-        study = study_subject(subject_of(run), replace(_asked(**{"budget": 0, **asked}), causes=False), quiet)
-        heads = study.together.heads
-    gone = list(dict.fromkeys(heads_named(heads, heads_of(run.model))))
+    if isinstance(subject, str | Path) and kind_of(subject, question.hub) in ("run", "runs"):
+        subject = open_one(subject, choose_device(question.device))
+    if isinstance(subject, Run):
+        question.check_unused(subject.config.name)
+        return _cut(subject, question)
+    with opened(subject, question) as own:
+        return _zeroed(own, question)
+
+
+def _to_remove(subject: Subject, question: PruneQuestion) -> list[Head]:
+    """The heads that are named, or else those that can go together."""
+    if question.heads:
+        return list(dict.fromkeys(heads_named(cast(Named, question.heads), subject.heads)))
+    shared = {entry.name: getattr(question, entry.name) for entry in fields(RemovalQuestion)}
+    asked = _by_metric(HeadsQuestion(**shared, brief=True), subject)
+    return list(study_subject(subject, asked).together.heads)
+
+
+def _cut(run: Run, question: PruneQuestion) -> dict[str, Any]:
+    """A run with smaller projections, compared with the gated model, saved and read back."""
+    subject, folder, recover = subject_of(run), RunFolder(Path(question.out)), question.recover
+    gone = _to_remove(subject, question)
     model, config = without(run.model, run.config.model, gone)
     smaller = replace(run.config, model=config, training=replace(run.config.training, recovered=recover))
     folder.check(smaller, resume=True)
-    problems = drawn(subject_of(run), Split.COMPARE, COMPARED, asked.get("seed", 0))
+    problems = draw_split(subject, Split.COMPARE, COMPARED, question.seed)
     with exact_products():
         comparison = compare(run.model, model, gone, problems)
     if comparison.largest_difference > ROUNDING or not comparison.same_answers:
@@ -279,21 +250,16 @@ def prune(
         )
     before, pruned = (_checked(each, run, problems) for each in (run.model, model))
     if not folder.complete:
-        with Progress(f"training {recover} steps more", quiet) as watch:
+        with Progress(f"training {recover} steps more", question.quiet) as watch:
             loss = recovered(model, smaller, recover, watch) if recover else run.folder.training().final_loss
         _write_pruned(run, model, smaller, folder, loss)
-    reopened = open_run(folder, device_of(run.model))
-    after = _checked(reopened.model, run, problems)
+    after = _checked(open_run(folder, device_of(run.model)).model, run, problems)
     if not recover and after != pruned:
         raise HeadwayError(f"{folder.path} answers differently after it was read back; this is a bug of Headway's")
-    count = len(heads_of(run.model))
     return {
-        "run": str(folder.path),
-        "heads_before": count,
-        "heads_after": count - len(gone),
-        "removed": [str(head) for head in gone],
-        "parameters_before": sum(parameter.numel() for parameter in run.model.parameters()),
-        "parameters_after": sum(parameter.numel() for parameter in model.parameters()),
+        **_before_and_after(subject, gone, question),
+        "parameters_before": _parameters(run.model),
+        "parameters_after": _parameters(model),
         "exact_match_before": before.exact_match,
         "exact_match_after": after.exact_match,
         "exact_match_without_recovery": pruned.exact_match,
@@ -305,44 +271,42 @@ def prune(
     }
 
 
-def _is_foreign(name: str | Path, opening: Opening | None) -> bool:
-    """Whether a SUBJECT names a model that is not Headway's own."""
-    from_hub = opening is not None and opening.hub and not Path(name).exists()
-    return is_plugin(str(name)) or is_transformers_folder(name) or from_hub
-
-
-def _zeroed(
-    subject: Subject, out: Path, heads: Named | None, recover: int, quiet: bool, asked: dict[str, Any]
-) -> dict[str, Any]:
-    """A user's model with the columns of these heads at zero, saved, read back and compared."""
-    foreign = subject.model
-    if not isinstance(foreign, Foreign):
-        raise HeadwayError(f"{subject.name} says nothing of its sites; give Subject(sites=…) to prune it")
-    if recover:
-        raise HeadwayError("--recover trains runs of Headway's own; train the pruned model as you trained it")
-    if out.exists() and any(out.iterdir()):
-        raise HeadwayError(f"{out} is not empty; name a new folder")
-    if heads is None:
-        wanted = replace(_asked(**{"budget": 0, **asked}), causes=False, kinds=False)
-        heads = study_subject(subject, _by_metric(wanted, subject), quiet).together.heads
-    gone = list(dict.fromkeys(heads_named(heads, subject.heads)))
-    problems = drawn(subject, Split.REPORT, COMPARED, asked.get("seed", 0))
-    zeroed = without_columns(foreign.attached, gone)
-    with exact_products():
-        difference = check_same(foreign, zeroed, gone, problems)
-    save_zeroed(zeroed, subject.tokenizer, out)
-    again = read_back(zeroed, out)
-    with exact_products():
-        check_same(foreign, again, gone, problems)
-    before, after = measure(Variants(subject), [problems], [frozenset(gone)])
-    count = sum(parameter.numel() for parameter in foreign.parameters())
+def _before_and_after(subject: Subject, gone: Sequence[Head], question: PruneQuestion) -> dict[str, Any]:
     return {
-        "run": str(out),
+        "run": str(question.out),
         "heads_before": len(subject.heads),
         "heads_after": len(subject.heads) - len(gone),
         "removed": [str(head) for head in gone],
-        "parameters_before": count,
-        "parameters_after": count,
+    }
+
+
+def _parameters(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _zeroed(subject: Subject, question: PruneQuestion) -> dict[str, Any]:
+    """A user's model with the columns of these heads at zero, saved, read back and compared."""
+    runner, out = subject.runner, Path(question.out)
+    if not isinstance(runner, UserRunner):
+        raise HeadwayError(f"{subject.name} says nothing of its sites; give Subject(sites=…) to prune it")
+    if question.recover:
+        raise HeadwayError("`recover` trains runs of Headway's own; train the pruned model as you trained it")
+    if out.exists() and any(out.iterdir()):
+        raise HeadwayError(f"{out} is not empty; name a new folder")
+    gone = _to_remove(subject, question)
+    problems = draw_split(subject, Split.REPORT, COMPARED, question.seed)
+    zeroed = runner.prune(gone)
+    with exact_products():
+        difference = check_same(runner, zeroed, gone, problems)
+    save_zeroed(zeroed, subject.tokenizer, out)
+    again = read_back(zeroed, out)
+    with exact_products():
+        check_same(runner, again, gone, problems)
+    before, after = measure(Variants(subject), [problems], [frozenset(gone)])
+    return {
+        **_before_and_after(subject, gone, question),
+        "parameters_before": _parameters(runner.model),
+        "parameters_after": _parameters(runner.model),
         "exact_match_before": before.accuracy,
         "exact_match_after": after.accuracy,
         "loss_increase": after.loss_increase,
@@ -365,20 +329,7 @@ def _write_pruned(run: Run, model: Model, config: RunConfig, folder: RunFolder, 
         save({name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}),
         steps=trained.steps,
         seconds=trained.seconds,
-        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        parameters=_parameters(model),
         final_loss=loss,
         perfect=None,
     )
-
-
-def _asked(
-    ablation: str = "zero",
-    examples: int | None = None,
-    all: bool = False,
-    max_drop: float = 0.01,
-    max_loss_increase: float | None = None,
-    seed: int = 0,
-    beam: int = 1,
-    budget: int | float | None = None,
-) -> Asked:
-    return Asked(ablation, examples, all, Margin(max_drop, max_loss_increase), seed, beam, budget)

@@ -63,8 +63,7 @@ def study_lengths(
     own = create_task(task, options)
     lengths = lengths or (DIGITS if own.classes is None else LENGTHS)
     for probe in probes:
-        if probe not in own.probes:
-            raise unknown("probe", probe, own.probes)
+        own.find_probe(probe)
     if examples < LEAST_EXAMPLES:
         raise HeadwayError(f"--examples {examples}: at least {LEAST_EXAMPLES:,}")
     for name in positions:

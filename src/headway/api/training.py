@@ -9,7 +9,7 @@ from typing import Any
 
 from headway.errors import HeadwayError
 from headway.machine import choose_device, choose_precision, cores
-from headway.output import spoken
+from headway.output import format_value
 from headway.runs.config import Overrides
 from headway.runs.folder import RunFolder
 from headway.subjects.own import Run, open_run
@@ -105,7 +105,9 @@ def shortfalls(reports: Sequence[RunReport]) -> list[str]:
     """What a reader of many trained runs must not overlook: those that did not get there."""
     said = []
     if diverged := [report.seed for report in reports if report.final_loss is None]:
-        said.append(f"{len(diverged)} of {len(reports)} diverged, their loss is no number: seeds {spoken(diverged)}.")
+        said.append(
+            f"{len(diverged)} of {len(reports)} diverged, their loss is no number: seeds {format_value(diverged)}."
+        )
     if short := [report.seed for report in reports if report.perfect is False]:
-        said.append(f"{len(short)} of {len(reports)} did not become perfect: seeds {spoken(short)}.")
+        said.append(f"{len(short)} of {len(reports)} did not become perfect: seeds {format_value(short)}.")
     return said

@@ -9,24 +9,20 @@ from typing import Any
 
 import torch
 
-from headway.attach.foreign import MEMORY, Foreign, check_reads, few_of_one_length
 from headway.attach.huggingface import attach_huggingface
 from headway.attach.prompts import Prompt, problems_of, read_prompts
-from headway.attach.readers import NOTHING, Reader, reader_of
+from headway.attach.readers import check_reads, reader_of
+from headway.attach.runner import UserRunner
 from headway.errors import HeadwayError
 from headway.evaluation.metrics import Metric
-from headway.runs import disk
-from headway.subjects.subject import PROVED, Subject
+from headway.subjects.naming import is_transformers_folder
+from headway.subjects.ragged import NOTHING, most_common_length
+from headway.subjects.runner import MEMORY
+from headway.subjects.subject import Reader, Subject
 from headway.tasks import Problems
 
-
-def is_transformers_folder(name: str | Path) -> bool:
-    """Whether a folder holds what `save_pretrained` writes."""
-    try:
-        content = disk.read_json(Path(name) / "config.json")
-    except HeadwayError:
-        return False
-    return isinstance(content, dict) and "model_type" in content
+PROVED = 4
+"""problems that interventions are proved on"""
 
 
 def subject_from_transformers(
@@ -65,17 +61,19 @@ def subject_from_transformers(
             )
         problems, usual = problems_of(prompts).to(place), _usual(prompts)
     check_reads(model, read, problems)
-    few = few_of_one_length(problems, PROVED)
+    few = most_common_length(problems, PROVED)
     attached = attach_huggingface(model, lambda: read(model, few.source, few.answer))
-    return Subject(
-        Foreign(attached, read, memory),
+    subject = Subject(
+        model,
         examples=problems,
-        name=name or type(model).__name__,
+        name=name,
+        memory=memory,
         metric=metric or usual,
         spelled=lambda tokens: spelled(tokenizer, tokens),
         tokenizer=tokenizer,
         problem=lambda written: problems_of(read_prompts([written], model, tokenizer)).to(place),
     )
+    return subject.with_runner(UserRunner(attached, read, memory, subject.name))
 
 
 def _usual(prompts: list[Prompt]) -> str:

@@ -18,10 +18,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headway.attach.readers import NOTHING
 from headway.errors import HeadwayError
 from headway.runs import disk
 from headway.runs.config import LARGEST
+from headway.subjects.ragged import NOTHING
 from headway.tasks import Problems
 
 

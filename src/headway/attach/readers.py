@@ -6,7 +6,7 @@ Only the positions that are answered go through the unembedding, which in a lang
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -17,10 +17,9 @@ from torch import Tensor, nn
 
 from headway.attach.intervention import own_forward
 from headway.errors import HeadwayError
-
-NOTHING = -1
-Reader = Callable[[nn.Module, Tensor, Tensor], Tensor]
-"""Called with the model, the sources and the answers: the logits, [row, answer, token]."""
+from headway.subjects.ragged import NOTHING, lengths_of, trim
+from headway.subjects.subject import Reader
+from headway.tasks import Problems
 
 
 def reader_of(model: Any, mask: int | None = None) -> Reader:
@@ -133,3 +132,24 @@ def only_at(model: Any, at: Int[Tensor, "row answer"], tokens: int) -> Iterator[
 
     with own_forward(unembedding, chosen):
         yield
+
+
+@torch.no_grad()
+def check_reads(model: nn.Module, reader: Reader, problems: Problems) -> None:
+    """Refuses a model that cannot read its longest example, or does not answer it token by token."""
+    longest = trim(problems[lengths_of(problems).argmax().item() :][:1])
+    try:
+        logits = reader(model, longest.source, longest.answer)
+    except HeadwayError:
+        raise
+    except Exception as error:  # whatever a user's model may raise
+        raise HeadwayError(
+            f"{type(model).__name__} failed on its longest example, of {longest.source.shape[1]} and "
+            f"{longest.answer.shape[1]} tokens ({type(error).__name__}: {' '.join(str(error).split())[:160]})"
+        ) from error
+    if not isinstance(logits, Tensor) or logits.ndim != 3 or logits.shape[:2] != longest.answer.shape:
+        shown = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise HeadwayError(
+            f"{type(model).__name__} answers with {shown} where {tuple(longest.answer.shape)} tokens are asked for; "
+            "give reader=, a function of the model, sources and answers that returns logits [row, answer, token]"
+        )

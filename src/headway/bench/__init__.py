@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from headway.bench import heads, lengths, own_models, population, train
+from headway.bench import first_minutes, heads, lengths, many_runs, own_models, population, train
 from headway.bench.row import Row
 from headway.errors import unknown
 from headway.machine import choose_device, environment
@@ -24,6 +24,11 @@ ROWS: dict[str, Callable[[int, torch.device, bool], Row]] = {
     "window-attention": lengths.window_attention,
     "own-models-full-loss": own_models.full_loss,
     "own-models-answer": own_models.answer,
+    "help": first_minutes.help_command,
+    "page": first_minutes.page,
+    "lab": first_minutes.lab,
+    "queries": many_runs.queries,
+    "sweep-overhead": many_runs.sweep_overhead,
 }
 GROUPS = {
     "train": ("time-to-perfect", "sums-per-second"),
@@ -31,13 +36,16 @@ GROUPS = {
     "heads": ("head-study",),
     "lengths": ("length-study", "window-attention"),
     "own-models": ("own-models-full-loss", "own-models-answer"),
+    "first-minutes": ("help", "page", "lab"),
+    "many-runs": ("queries", "sweep-overhead"),
 }
 
 
 def run_bench(names: Sequence[str], out: str | None, seed: int, device: str, quiet: bool) -> Output:
-    """Measures the named rows, or all; written to `out` where given."""
+    """Measures the named rows, or all that can be measured here; written to `out` where given."""
     chosen = choose_device(device)
-    wanted = [row for name in names or ROWS for row in rows_of(name)]
+    here = [name for name in ROWS if name != "page" or first_minutes.has_browser()]
+    wanted = [row for name in names or here for row in rows_of(name)]
     begun = environment(chosen)
     rows = [ROWS[name](seed, chosen, quiet).to_json() for name in dict.fromkeys(wanted)]
     content = {"rows": rows, "environment": begun}

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
+from headway.attach.opening import ready
 from headway.bench.reference import TextbookCopy, decode_textbook
 from headway.bench.row import Row
 from headway.bench.train import timed
-from headway.evaluation.exact import same_answer
+from headway.evaluation.verdicts import same_answer
 from headway.heads.variants import Variants
 from headway.models import EncoderDecoder, Head, Model, build_model, heads_of
 from headway.progress import Progress
@@ -33,8 +34,7 @@ def head_study(seed: int, device: torch.device, quiet: bool) -> Row:
     variants = Variants(subject)
     closed = [frozenset[Any](), *(frozenset[Any]({head}) for head in subject.heads)]
     variants(problems[:200], closed)  # warm
-    assert isinstance(run.model, EncoderDecoder)
-    textbook = TextbookCopy(run.model).to(device).eval()
+    textbook = TextbookCopy(cast(EncoderDecoder, run.model)).to(device).eval()
     with Progress("one head after another", quiet) as watch:
         ours, seconds = timed(lambda: variants(problems, closed).accuracy, device)
         before, threads = torch.get_num_threads(), _fastest_threads(textbook, run.task, problems)
@@ -125,4 +125,5 @@ def sweeps(seed: int, device: torch.device) -> dict[str, list[dict[str, float]]]
 
 
 def _bare(model: Model, task: Task, heads: tuple[Head, ...], device: torch.device) -> Subject:
-    return Subject(model, examples=lambda rows, seed, held_out: task.testing(seed, rows, device=device), heads=heads)
+    bare = Subject(model, examples=lambda rows, seed, held_out: task.testing(seed, rows, device=device), heads=heads)
+    return ready(bare)

@@ -8,17 +8,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headway.attach.foreign import Foreign
 from headway.attach.huggingface import attach_huggingface
 from headway.attach.readers import read_causal
+from headway.attach.runner import UserRunner
 from headway.attach.stacking import Stacking
 from headway.bench.own_references import OWN_REFERENCES, Measure, random_gpt2, random_tokens
 from headway.bench.row import Row
 from headway.bench.train import timed
 from headway.errors import HeadwayError
-from headway.heads.variants import Closed, Variants
+from headway.heads.variants import Variants
 from headway.machine import exact_products
+from headway.models.sites import Closed
 from headway.progress import Progress
+from headway.subjects.runner import MEMORY
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
@@ -62,8 +64,8 @@ def _row(name: str, measure: Measure, seed: int, device: torch.device, quiet: bo
         differences[reference] = float((theirs.cpu() - ours.cpu()).abs().max())
     torch.set_num_threads(before)
     best = min(spent, key=spent.__getitem__)
-    foreign = subject.model
-    assert isinstance(foreign, Foreign)
+    runner = subject.runner
+    assert isinstance(runner, UserRunner)
     return Row(
         name,
         seconds,
@@ -76,7 +78,7 @@ def _row(name: str, measure: Measure, seed: int, device: torch.device, quiet: bo
             "seconds_of_each": spent,
             "not_installed": [each for each in OWN_REFERENCES if each not in spent],
             "largest_difference": max(differences.values()),
-            "seconds_a_variant_by_size": foreign.stacking.spent,
+            "seconds_a_variant_by_size": runner.stacking.spent,
             "reference_threads": threads,
             "threads": before,
         },
@@ -88,25 +90,23 @@ def _subject(model: Any, tokens: Tensor, measure: Measure) -> Subject:
     problems = Problems(tokens[:, :first], tokens[:, first:])
     few = problems[:1]
     attached = attach_huggingface(model, lambda: read_causal(model, few.source, few.answer), proved=False)
-    foreign = (
-        Foreign(attached, read_causal) if tokens.device.type == "cpu" else Foreign(attached, read_causal, GPU_MEMORY)
-    )
-    return Subject(foreign, examples=problems, metric="loss")
+    runner = UserRunner(attached, read_causal, MEMORY if tokens.device.type == "cpu" else GPU_MEMORY)
+    return Subject(model, examples=problems, metric="loss").with_runner(runner)
 
 
 def _checked(subject: Subject) -> None:
     """What is proved once of a model is not timed."""
-    foreign = subject.model
-    assert isinstance(foreign, Foreign)
+    runner = subject.runner
+    assert isinstance(runner, UserRunner)
     assert isinstance(subject.examples, Problems)
-    foreign.check_again(subject.examples)
+    runner.check_replay(subject.examples)
 
 
 def _swept(subject: Subject) -> Tensor:
     """How much the loss grows without each head; what is measured at the start is measured here."""
-    foreign = subject.model
-    assert isinstance(foreign, Foreign)
-    foreign.stacking = Stacking()
+    runner = subject.runner
+    assert isinstance(runner, UserRunner)
+    runner.stacking = Stacking()
     closed: list[Closed] = [frozenset(), *(frozenset({head}) for head in subject.heads)]
     assert isinstance(subject.examples, Problems)
     loss = Variants(subject)(subject.examples, closed).loss.double().mean(1)

@@ -23,7 +23,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from headway.bench.row import Row
 from headway.bench.train import product_flops, timed
-from headway.evaluation.exact import loss
+from headway.evaluation.verdicts import loss
 from headway.machine import choose_precision, cores
 from headway.models import build_model
 from headway.progress import Progress

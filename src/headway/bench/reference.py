@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from headway.evaluation.exact import Watch
 from headway.models import EncoderDecoder, Site
 from headway.positions.sinusoidal import sinusoids
+from headway.progress import Watch
 from headway.tasks import Addition, Problems
 
 
@@ -36,8 +36,7 @@ class TextbookAdder(nn.Module):
         self.register_buffer("causal", nn.Transformer.generate_square_subsequent_mask(4))
 
     def forward(self, source: Tensor, answer: Tensor, gates: None = None) -> Tensor:
-        start = torch.full_like(answer[:, :1], self.start)
-        written = torch.cat((start, answer[:, :-1]), dim=1)
+        written = torch.cat((torch.full_like(answer[:, :1], self.start), answer[:, :-1]), dim=1)
         x = self.embed(source) + self.positions[: source.shape[1]]
         y = self.embed(written) + self.positions[: written.shape[1]]
         return self.unembed(self.transformer(x, y, tgt_mask=self.causal, tgt_is_causal=True))
@@ -48,7 +47,7 @@ class TextbookCopy(nn.Module):
 
     def __init__(self, ours: EncoderDecoder) -> None:
         super().__init__()
-        config, self.start = ours.config, ours.start
+        config, self.shifted = ours.config, ours.shifted
         self.embed = nn.Embedding(config.vocabulary, config.d_model)
         shape = (config.d_model, config.heads, config.layers, config.decoder_layers, config.d_ff)
         with warnings.catch_warnings():
@@ -82,8 +81,7 @@ class TextbookCopy(nn.Module):
         layer.linear2.load_state_dict(block.feed.out.state_dict())
 
     def forward(self, source: Tensor, answer: Tensor) -> Tensor:
-        start = torch.full_like(answer[:, :1], self.start)
-        written = torch.cat((start, answer[:, :-1]), dim=1)
+        written = self.shifted(answer)
         x = self.embed(source) + self.source_positions[: source.shape[1]]
         y = self.embed(written) + self.answer_positions[: written.shape[1]]
         causal = nn.Transformer.generate_square_subsequent_mask(written.shape[1], device=source.device)

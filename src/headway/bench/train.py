@@ -14,8 +14,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from headway.bench.reference import decode_textbook, train_textbook
 from headway.bench.row import Row
-from headway.evaluation.exact import evaluate_all, evaluate_chunks, same_answer
-from headway.evaluation.examples import batches, listed, number_of_problems
+from headway.evaluation.exact import evaluate_all, evaluate_chunks
+from headway.evaluation.examples import batches, list_problems, number_of_problems
+from headway.evaluation.verdicts import same_answer
 from headway.progress import Progress
 from headway.runs.folder import RunFolder
 from headway.subjects.own import open_one, open_run
@@ -69,10 +70,10 @@ def sums_per_second(seed: int, device: torch.device, quiet: bool) -> Row:
     """What `evaluate --all` does, on its first chunk, beside decoding the same sums token by token."""
     run = open_one("pretrained:adder", device)
     model, task = run.model, run.task
-    sums = next(listed(task, device))
+    sums = next(list_problems(task, device))
 
     def ours() -> int:
-        chunk = itertools.islice(listed(task, device), 1)  # making the problems is part of the work
+        chunk = itertools.islice(list_problems(task, device), 1)  # making the problems is part of the work
         return evaluate_chunks(model, task, chunk, len(sums), is_sample=True).errors
 
     def theirs() -> int:

@@ -11,12 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headway.attach.foreign import Foreign
-from headway.attach.readers import NOTHING
 from headway.errors import HeadwayError
-from headway.evaluation.examples import batches
-from headway.heads.pruning import closed_gates
 from headway.models import Head, Site, Trace
+from headway.subjects.ragged import NOTHING
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
@@ -29,7 +26,7 @@ def maps_of(subject: Subject, problem: Problems) -> dict[str, Any]:
     if len(problem) != 1:
         raise HeadwayError(f"maps of one problem are asked for, {len(problem)} are given; take one row")
     source = [token for token in problem.source[0].tolist() if token != NOTHING]
-    if isinstance(subject.model, Foreign):
+    if subject.runner.varied_lengths:
         return _content(_averaged(subject, problem), *_sequences(subject, source, problem.answer[0].tolist()))
     labels = subject.spelled(source), subject.spelled(_read(subject, problem))
     return _content(_averaged(subject, problem), *labels)
@@ -59,8 +56,8 @@ def worked_examples(subject: Subject, problems: Problems, sets: Mapping[str, Seq
 @torch.no_grad()
 def _answers(subject: Subject, problems: Problems, closed: Sequence[Head]) -> list[dict[str, Any]]:
     """What is said of each problem, and how sure of it the model is."""
-    gates = closed_gates(subject.model, closed) if closed else None
-    chances, said = subject.model(problems.source, problems.answer, gates).softmax(-1).max(-1)
+    gates = subject.runner.close(closed) if closed else None
+    chances, said = subject.runner.run(problems, gates).softmax(-1).max(-1)
     return [
         {"said": subject.spelled(tokens), "chances": [round(chance, 4) for chance in sure]}
         for tokens, sure in zip(said.tolist(), chances.tolist(), strict=True)
@@ -89,9 +86,9 @@ def _read(subject: Subject, problem: Problems) -> list[int]:
 @torch.no_grad()
 def _averaged(subject: Subject, problems: Problems) -> dict[Site, Tensor]:
     totals: dict[Site, Tensor] = {}
-    for batch in subject.model.pieces(problems) if isinstance(subject.model, Foreign) else batches(problems):
+    for batch in subject.runner.batches(problems):
         trace = Trace()
-        subject.model(batch.source, batch.answer, None, trace)
+        subject.runner.run(batch, trace=trace)
         for site, attention in trace.maps.items():
             total = attention.double().sum(0)  # head query key
             totals[site] = totals[site] + total if site in totals else total

@@ -10,22 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from headway.errors import HeadwayError
-from headway.evaluation.examples import even_pieces
-from headway.heads.variants import Closed, site_of
-from headway.machine import side_by_side
-from headway.models import Attention, Decoder, Gate, Head, Model, Site
-from headway.models.rerun import Kept, again, keep, sites_of
-from headway.subjects.runner import GPU_ROWS
+from headway.models import Gate, Gates, Head
+from headway.models.rerun import Recording
+from headway.models.sites import Closed, site_of
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
-from headway.tasks.contrasts import Contrast
+from headway.tasks.problems import Contrast
 
 
 @dataclass(frozen=True)
@@ -51,9 +47,7 @@ class Pairs:
 
     def __init__(self, subject: Subject, contrasts: Sequence[Contrast]) -> None:
         self.subject, self.contrasts = subject, contrasts
-        self.model = cast(Model, subject.model)
-        self.order = {site: place for place, site in enumerate(sites_of(self.model))}
-        self.width = {m.site: m.heads for m in self.model.modules() if isinstance(m, Attention)}
+        self.runner = subject.runner
         self.problems = Problems.join([side for c in contrasts for side in (c.clean, c.other)])
         self.donors = Problems.join([side for c in contrasts for side in (c.other, c.clean)])
         counts = [2 * len(c.clean) for c in contrasts]
@@ -72,10 +66,9 @@ class Pairs:
     def _digits(self, problems: Problems) -> Float[Tensor, "row token"]:
         def piece(rows: slice) -> Tensor:
             with torch.inference_mode():
-                logits = self.model(problems.source[rows], problems.answer[rows])
-                return _at(logits, self.place[rows])
+                return _at(self.runner.run(problems[rows]), self.place[rows])
 
-        return torch.cat(side_by_side(piece, even_pieces(problems), self.subject.device))
+        return torch.cat(self.runner.each(piece, problems))
 
     def __call__(self, patches: Sequence[Patch]) -> Patched:
         for patch in patches:
@@ -86,7 +79,7 @@ class Pairs:
             with torch.inference_mode():
                 return self._of_rows(rows, patches)
 
-        logits = torch.cat(side_by_side(piece, even_pieces(self.problems), self.subject.device), dim=1)
+        logits = torch.cat(self.runner.each(piece, self.problems), dim=1)
         written = logits.argmax(-1)  # patch row
         flipped = torch.where(self.placebo, written != self.own, written == self.other) & self.known
         return Patched(flipped, self._moved(logits))
@@ -102,44 +95,34 @@ class Pairs:
         return torch.where(self.placebo, 0.0, (gap(self.base) - gap(logits)) / whole.where(whole.abs() > 1e-6, 1.0))
 
     def _of_rows(self, rows: slice, patches: Sequence[Patch]) -> Float[Tensor, "patch row token"]:
-        sides = self.problems[rows], self.donors[rows]
-        own, donors = (keep(self.model, side.source, side.answer) for side in sides)
+        own, donors = (self.runner.record(side[rows]) for side in (self.problems, self.donors))
         place = self.place[rows]
         found = [torch.empty(0)] * len(patches)
-        groups: dict[tuple[Site, bool], list[int]] = {}
-        for number, patch in enumerate(patches):
-            first = min((site_of(part) for part in patch.parts), key=self.order.__getitem__)
-            groups.setdefault((first, patch.at_answer), []).append(number)
-        at_once = 1 if place.device.type == "cpu" else max(1, GPU_ROWS // len(own))
-        for (first, _), numbers in groups.items():
-            for start in range(0, len(numbers), at_once):
-                some = numbers[start : start + at_once]
-                gates = self._gates([patches[number] for number in some], donors, place)
-                logits = again(self.model, own, gates, first, len(some))
-                for number, each in zip(some, logits.split(len(own)), strict=True):
-                    found[number] = _at(each, place)
+        changed = [{site_of(part) for part in patch.parts} for patch in patches]
+
+        def gates(some: Sequence[int]) -> Gates:
+            return self._gates([patches[number] for number in some], donors, place)
+
+        for number, logits in self.runner.replay_each(own, changed, gates):
+            found[number] = _at(logits, place)
         return torch.stack(found)
 
-    def _gates(self, patches: Sequence[Patch], donors: Kept, place: Int[Tensor, "row 1"]) -> dict[Site, Gate]:
+    def _gates(self, patches: Sequence[Patch], donors: Recording, place: Int[Tensor, "row 1"]) -> Gates:
         """The gates of every row under every patch."""
         gates = {}
         for site in {site_of(part) for patch in patches for part in patch.parts}:
-            said, heads = donors.trace.outputs[site], self.width.get(site, 1)
+            outputs, heads = donors.trace.outputs[site], self.runner.width.get(site, 1)
             passed = []
             for patch in patches:
                 shut = [float(site in patch.parts or Head(site, head) in patch.parts) for head in range(heads)]
-                closed = torch.tensor(shut, device=said.device).expand(*said.shape[:2], heads)  # row query head
+                closed = torch.tensor(shut, device=outputs.device).expand(*outputs.shape[:2], heads)  # row query head
                 if patch.at_answer:
-                    queries = torch.arange(said.shape[1], device=said.device)
-                    here = queries == place + self._before(donors)  # row query
+                    queries = torch.arange(outputs.shape[1], device=outputs.device)
+                    here = queries == place + self.runner.before_answer(donors.source)  # row query
                     closed = closed * here[..., None]
                 passed.append(1 - closed)
-            gates[site] = Gate(torch.cat(passed), said.repeat(len(patches), 1, 1, 1))
+            gates[site] = Gate(torch.cat(passed), outputs.repeat(len(patches), 1, 1, 1))
         return gates
-
-    def _before(self, kept: Kept) -> int:
-        """Positions of the stream that lie before the answer."""
-        return kept.source.shape[1] if isinstance(self.model, Decoder) else 0
 
 
 def _at(logits: Float[Tensor, "row answer token"], place: Int[Tensor, "row 1"]) -> Float[Tensor, "row token"]:

@@ -23,9 +23,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from headway.attach.foreign import Foreign, few_of_one_length
-from headway.evaluation.examples import batches
-from headway.models import EncoderDecoder, Gates, Head, Site, Trace
+from headway.models import Gates, Head, Site, Trace
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
@@ -64,12 +62,10 @@ class Pattern:
 def find_patterns(subject: Subject, problems: Problems, gates: Gates | None = None) -> list[Pattern]:
     """The pattern of every head, over these problems; in a model of a user's own over those of the commonest length."""
     maps: dict[Site, list[Tensor]] = {}
-    if isinstance(subject.model, Foreign):
-        problems = few_of_one_length(problems, len(problems))
-        problems = problems[: subject.model.maps_at_once(problems)]
-    for batch in subject.model.pieces(problems) if isinstance(subject.model, Foreign) else batches(problems):
+    problems = subject.runner.one_length(problems, with_maps=True)
+    for batch in subject.runner.batches(problems):
         trace = Trace()
-        subject.model(batch.source, batch.answer, gates, trace)
+        subject.runner.run(batch, gates, trace)
         for site, attention in trace.maps.items():
             maps.setdefault(site, []).append(attention)
     found = []
@@ -146,7 +142,7 @@ def repeats(
     subject: Subject, site: Site, problems: Problems, queries: int, keys: int
 ) -> dict[str, Bool[Tensor, "row query key"]]:
     """The keys that a score is about where tokens repeat, which differ from problem to problem."""
-    if not isinstance(subject.model, Foreign) or site.kind != "self" or problems.source.is_floating_point():
+    if not subject.runner.varied_lengths or site.kind != "self" or problems.source.is_floating_point():
         return {}
     source = problems.source
     read = source if keys == source.shape[1] else torch.cat((source, problems.answer[:, :-1]), dim=1)
@@ -168,7 +164,7 @@ def targets_of(
     layout = subject.layout
     if layout is not None:
         source, answer = [NO if column is None else column for column in layout.source], list(layout.answer)
-        encoded = isinstance(subject.model, EncoderDecoder)
+        encoded = any(each.kind == "cross" for each in subject.runner.width)
         asked = source if site.stack == "encoder" else answer if encoded else source + answer
         read = source if encoded else source + [NO] * len(answer)
         if site.stack == "encoder" or site.kind == "cross" or not encoded:

@@ -10,7 +10,7 @@ beside its placebo and random sets of as many heads that are not named. It is on
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -20,12 +20,11 @@ import torch
 from headway.causes.patching import Pairs, Patch, Patched
 from headway.evaluation.exact import Watch
 from headway.evaluation.intervals import exact_interval, wilson
-from headway.heads.variants import Part, site_of
 from headway.models import Head, Site
-from headway.models.rerun import sites_of
+from headway.models.sites import Part, site_of
 from headway.subjects.splits import Split
 from headway.subjects.subject import Subject
-from headway.tasks.contrasts import Contrast
+from headway.tasks.problems import Contrast
 
 PAIRS, GROWN = 200, 60
 """pairs of each contrast: for the table, and for growing sets"""
@@ -138,13 +137,11 @@ class Roles:
     def by_site(self) -> dict[str, dict[str, float]]:
         """For each kind of contrast the whole sites and feed-forward blocks that turn at least half of its pairs, the
         columns together."""
-        found: dict[str, dict[str, list[float]]] = {}
+        flips: dict[str, dict[str, float]] = {}
         for strength in self.table:
             if isinstance(strength.part, Site) and not strength.at_answer and strength.share is not None:
-                kind = found.setdefault(strength.contrast.split()[0], {})
-                kind.setdefault(str(strength.part), []).append(strength.share)
-        means = {kind: {part: sum(x) / len(x) for part, x in parts.items()} for kind, parts in found.items()}
-        return {kind: {part: mean for part, mean in parts.items() if mean >= 0.5} for kind, parts in means.items()}
+                flips.setdefault(str(strength.part), {})[strength.contrast] = strength.share
+        return parts_that_flip_half(flips)
 
     @staticmethod
     def mean_of(found: Sequence[Flips]) -> float | None:
@@ -161,21 +158,34 @@ class Roles:
                 "operand": f"the digits of column {column}",
                 "carry": f"the carry into column {column}",
                 "propagated": f"a carry that column {int(column) - 1} passes on to column {column}",
-            }[kind]
+            }.get(kind)
+            where = f"answer digit {column}" if what else f"answer token {column}"
             if each.sound:
                 control = "" if each.control is None else f", as many heads at random {each.control:.1%}"
                 placebo = "no placebo" if each.placebo.share is None else f"placebo pairs {each.placebo.share:.1%}"
                 heads, turned = " and ".join(map(str, each.heads)), f"{each.real.share:.1%} of {each.real.pairs} pairs"
                 words.append(
-                    f"To bring {what} to answer digit {column}, {heads} {'are' if each.heads[1:] else 'is'} enough: "
-                    f"patched, {turned} turn, both ways ({placebo}{control})."
+                    f"To bring {what or each.contrast} to {where}, {heads} {'are' if each.heads[1:] else 'is'} enough"
+                    f": patched, {turned} turn, both ways ({placebo}{control})."
                 )
         names = {"operand": "The digits of a column", "carry": "A carry", "propagated": "A carry that is passed on"}
         for kind, parts in self.by_site().items():
             if parts:
                 listed = ", ".join(f"{part} {share:.0%}" for part, share in parts.items())
-                words.append(f"{names[kind]}: patched as a whole, these turn at least half of the pairs: {listed}.")
+                name = names.get(kind, f"A {kind}")
+                words.append(f"{name}: patched as a whole, these turn at least half of the pairs: {listed}.")
         return words
+
+
+def parts_that_flip_half(flips: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
+    """For each kind of contrast, the columns together, the parts that flip at least half of its pairs and their mean
+    shares; `flips` are the shares by part and contrast."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for part, row in flips.items():
+        for contrast, share in row.items():
+            found.setdefault(contrast.split()[0], {}).setdefault(part, []).append(share)
+    means = {kind: {part: sum(x) / len(x) for part, x in parts.items()} for kind, parts in found.items()}
+    return {kind: {part: mean for part, mean in parts.items() if mean >= 0.5} for kind, parts in means.items()}
 
 
 def find_roles(subject: Subject, seed: int = 0, watch: Watch | None = None) -> Roles:
@@ -183,7 +193,7 @@ def find_roles(subject: Subject, seed: int = 0, watch: Watch | None = None) -> R
     assert subject.contrasts is not None
     contrasts = subject.contrasts(PAIRS, Split.REPORT.seed(seed))
     pairs = Pairs(subject, contrasts)
-    parts: list[Part] = [*subject.heads, *sites_of(pairs.model)]
+    parts: list[Part] = [*subject.heads, *subject.runner.sites]
     patches = [Patch(frozenset({part})) for part in parts]
     patches += [Patch(frozenset({part}), at_answer=True) for part in parts if site_of(part).stack == "decoder"]
     table = strengths(pairs, patches)

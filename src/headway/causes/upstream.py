@@ -9,7 +9,6 @@ from typing import Any
 
 from headway.causes.patterns import NONE, Pattern, find_patterns
 from headway.evaluation.exact import Watch
-from headway.heads.pruning import closed_gates
 from headway.models import Head
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
@@ -58,9 +57,8 @@ def find_feeds(
     for number, closed in enumerate(subject.heads):
         later = [pattern for pattern in clear if order[pattern.head.site] > order[closed.site]]
         if later:
-            found = {
-                each.head: each for each in find_patterns(subject, problems, closed_gates(subject.model, [closed]))
-            }
+            gates = subject.runner.close([closed])
+            found = {each.head: each for each in find_patterns(subject, problems, gates)}
             for pattern in later:
                 left[pattern.head][closed] = found[pattern.head].scores[pattern.label][0]
         if watch is not None:

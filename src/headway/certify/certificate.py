@@ -8,12 +8,16 @@ in one page, and what it does not cover.
 
 from __future__ import annotations
 
-from headway.certify.columns import certify_addition
+from headway.certify.columns import certify_columns
 from headway.certify.locality import NotLocal, check_relative
-from headway.certify.neighbours import certify_sortedness
+from headway.certify.neighbours import certify_neighbours
 from headway.certify.verdict import Verdict, Watch
-from headway.models import Classifier, Decoder, Model
-from headway.tasks import Addition, Sortedness, Task
+from headway.models import Model
+from headway.tasks import Task
+from headway.tasks.problems import Columns, Neighbours
+
+PROOFS = {(Columns, "decoder"): certify_columns, (Neighbours, "classifier"): certify_neighbours}
+"""by what a task says its answers depend on, and the kind of the model"""
 
 
 def certify(model: Model, task: Task, watch: Watch | None = None) -> Verdict:
@@ -21,12 +25,12 @@ def certify(model: Model, task: Task, watch: Watch | None = None) -> Verdict:
     was_training = model.training
     model.eval()
     try:
-        check_relative(model)
-        if isinstance(task, Addition) and isinstance(model, Decoder):
-            return certify_addition(model, task, watch).settle()
-        if isinstance(task, Sortedness) and isinstance(model, Classifier):
-            return certify_sortedness(model, task, watch).settle()
-        raise NotLocal(f"{task.name} with this model has no contexts that could be listed")
+        stream, local = check_relative(model), task.local
+        if isinstance(local, str):
+            raise NotLocal(local)
+        if (prove := PROOFS.get((type(local), model.config.kind))) is None:
+            raise NotLocal(f"{task.name} with this model has no contexts that could be listed")
+        return prove(stream, task, local, watch).settle()
     except NotLocal as reason:
         return Verdict(reason=str(reason))
     finally:

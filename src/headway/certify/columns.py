@@ -8,17 +8,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from headway.certify.locality import NotLocal, check_influence, depends_on, reach_of
-from headway.certify.verdict import MOST, ROWS, Verdict, Watch, largest
+from headway.certify.locality import NotLocal, check_outside, depends_on, find_reach, measure_rounding
+from headway.certify.verdict import MOST, ROWS, Verdict, Watch
 from headway.models import Decoder
-from headway.tasks import Addition, Problems
+from headway.tasks import Problems, Task
+from headway.tasks.problems import Columns
 
 LONG = 24
 """digits of sums that are long enough for attention to gather its keys"""
 
 
 @dataclass(frozen=True)
-class Pattern:
+class ColumnPattern:
     """The tokens that one answer digit depends on, told by what they are and how many columns away they stand."""
 
     tokens: tuple[tuple[str, int], ...]
@@ -45,43 +46,51 @@ class Pattern:
         return " ".join(f"{role}{column:+d}" if role in ("a", "b", "answer") else role for role, column in self.tokens)
 
 
-def certify_addition(model: Decoder, task: Addition, watch: Watch | None) -> Verdict:
-    if task.operators != "+" or task.natural or task.first != "least":
-        raise NotLocal(
-            "only sums, padded to one more digit and answered least significant digit first, go column by column"
-        )
+def certify_columns(model: Decoder, task: Task, columns: Columns, watch: Watch | None) -> Verdict:
+    """Goes through every content of every neighbourhood of an answer digit."""
     if model.config.index != "coupled":
         raise NotLocal(f"with the index {model.config.index} a window does not follow the columns; only coupled does")
-    base, (behind, ahead) = task.base, reach_of(model)
+    base, (behind, ahead) = columns.base, find_reach(model)
     inner = base ** (2 * (behind + 1 + ahead)) * 2 * base
     if inner > MOST:
         raise NotLocal(f"there are {inner:,} contexts of inner columns; at most {MOST:,} are gone through")
     found = patterns(model, task)
-    counts = {pattern: _count(pattern, base) for pattern in found}
-    if sum(counts.values()) > MOST:
-        raise NotLocal(f"there are {sum(counts.values()):,} contexts; at most {MOST:,} are gone through")
-    verdict, done = Verdict(), 0
-    verdict.rounding = _rounding(model, task, ahead)
+    total = sum(_count(pattern, base) for pattern in found)
+    if total > MOST:
+        raise NotLocal(f"there are {total:,} contexts; at most {MOST:,} are gone through")
+    problems = task.testing(3, 64, device=next(model.parameters()).device)
+    (a, plus, b), zeros = columns.operands(problems), problems.source.new_zeros(64, LONG)
+    longer = columns.problems(torch.cat((zeros, a), dim=1), plus, torch.cat((zeros, b), dim=1))  # the same columns
+    shared = slice(0, max(1, task.lengths[1] - ahead))
+    verdict = Verdict(rounding=measure_rounding(_read, model, problems, longer, 16, shared))
     for pattern, (digits, column) in _kinds(model, task, LONG).items():
-        _check_outside(model, task, pattern, digits, column)
+        _check_digit(model, task, pattern, digits, column)
     for pattern, (digits, column) in found.items():
-        for problems in contexts(task, pattern, digits, column):
-            verdict.add(str(pattern), _margins(model, problems, column), lambda row, p=problems: _shown(task, p, row))
-            done += len(problems)
+        for problems in contexts(columns, pattern, digits, column):
+            margins = _margins(model, problems, column)
+            verdict.add(str(pattern), margins, lambda row, p=problems: task.show(*_tokens(p, row)))
             if watch is not None:
-                watch(done, sum(counts.values()))
+                watch(verdict.contexts, total)
     return verdict
 
 
-def patterns(model: Decoder, task: Addition) -> dict[Pattern, tuple[int, int]]:
+def _read(model: Decoder, problems: Problems) -> Tensor:
+    return model(problems.source, problems.answer)
+
+
+def _tokens(problems: Problems, row: int) -> tuple[list[int], list[int]]:
+    return problems.source[row].tolist(), problems.answer[row].tolist()
+
+
+def patterns(model: Decoder, task: Task) -> dict[ColumnPattern, tuple[int, int]]:
     """Every kind of neighbourhood that there is, each with the digits and the column of a problem that has it.
 
     A window reaches a known number of columns, so a neighbourhood depends on how near the borders are, as far as that,
     and on nothing else: numbers of twice the reach show all kinds that there are. Longer ones are looked at all the
     same, and may not bring a new kind.
     """
-    found: dict[Pattern, tuple[int, int]] = {}
-    enough = 2 * (sum(reach_of(model)) + 2)
+    found: dict[ColumnPattern, tuple[int, int]] = {}
+    enough = 2 * (sum(find_reach(model)) + 2)
     for digits in range(1, enough + 1):
         for pattern, place in _kinds(model, task, digits).items():
             if pattern not in found or not pattern.has_room(found[pattern][1]):
@@ -91,7 +100,7 @@ def patterns(model: Decoder, task: Addition) -> dict[Pattern, tuple[int, int]]:
     return found
 
 
-def _kinds(model: Decoder, task: Addition, digits: int) -> dict[Pattern, tuple[int, int]]:
+def _kinds(model: Decoder, task: Task, digits: int) -> dict[ColumnPattern, tuple[int, int]]:
     """The neighbourhoods of numbers of so many digits, each with the last column that has it."""
     problems = task.testing(0, 1, length=digits, device=next(model.parameters()).device)
     depends = depends_on(model, model.order(problems.source, digits + 1))
@@ -99,7 +108,7 @@ def _kinds(model: Decoder, task: Addition, digits: int) -> dict[Pattern, tuple[i
     for column in range(digits + 1):
         row = depends[2 * digits + 1 + column]
         seen = [(role, place - column) for (role, place), inside in zip(roles, row.tolist(), strict=True) if inside]
-        pattern = Pattern(tuple(sorted((role, 0 if role in ("start", "operator") else at) for role, at in seen)))
+        pattern = ColumnPattern(tuple(sorted((role, 0 if role in ("start", "operator") else at) for role, at in seen)))
         if pattern.columns != [*range(pattern.columns[0], pattern.columns[-1] + 1)] if pattern.columns else True:
             raise NotLocal(f"answer digit {column} depends on {pattern}: columns with a gap between them, or none")
         found[pattern] = (digits, column)
@@ -113,15 +122,15 @@ def _roles(digits: int) -> list[tuple[str, int]]:
     return [*operands, ("start", 0), *(("answer", column) for column in range(digits))]
 
 
-def _count(pattern: Pattern, base: int) -> int:
+def _count(pattern: ColumnPattern, base: int) -> int:
     columns = pattern.columns
     free = 1 if pattern.begins else 2 * base ** len([at for at in pattern.answers if at < min(columns, default=0)])
     return base ** (2 * len(columns)) * free
 
 
-def contexts(task: Addition, pattern: Pattern, digits: int, column: int) -> Iterator[Problems]:
+def contexts(local: Columns, pattern: ColumnPattern, digits: int, column: int) -> Iterator[Problems]:
     """Real problems, one for each content of the neighbourhood that a right sum can have there."""
-    base, columns = task.base, pattern.columns
+    base, columns = local.base, pattern.columns
     lowest = column + min(columns, default=0)
     free = [] if pattern.begins else [column + at for at in pattern.answers if column + at < lowest]
     carries = [0] if pattern.begins else [0, 1]
@@ -137,7 +146,7 @@ def contexts(task: Addition, pattern: Pattern, digits: int, column: int) -> Iter
         number = number // len(carries)
         _fill(operands, lowest, free, carry, number, base)
         a, b = operands.flip(2)
-        yield task.problems(a, torch.full((len(a),), task.plus), b)
+        yield local.problems(a, torch.full((len(a),), local.plus), b)
 
 
 def _fill(operands: Tensor, lowest: int, free: list[int], carry: Tensor, number: Tensor, base: int) -> None:
@@ -157,45 +166,19 @@ def _fill(operands: Tensor, lowest: int, free: list[int], carry: Tensor, number:
 
 @torch.no_grad()
 def _margins(model: Decoder, problems: Problems, column: int) -> Tensor:
+    """By how much the logit of the right digit lies above all others."""
+    logits = _read(model, problems.to(next(model.parameters()).device))[:, column].cpu()
+    right = problems.answer[:, column, None]
+    return logits.gather(1, right)[:, 0] - logits.scatter(1, right, -torch.inf).amax(1)
+
+
+def _check_digit(model: Decoder, task: Task, pattern: ColumnPattern, digits: int, column: int) -> None:
+    """Tokens outside the neighbourhood are replaced; the logits of the digit must not move."""
     device = next(model.parameters()).device
-    logits = model(problems.source.to(device), problems.answer.to(device))[:, column].cpu()
-    told = problems.answer[:, column, None]
-    return logits.gather(1, told)[:, 0] - logits.scatter(1, told, -torch.inf).amax(1)
-
-
-def _check_outside(model: Decoder, task: Addition, pattern: Pattern, digits: int, column: int) -> None:
-    """Digits outside the neighbourhood are replaced; the logits of the digit must not move."""
-    problems = task.testing(1, 64, length=digits, device=next(model.parameters()).device)
-    others = task.testing(2, 64, length=digits, device=problems.source.device)
-    inside = {column + at for at in pattern.columns}
-    columns = [*range(digits - 1, -1, -1)]
-    outside = torch.tensor([*(c not in inside for c in columns), False, *(c not in inside for c in columns)])
-    source = torch.where(outside.to(problems.source.device), others.source, problems.source)
-    answer = others.answer.clone()
+    problems, others = (task.testing(seed, 64, length=digits, device=device) for seed in (1, 2))
+    inside = torch.tensor([place - column in pattern.columns for place in range(digits - 1, -1, -1)], device=device)
+    outside = torch.cat((~inside, inside.new_zeros(1), ~inside))
+    source = torch.where(outside, others.source, problems.source)
     shown = [column + at for at in pattern.answers]
-    answer[:, shown] = problems.answer[:, shown]
-    check_influence(model, problems, Problems(source, answer), column, f"answer digit {column}")
-
-
-@torch.no_grad()
-def _rounding(model: Decoder, task: Addition, ahead: int) -> float:
-    """The largest difference of a logit between one problem at a time, many at once, and in numbers so long that
-    attention gathers its keys; of columns that see the same in both."""
-    problems = task.testing(3, 64, length=task.digits, device=next(model.parameters()).device)
-    many = model(problems.source, problems.answer)
-    one = torch.cat([model(problems.source[n : n + 1], problems.answer[n : n + 1]) for n in range(16)])
-    long = task.problems(*_padded(task, problems, LONG))
-    same = max(1, task.digits - ahead)
-    longer = model(long.source, long.answer)[:, :same]
-    return largest(one - many[:16], longer - many[:, :same])
-
-
-def _padded(task: Addition, problems: Problems, zeros: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The same sums with zeros before: the same columns, further from the end."""
-    a, operator, b = task.operands(problems)
-    more = a.new_zeros(len(a), zeros)
-    return torch.cat((more, a), dim=1), operator, torch.cat((more, b), dim=1)
-
-
-def _shown(task: Addition, problems: Problems, row: int) -> str:
-    return task.show(problems.source[row].tolist(), problems.answer[row].tolist())
+    others.answer[:, shown] = problems.answer[:, shown]
+    check_outside(_read, model, problems, Problems(source, others.answer), column, f"answer digit {column}")

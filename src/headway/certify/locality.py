@@ -7,33 +7,40 @@ steps as there are layers. That the rest has no say is then also tried: it is re
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from typing import Any, cast
 
 import torch
 from jaxtyping import Bool
 from torch import Tensor
 
 from headway.errors import HeadwayError
-from headway.models import Attention, Classifier, Decoder, Model, Order
+from headway.models import MODELS, Attention, Classifier, Decoder, Model, Order
 from headway.positions import Positions, Relative
 from headway.tasks import Problems
 
 SAME = 1e-9
 """logits that differ by no more are the same, in float64"""
-
-
 FAR = (100, 100_000)
 """distances over which a window is looked at"""
+STREAMS = ("decoder", "classifier")
+"""kinds of models that read everything in one sequence, through one stack"""
+
+Stream = Decoder | Classifier
+Reading = Callable[[Any, Problems], Tensor]
+"""What a model says at each place, rows by places: called with the model and problems."""
 
 
 class NotLocal(HeadwayError):
     """No certificate can be had: the reason why."""
 
 
-def check_relative(model: Model) -> None:
+def check_relative(model: Model) -> Stream:
     """Refuses a model that is told more of order than the distance of two tokens, or whose masks cannot be read off."""
-    if not isinstance(model, Classifier | Decoder) or type(model) not in (Classifier, Decoder):
+    if model.config.kind not in STREAMS or type(model) is not MODELS[model.config.kind]:
         raise NotLocal(f"a {type(model).__name__} is not one of the models whose masks are known: decoder, classifier")
-    positions = model.positions
+    stream = cast(Stream, model)
+    positions = stream.positions
     name = type(positions).__name__
     if positions.log_length is not None:
         raise NotLocal("its scores grow with the number of keys (log-length), so every answer depends on the length")
@@ -45,11 +52,10 @@ def check_relative(model: Model) -> None:
         raise NotLocal(f"{name} turns queries and keys by their absolute places; no window hides the far ones")
     if not isinstance(positions, Relative) or type(positions).bias is not Relative.bias:
         raise NotLocal(f"{name} is no bias of the distance alone")
-    if isinstance(model, Classifier) and model.config.index != "sequential":
-        raise NotLocal(f"with the index {model.config.index} neighbours in the sequence are no neighbours to a window")
     if positions.offsets is None:
         raise NotLocal(f"{name} hides no key from some head: neighbourhoods grow with the length, without bound")
     _check_window(positions, positions.offsets)
+    return stream
 
 
 @torch.no_grad()
@@ -70,19 +76,20 @@ def _check_window(positions: Relative, offsets: range) -> None:
             raise NotLocal("the bias at a distance depends on which other distances there are (normalised distances)")
 
 
-def reach_of(model: Classifier | Decoder) -> tuple[int, int]:
+def find_reach(model: Stream) -> tuple[int, int]:
     """How far behind and ahead, in numbers of the index, the window reaches through all layers that have heads."""
-    assert model.positions.offsets is not None
+    offsets = model.positions.offsets
+    assert offsets is not None
     layers = sum(attention.heads > 0 for attention in _attentions(model))
-    return layers * -model.positions.offsets[0], layers * model.positions.offsets[-1]
+    return layers * -offsets[0], layers * offsets[-1]
 
 
-def _attentions(model: Classifier | Decoder) -> list[Attention]:
+def _attentions(model: Stream) -> list[Attention]:
     return [module for module in model.modules() if isinstance(module, Attention)]
 
 
 @torch.no_grad()
-def depends_on(model: Classifier | Decoder, order: Order) -> Bool[Tensor, "token token"]:
+def depends_on(model: Stream, order: Order) -> Bool[Tensor, "token token"]:
     """Which tokens can have a say in what the last layer writes at each token: in every layer, those at which the score
     of some head that is left is not hidden."""
     bias = order.bias
@@ -96,14 +103,25 @@ def depends_on(model: Classifier | Decoder, order: Order) -> Bool[Tensor, "token
 
 
 @torch.no_grad()
-def check_influence(model: Model, problems: Problems, others: Problems, place: int, what: str) -> None:
-    """Refuses a model whose answer at `place` differs between two batches that differ only in tokens that can have no
-    say."""
+def check_outside(read: Reading, model: Stream, problems: Problems, others: Problems, place: int, what: str) -> None:
+    """Refuses a model that says something else at a place in two batches that differ only in tokens that can have no
+    say there."""
     exact = copy.deepcopy(model).double()
-    told, other = (exact(each.source, each.answer)[:, place] for each in (problems, others))
-    moved = (told - other).abs().max()
-    if not float(moved) <= SAME:  # what is no number is refused as well
+    moved = float((read(exact, problems)[:, place] - read(exact, others)[:, place]).abs().max())
+    if not moved <= SAME:  # what is no number is refused as well
         raise NotLocal(
-            f"{what} moves by {float(moved):.2g} when tokens outside its window are replaced: something in the model "
+            f"{what} moves by {moved:.2g} when tokens outside its window are replaced: something in the model "
             "sees past the masks"
         )
+
+
+@torch.no_grad()
+def measure_rounding(
+    read: Reading, model: Stream, problems: Problems, longer: Problems, alone: int, shared: slice
+) -> float:
+    """The largest difference at a place between many problems at once, some of them one at a time, and problems so long
+    that attention gathers its keys; of the places that see the same in both. Infinite where one is no number."""
+    many = read(model, problems)
+    one = torch.cat([read(model, problems[row : row + 1]) for row in range(alone)])
+    differences = one - many[:alone], read(model, longer)[:, shared] - many[:, shared]
+    return max(float(each.abs().nan_to_num(nan=torch.inf).max()) for each in differences)

@@ -1,46 +1,48 @@
-"""A certificate for sortedness: every pair or triple of neighbours, and what their places report."""
+"""A certificate for a relation between neighbours, such as sortedness: every pair or triple, and what places say."""
 
 from __future__ import annotations
 
-import copy
 import itertools
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from headway.certify.locality import SAME, NotLocal, depends_on, reach_of
-from headway.certify.verdict import MOST, ROWS, Verdict, Watch, largest
+from headway.certify.locality import NotLocal, check_outside, depends_on, find_reach, measure_rounding
+from headway.certify.verdict import MOST, ROWS, Verdict, Watch
 from headway.models import Classifier
-from headway.tasks import Sortedness
+from headway.tasks import Problems, Task
+from headway.tasks.problems import Neighbours
 
 LONG_SEQUENCE = 80
 """long enough for attention to gather its keys"""
 
 
-def certify_sortedness(model: Classifier, task: Sortedness, watch: Watch | None) -> Verdict:
+def certify_neighbours(model: Classifier, task: Task, local: Neighbours, watch: Watch | None) -> Verdict:
+    """Goes through everything that a place can see, and what it reports then."""
+    if model.config.index != "sequential":
+        raise NotLocal(f"with the index {model.config.index} neighbours in the sequence are no neighbours to a window")
     if model.config.pooling != "violation":
         raise NotLocal(f"with {model.config.pooling} pooling an answer depends on all places at once, not on the worst")
     behind, ahead = _neighbourhood(model, task)
     width = behind + 1 + ahead
-    if task.values**width > MOST:
+    if local.values**width > MOST:
         raise NotLocal(
-            f"a place depends on {width} tokens: {task.values**width:,} contexts; at most {MOST:,} are tried"
+            f"a place depends on {width} tokens: {local.values**width:,} contexts; at most {MOST:,} are tried"
         )
     if max(behind, ahead) > 1:
         raise NotLocal(f"a place depends on {behind} tokens before it and {ahead} behind; only one of each is tried")
-    verdict = Verdict()
-    verdict.rounding = _sortedness_rounding(model, task)
-    _check_outside_places(model, task, behind, ahead)
-    fires = _alarms(model, task, behind, ahead, watch)
-    _judge_sorted(verdict, fires, task.values)
-    _judge_violations(verdict, fires, task.values, behind, ahead)
+    verdict = Verdict(rounding=_rounding(model, task))
+    _check_places(model, task, behind, ahead)
+    reports = _collect_reports(model, local.values, behind, ahead, watch)
+    _judge_right(verdict, reports, local)
+    _judge_violations(verdict, reports, local, behind, ahead)
     return verdict
 
 
-def _neighbourhood(model: Classifier, task: Sortedness) -> tuple[int, int]:
+def _neighbourhood(model: Classifier, task: Task) -> tuple[int, int]:
     """How many tokens before and behind a place have a say there: as the window reaches, and as the masks show."""
-    behind, ahead = reach_of(model)
+    behind, ahead = find_reach(model)
     length = 2 * (behind + ahead) + 20
     source = task.testing(0, 1, length=length, device=next(model.parameters()).device).source
     depends = depends_on(model, model.order(source))
@@ -52,7 +54,7 @@ def _neighbourhood(model: Classifier, task: Sortedness) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class _Alarms:
+class Reports:
     """What a place says, by what it sees: above 0 it reports a violation."""
 
     inner: Tensor  # one axis a token of the neighbourhood, in order
@@ -61,90 +63,72 @@ class _Alarms:
 
 
 @torch.no_grad()
-def _alarms(model: Classifier, task: Sortedness, behind: int, ahead: int, watch: Watch | None) -> _Alarms:
+def _collect_reports(model: Classifier, values: int, behind: int, ahead: int, watch: Watch | None) -> Reports:
     """Each neighbourhood put before the model as a whole sequence, and what it says at the place in question."""
+    device = next(model.parameters()).device
 
-    def said(width: int, place: int) -> Tensor:
-        total, parts = task.values**width, []
-        device = next(model.parameters()).device
+    def say(width: int, place: int) -> Tensor:
+        total, parts = values**width, []
         for start in range(0, total, ROWS):
             number = torch.arange(start, min(start + ROWS, total), device=device)
-            tokens = [number // task.values ** (width - 1 - at) % task.values for at in range(width)]
+            tokens = [number // values ** (width - 1 - at) % values for at in range(width)]
             parts.append(model.violations(torch.stack(tokens, dim=1))[:, place].cpu())
             if watch is not None:
                 watch(start, total)
-        return torch.cat(parts).view(*[task.values] * width)
+        return torch.cat(parts).view(*[values] * width)
 
-    return _Alarms(said(behind + 1 + ahead, behind), said(1 + ahead, 0), said(behind + 1, behind))
-
-
-def _judge_sorted(verdict: Verdict, fires: _Alarms, values: int) -> None:
-    """No window of a sorted sequence may report a violation."""
-    for name, table in (("sorted, inside", fires.inner), ("sorted, first", fires.first), ("sorted, last", fires.last)):
-        axes = torch.meshgrid(*[torch.arange(values)] * table.ndim, indexing="ij")
-        ordered = torch.ones_like(table, dtype=torch.bool)
-        for left, right in itertools.pairwise(axes):
-            ordered &= left <= right
-        places = ordered.nonzero()
-        verdict.add(name, -table[ordered], lambda row, p=places: " ".join(map(str, p[row].tolist())))
+    return Reports(say(behind + 1 + ahead, behind), say(1 + ahead, 0), say(behind + 1, behind))
 
 
-def _judge_violations(verdict: Verdict, fires: _Alarms, values: int, behind: int, ahead: int) -> None:
-    """For the first violation x > y, in every context, x's place or y's reports it."""
-    number = torch.arange(values)
-    x, y = torch.meshgrid(number, number, indexing="ij")
-    drop = x > y
-    left = _least_before(fires, values, behind, ahead)  # x y: what x's place says, in its worst context
-    right = _least_behind(fires, values, behind, ahead)
-    best = torch.maximum(left, right)
-    places = drop.nonzero()
-    verdict.add("violation", best[drop], lambda row: "{} before {}".format(*places[row].tolist()))
+def _judge_right(verdict: Verdict, reports: Reports, local: Neighbours) -> None:
+    """No window of a sequence without a violation may report one."""
+    tables = {"sorted, inside": reports.inner, "sorted, first": reports.first, "sorted, last": reports.last}
+    for name, table in tables.items():
+        axes = torch.meshgrid(*[torch.arange(local.values)] * table.ndim, indexing="ij")
+        right = torch.ones_like(table, dtype=torch.bool)
+        for left_one, right_one in itertools.pairwise(axes):
+            right &= local.holds(left_one, right_one)
+        places = right.nonzero()
+        verdict.add(name, -table[right], lambda row, p=places: " ".join(map(str, p[row].tolist())))
 
 
-def _least_before(fires: _Alarms, values: int, behind: int, ahead: int) -> Tensor:
-    """The least that the left end x of a first violation x > y says: over all that may stand before it."""
-    if not ahead:  # it does not see y
-        return torch.full((values, values), -torch.inf)
-    if not behind:
-        return fires.inner
-    ordered = torch.arange(values)[:, None, None] <= torch.arange(values)[None, :, None]  # what stands before is sorted
-    inner = fires.inner.where(ordered, torch.inf).amin(0)
-    return torch.minimum(inner, fires.first)
+def _judge_violations(verdict: Verdict, reports: Reports, local: Neighbours, behind: int, ahead: int) -> None:
+    """For the first violation x, y, in every context, x's place or y's reports it."""
+    number = torch.arange(local.values)
+    holds = local.holds(number[:, None], number[None])  # left right
+    least = torch.full((local.values, local.values), -torch.inf)  # of a place that does not see the other
+    left = right = least  # x y: what the place of x, and of y, reports in its worst context
+    if ahead:
+        left = reports.inner
+        if behind:  # over all that may stand before x
+            left = torch.minimum(left.where(holds[:, :, None], torch.inf).amin(0), reports.first)
+    if behind:
+        right = reports.inner
+        if ahead:  # over all that may stand behind y
+            right = torch.minimum(right.amin(2), reports.last)
+    reported, places = torch.maximum(left, right)[~holds], (~holds).nonzero()
+    verdict.add("violation", reported, lambda row: "{} before {}".format(*places[row].tolist()))
 
 
-def _least_behind(fires: _Alarms, values: int, behind: int, ahead: int) -> Tensor:
-    """The least that the right end y says: over all that may stand behind it."""
-    if not behind:
-        return torch.full((values, values), -torch.inf)
-    if not ahead:
-        return fires.inner
-    return torch.minimum(fires.inner.amin(2), fires.last)
+def _read(model: Classifier, problems: Problems) -> Tensor:
+    return model.violations(problems.source)
 
 
-@torch.no_grad()
-def _check_outside_places(model: Classifier, task: Sortedness, behind: int, ahead: int) -> None:
+def _check_places(model: Classifier, task: Task, behind: int, ahead: int) -> None:
     """Tokens outside the neighbourhood of the first, an inner and the last place are replaced."""
-    exact, device = copy.deepcopy(model).double(), next(model.parameters()).device
+    device = next(model.parameters()).device
     for place in (0, LONG_SEQUENCE // 2, LONG_SEQUENCE - 1):
-        source, other = (task.testing(seed, 64, length=LONG_SEQUENCE, device=device).source for seed in (1, 2))
+        problems, others = (task.testing(seed, 64, length=LONG_SEQUENCE, device=device) for seed in (1, 2))
         inside = slice(max(0, place - behind), place + ahead + 1)
-        other[:, inside] = source[:, inside]
-        moved = float((exact.violations(source)[:, place] - exact.violations(other)[:, place]).abs().max())
-        if not moved <= SAME:
-            raise NotLocal(
-                f"what place {place} says moves by {moved:.2g} when tokens outside its window are replaced: something "
-                "in the model sees past the masks"
-            )
+        others.source[:, inside] = problems.source[:, inside]
+        check_outside(_read, model, problems, others, place, f"what place {place} says")
 
 
 @torch.no_grad()
-def _sortedness_rounding(model: Classifier, task: Sortedness) -> float:
-    source = task.testing(3, 32, length=task.longest, device=next(model.parameters()).device).source
-    many = model.violations(source)
-    one = torch.cat([model.violations(row[None]) for row in source])
-    long = source.repeat(1, 1 + LONG_SEQUENCE // task.longest)
-    longer = model.violations(long)
-    logits = model(long)[:, 0]
-    if not float((logits[:, 0] - logits[:, 1] - longer.amax(1)).abs().max()) <= 1e-3:
+def _rounding(model: Classifier, task: Task) -> float:
+    problems, longest = task.testing(3, 32, device=next(model.parameters()).device), task.lengths[1]
+    longer = Problems(problems.source.repeat(1, 1 + LONG_SEQUENCE // longest), problems.answer)
+    logits = model(longer.source)[:, 0]
+    if not float((logits[:, 0] - logits[:, 1] - _read(model, longer).amax(1)).abs().max()) <= 1e-3:
         raise NotLocal("its answer is not the strongest violation that its places report")
-    return largest(one - many, longer[:, 1 : task.longest - 1] - many[:, 1:-1])
+    return measure_rounding(_read, model, problems, longer, len(problems), slice(1, longest - 1))

@@ -27,7 +27,8 @@ class Verdict:
     contexts: int = 0
     wrong: int = 0
     smallest_margin: float = float("inf")
-    patterns: list[dict[str, Any]] = field(default_factory=list)
+    patterns: dict[str, int] = field(default_factory=dict)
+    """how many contexts of each kind"""
     offending: str | None = None
     rounding: float = 0.0
     reason: str | None = None
@@ -36,7 +37,7 @@ class Verdict:
     def certified(self) -> bool:
         return self.reason is None and self.contexts > 0 and not self.wrong
 
-    def add(self, name: str, margins: Tensor, shown: Callable[[int], str]) -> None:
+    def add(self, name: str, margins: Tensor, show: Callable[[int], str]) -> None:
         """Margins of a batch of contexts: how far the right answer leads; below 0, or 0, it is wrong."""
         margins = margins.nan_to_num(nan=-torch.inf)  # what is no number is wrong
         wrong = ~(margins > 0)
@@ -44,10 +45,8 @@ class Verdict:
         self.wrong += int(wrong.sum())
         self.smallest_margin = min(self.smallest_margin, float(margins.min()))
         if self.offending is None and wrong.any():
-            self.offending = f"{name}: {shown(int(wrong.nonzero()[0, 0]))}"
-        if not self.patterns or self.patterns[-1]["pattern"] != name:
-            self.patterns.append({"pattern": name, "contexts": 0})
-        self.patterns[-1]["contexts"] += len(margins)
+            self.offending = f"{name}: {show(int(wrong.nonzero()[0, 0]))}"
+        self.patterns[name] = self.patterns.get(name, 0) + len(margins)
 
     def settle(self) -> Verdict:
         """Adds the reason where there is one against it."""
@@ -63,9 +62,5 @@ class Verdict:
     def to_json(self) -> dict[str, Any]:
         numbers = {"smallest_margin": self.smallest_margin, "rounding": self.rounding}
         finite = {name: value if math.isfinite(value) else None for name, value in numbers.items()}
-        return {"certified": self.certified, **asdict(self), **finite}
-
-
-def largest(*differences: Tensor) -> float:
-    """Infinite where one is no number."""
-    return max(float(each.abs().nan_to_num(nan=torch.inf).max()) for each in differences)
+        patterns = [{"pattern": name, "contexts": contexts} for name, contexts in self.patterns.items()]
+        return {"certified": self.certified, **asdict(self), **finite, "patterns": patterns}

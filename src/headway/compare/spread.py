@@ -6,15 +6,14 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
-from headway.compare.describing import Row, Value
+from headway.compare.describe import Row
+from headway.evaluation.intervals import wilson
+from headway.output import format_value
+from headway.runs.metrics import is_reach, metric_of_runs
 
 Number = int | float
 CONFIDENCE = 0.95
-LOWER_IS_BETTER = ("final_loss", "errors", "seconds", "steps", "parameters")
-SHARES = ("exact_match", "in_range", "together_accuracy", "baseline")
-"""numbers between 0 and 1"""
 
 
 @dataclass(frozen=True)
@@ -26,45 +25,44 @@ class Spread:
     """complete runs that do not have it"""
     unlearned: int
     """of those, runs that did not learn in range, of whose reach nothing can be said"""
-    median: Number | None
-    mean: Number | None
-    best: Number | None
-    worst: Number | None
+    median: Number | None = None
+    mean: Number | None = None
+    best: Number | None = None
+    worst: Number | None = None
     """None where a run did not learn"""
-    least: Number | None
-    most: Number | None
-    interval: tuple[float, float] | None
+    least: Number | None = None
+    most: Number | None = None
+    interval: list[float] | None = None
     """of the mean, 95%: Student's t over the runs; of a truth value Wilson's, of the share of runs. None for one seed,
     and where all runs say the same"""
 
-    def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "interval": None if self.interval is None else list(self.interval)}
+    def to_json(self) -> dict[str, Number | list[float] | None]:
+        return asdict(self)
 
-    def told(self) -> str | None:
+    @property
+    def summary(self) -> str | None:
         """The median, and from where to where."""
         if self.n < 2 or self.least == self.most:
-            return None if self.median is None else spoken(self.median)
-        return f"{spoken(self.median)} ({spoken(self.least)} to {spoken(self.most)})"
-
-
-def is_reach(metric: str) -> bool:
-    return metric == "reach" or metric.startswith("reach.")
+            return None if self.median is None else format_value(self.median)
+        return f"{format_value(self.median)} ({format_value(self.least)} to {format_value(self.most)})"
 
 
 def spread(metric: str, runs: Sequence[Row]) -> Spread:
-    """Of these complete runs."""
+    """Measures how a metric spreads over these complete runs."""
     known = [value for row in runs if isinstance(value := row.get(metric), int | float)]
     without = [row for row in runs if metric not in row]
     unlearned = sum(row.get("converged") is False for row in without) if is_reach(metric) else 0
     if not known:
-        return Spread(0, len(runs), unlearned, None, None, None, None, None, None, None)
+        return Spread(0, len(runs), unlearned)
     truths = all(isinstance(value, bool) for value in known)
     values = [float(value) if truths else value for value in known]
     # between two lengths lies one that nobody tested
     median = statistics.median_low(values) if is_reach(metric) else statistics.median(values)
     least, most = min(values), max(values)
-    best, worst = (least, most) if metric in LOWER_IS_BETTER else (most, least)
-    seeds = len({row.get("seed") for row in runs if metric in row})
+    best, worst = (least, most) if metric_of_runs(metric).lower_is_better else (most, least)
+    interval = None
+    if len({row.get("seed") for row in runs if metric in row}) > 1:
+        interval = wilson(sum(map(bool, known)), len(known)).to_json() if truths else _of_mean(metric, values)
     return Spread(
         n=len(values),
         missing=len(runs) - len(values),
@@ -75,11 +73,11 @@ def spread(metric: str, runs: Sequence[Row]) -> Spread:
         worst=None if unlearned else worst,
         least=least,
         most=most,
-        interval=None if seeds < 2 else wilson(sum(values), len(values)) if truths else _of_mean(metric, values),
+        interval=interval,
     )
 
 
-def _of_mean(metric: str, values: Sequence[Number]) -> tuple[float, float] | None:
+def _of_mean(metric: str, values: Sequence[Number]) -> list[float] | None:
     if min(values) == max(values):
         return None
     from scipy.special import stdtrit
@@ -87,22 +85,4 @@ def _of_mean(metric: str, values: Sequence[Number]) -> tuple[float, float] | Non
     n = len(values)
     half = float(stdtrit(n - 1, (1 + CONFIDENCE) / 2)) * statistics.stdev(values) / math.sqrt(n)
     low, high = statistics.fmean(values) - half, statistics.fmean(values) + half
-    return (max(0.0, low), min(1.0, high)) if metric in SHARES else (low, high)
-
-
-def wilson(right: Number, n: int) -> tuple[float, float]:
-    """Wilson's score interval of a share."""
-    z = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
-    share = right / n
-    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return max(0.0, middle - half), min(1.0, middle + half)
-
-
-def spoken(value: Value | None) -> str:
-    """As a person reads it."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float) and not value.is_integer():
-        return f"{value:.4f}" if 0.001 <= abs(value) < 1 else f"{value:.4g}"
-    return f"{value:,.0f}" if isinstance(value, int | float) else repr(value) if value == "" else str(value)
+    return [max(0.0, low), min(1.0, high)] if metric_of_runs(metric).is_share else [low, high]

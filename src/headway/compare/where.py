@@ -10,9 +10,9 @@ A comparison with what a run does not have does not hold, whichever it is. Numbe
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from headway.errors import HeadwayError, unknown
 
@@ -26,89 +26,26 @@ SHOWN = 30
 """letters on either side of a mistake"""
 OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "~")
 TRUE, FALSE = b"\x01", b"\x00"
-"""truth values as a table keeps them, which has no other that are neither numbers nor text"""
+"""truth values as the table keeps them: neither numbers nor text"""
 
-Sql = tuple[str, list[str | int | float | bytes]]
+Parameter = str | int | float | bytes
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _TOKEN = re.compile(
     r"""\s*(?:(?P<sign><=|>=|!=|==|[=<>~()])|(?P<quoted>'(?:[^']|'')*'|"(?:[^"]|"")*")|(?P<word>[^\s()<>=!~'"]+)|$)"""
 )
-
-
-@dataclass(frozen=True)
-class Compared:
-    key: str
-    operator: str
-    text: str
-    """as it was written"""
-    quoted: bool = False
-
-    @property
-    def value(self) -> str | int | float | bool:
-        if self.quoted:
-            return self.text
-        if self.text.lower() in ("true", "false"):
-            return self.text.lower() == "true"
-        if not _NUMBER.fullmatch(self.text):
-            return self.text
-        whole = self.text.lstrip("+-").isdecimal() and len(self.text) <= 18
-        return int(self.text) if whole else float(self.text)
-
-    def sql(self, column: Callable[[str], str]) -> Sql:
-        name, value = column(self.key), self.value
-        if self.operator == "~":
-            return f"(typeof({name}) = 'text' AND instr({name}, ?) > 0)", [self.text]
-        if isinstance(value, bool):
-            return f"{name} {self.operator} ?", [TRUE if value else FALSE]
-        if self.operator in ("=", "!="):
-            either = [value] if isinstance(value, str) else [value, self.text]
-            same = " OR ".join([f"{name} = ?"] * len(either))
-            return (f"({same})" if self.operator == "=" else f"NOT ({same})"), [*either]
-        if isinstance(value, str):
-            return f"({name} {self.operator} ? AND {name} >= '' AND {name} < x'')", [value]
-        return f"({name} {self.operator} ? AND {name} < '')", [value]
-
-
-@dataclass(frozen=True)
-class Joined:
-    word: str
-    """and, or"""
-    parts: tuple[Expression, ...]
-
-    def sql(self, column: Callable[[str], str]) -> Sql:
-        made = [part.sql(column) for part in self.parts]
-        return "(" + f" {self.word.upper()} ".join(text for text, _ in made) + ")", [v for _, vs in made for v in vs]
-
-
-@dataclass(frozen=True)
-class Not:
-    part: Expression
-
-    def sql(self, column: Callable[[str], str]) -> Sql:
-        text, values = self.part.sql(column)
-        return f"(NOT coalesce({text}, 0))", values  # what a run does not have is no
-
-
-Expression = Compared | Joined | Not
+_COLUMN = re.compile("\0(.*?)\0")
+"""a key in SQL, until it is known whether there is a column of that name"""
 
 
 @dataclass(frozen=True)
 class Where:
-    text: str
-    expression: Expression
+    template: str
+    values: list[Parameter]
 
     @property
     def keys(self) -> list[str]:
         """Each once, in the order in which they stand."""
-
-        def among(part: Expression) -> Iterator[str]:
-            if isinstance(part, Compared):
-                yield part.key
-            else:
-                for inner in part.parts if isinstance(part, Joined) else (part.part,):
-                    yield from among(inner)
-
-        return list(dict.fromkeys(among(self.expression)))
+        return list(dict.fromkeys(_COLUMN.findall(self.template)))
 
     def check(self, known: Collection[str]) -> None:
         """Refuses a key that no run can have."""
@@ -116,9 +53,9 @@ class Where:
             if key not in known:
                 raise unknown("key in --where", key, known)
 
-    def sql(self, columns: Collection[str]) -> Sql:
+    def sql(self, columns: Collection[str]) -> tuple[str, list[Parameter]]:
         """A condition over these columns; what is none of them is missing in every run."""
-        return self.expression.sql(lambda key: quoted(key) if key in columns else "NULL")
+        return _COLUMN.sub(lambda key: quoted(key[1]) if key[1] in columns else "NULL", self.template), self.values
 
 
 def quoted(name: str) -> str:
@@ -127,43 +64,39 @@ def quoted(name: str) -> str:
 
 
 def parse_where(text: str) -> Where:
-    """The expression in these words; what is wrong with them is said with its place."""
-    return Where(text, _Reader(text).read())
+    """Reads an expression; what is wrong with it is said with its place."""
+    reader = _Reader(text.replace("\0", "\ufffd"))
+    return Where(reader.read(), reader.values)
 
 
-@dataclass(frozen=True)
-class _Token:
+class _Token(NamedTuple):
     kind: str
     """sign, quoted, word or end"""
     text: str
     place: int
 
-    def says(self, word: str) -> bool:
-        return self.kind == "word" and self.text.lower() == word
-
 
 class _Reader:
+    """Turns an expression into SQL as it goes through its tokens."""
+
     def __init__(self, text: str) -> None:
         if len(text) > LONGEST:
             raise HeadwayError(f"--where has {len(text):,} letters; write at most {LONGEST:,}")
-        self.text, self.next, self.depth = text, 0, 0
+        self.text, self.next, self.depth, self.values = text, 0, 0, list[Parameter]()
         self.tokens = list(self._tokens())
         if sum(token.text in OPERATORS for token in self.tokens if token.kind == "sign") > MOST:
             raise HeadwayError(f"--where has more than {MOST} comparisons; ask for less at a time")
 
     def _tokens(self) -> Iterator[_Token]:
-        place = 0
-        while True:
+        place, kind = 0, ""
+        while kind != "end":
             found = _TOKEN.match(self.text, place)
             if found is None:
                 start = place + len(self.text[place:]) - len(self.text[place:].lstrip())
                 wrong = "a quote that does not end" if self.text[start] in "'\"" else f"{self.text[start]!r} alone"
                 self._fail(f"there is {wrong}", start)
-            kind = found.lastgroup or "end"
-            place = found.end()
-            yield _Token(kind, found[found.lastgroup] if found.lastgroup else "", found.end() - len(found[0].lstrip()))
-            if kind == "end":
-                return
+            kind, place = found.lastgroup or "end", found.end()
+            yield _Token(kind, found[found.lastgroup] if found.lastgroup else "", place - len(found[0].lstrip()))
 
     def _fail(self, wrong: str, place: int) -> NoReturn:
         before, after = self.text[:place], self.text[place:]
@@ -172,61 +105,79 @@ class _Reader:
         shown = f"{before}⟨here⟩{after}"
         raise HeadwayError(f"--where cannot be read: {wrong}: {shown!r}; write it like 'positions=rope and reach>256'")
 
-    @property
-    def token(self) -> _Token:
-        return self.tokens[self.next]
+    def _next_is(self, kind: str, *texts: str) -> bool:
+        token = self.tokens[self.next]
+        return token.kind == kind and (not texts or token.text.lower() in texts)
 
-    def _take(self) -> _Token:
+    def _take(self, expected: str, kind: str, *texts: str) -> _Token:
+        token = self.tokens[self.next]
+        if not self._next_is(kind, *texts):
+            self._fail(f"expected {expected}", token.place)
         self.next += 1
-        return self.tokens[self.next - 1]
+        return token
 
-    def read(self) -> Expression:
-        found = self._joined("or")
-        if self.token.kind != "end":
-            self._fail("'and' or 'or' should stand", self.token.place)
-        return found
+    def read(self) -> str:
+        sql = self._joined("or")
+        self._take("'and' or 'or'", "end")
+        return sql
 
-    def _joined(self, word: str) -> Expression:
+    def _joined(self, word: str) -> str:
         read = (lambda: self._joined("and")) if word == "or" else self._single
         parts = [read()]
-        while self.token.says(word):
-            self._take()
+        while self._next_is("word", word):
+            self.next += 1
             parts.append(read())
-        return parts[0] if len(parts) == 1 else Joined(word, tuple(parts))
+        return parts[0] if len(parts) == 1 else f"({f' {word.upper()} '.join(parts)})"
 
-    def _single(self) -> Expression:
-        opens = self.token.kind == "sign" and self.token.text == "("
-        if not opens and not self.token.says("not"):
-            return self._compared()
+    def _single(self) -> str:
+        opens = self._next_is("sign", "(")
+        if not opens and not self._next_is("word", "not"):
+            return self._condition()
         self.depth += 1
         if self.depth > DEEPEST:
             raise HeadwayError(f"--where is nested deeper than {DEEPEST}; write it flatter")
-        begun = self._take()
-        found = self._joined("or") if opens else Not(self._single())
-        if opens and (self.token.kind, self.token.text) != ("sign", ")"):
-            self._fail(f"the parenthesis of character {begun.place + 1} should close", self.token.place)
+        place = self.tokens[self.next].place
+        self.next += 1
         if opens:
-            self._take()
+            sql = self._joined("or")
+            self._take(f"the parenthesis of character {place + 1} to close", "sign", ")")
+        else:
+            sql = f"(NOT coalesce({self._single()}, 0))"  # what a run does not have is no
         self.depth -= 1
-        return found
+        return sql
 
-    def _compared(self) -> Compared:
-        key = self.token
-        if key.kind != "word" or key.text.lower() in ("and", "or"):
-            self._fail("the key of a comparison should stand", key.place)
-        self._take()
-        operator = "=" if self.token.text == "==" else self.token.text
-        if self.token.kind != "sign" or operator not in OPERATORS:
-            self._fail(f"one of {' '.join(OPERATORS)} should stand", self.token.place)
-        self._take()
-        value = self.token
-        if value.kind not in ("word", "quoted"):
-            self._fail("a value should stand", value.place)
-        self._take()
-        text = value.text
-        if value.kind == "quoted":
-            text = text[1:-1].replace(text[0] * 2, text[0])
-        found = Compared(key.text.lower(), operator, text.encode(errors="replace").decode(), value.kind == "quoted")
-        if isinstance(found.value, bool) and operator not in ("=", "!=", "~"):
-            self._fail(f"{text} is larger or smaller than nothing, so = or != should stand", value.place)
-        return found
+    def _condition(self) -> str:
+        key = self._take("a key", "end" if self._next_is("word", "and", "or") else "word").text.lower()
+        operator = self._take(f"one of {' '.join(OPERATORS)}", "sign", *OPERATORS, "==").text.replace("==", "=")
+        token = self._take("a value", "quoted" if self._next_is("quoted") else "word")
+        text = token.text if token.kind == "word" else token.text[1:-1].replace(token.text[0] * 2, token.text[0])
+        text = text.encode(errors="replace").decode()
+        value = text if token.kind == "quoted" else value_of(text)
+        if isinstance(value, bool) and operator not in ("=", "!=", "~"):
+            self._fail(f"{text} has no order, so expected = or !=", token.place)
+        return self._compared(f"\0{key}\0", operator, text, value)
+
+    def _compared(self, name: str, operator: str, text: str, value: str | int | float | bool) -> str:
+        match operator:
+            case "~":
+                self.values.append(text)
+                return f"(typeof({name}) = 'text' AND instr({name}, ?) > 0)"
+            case _ if isinstance(value, bool):
+                self.values.append(TRUE if value else FALSE)
+                return f"{name} {operator} ?"
+            case "=" | "!=":
+                self.values += [value] if isinstance(value, str) else [value, text]
+                same = f"({name} = ?)" if isinstance(value, str) else f"({name} = ? OR {name} = ?)"
+                return same if operator == "=" else f"NOT {same}"
+        self.values.append(value)
+        kind = f"{name} >= '' AND {name} < x''" if isinstance(value, str) else f"{name} < ''"
+        return f"({name} {operator} ? AND {kind})"
+
+
+def value_of(text: str) -> str | int | float | bool:
+    """A number or a truth value, where a word without quotes is one."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    if not _NUMBER.fullmatch(text):
+        return text
+    return int(text) if text.lstrip("+-").isdecimal() and len(text) <= 18 else float(text)

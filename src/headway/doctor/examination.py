@@ -2,66 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib import import_module
 from textwrap import wrap
-from typing import Any, Literal
+from typing import Any
 
-from headway.doctor import answers, counting, data, decoding, repeating, sight, wiring
-from headway.doctor.check import Checked
+import torch
+
+from headway.attach.opening import ready
+from headway.doctor.check import Check, Checked, Scalar, Study
 from headway.doctor.patient import Patient
 from headway.errors import HeadwayError
 from headway.machine import exact_products
+from headway.plugins import load_function
 from headway.subjects.subject import Subject
 
-CHECKS: dict[str, Callable[[Patient], Checked]] = {
-    "converged": answers.converged,
-    "constant": answers.constant,
-    "greedy": decoding.greedy,
-    "start token": decoding.start_token,
-    "given digits": decoding.given_digits,
-    "metric": counting.metric,
-    "causality": sight.causality,
-    "padding": sight.padding,
-    "evaluation mode": repeating.evaluation_mode,
-    "overlap": data.overlap,
-    "balance": answers.balance,
-    "blindness": sight.blindness,
-    "positions": sight.positions,
-    "gates": wiring.gates,
-    "resolution": counting.resolution,
-    "floor": counting.floor,
-    "together": wiring.together,
-    "seeds": repeating.seeds,
+SCHEMA = "headway.doctor/1"
+MODULES = ("answers", "decoding", "counting", "sight", "repeating", "data", "order", "wiring", "claims")
+"""the files of checks, in the order in which their checks are made"""
+CHECKS = {
+    each.name: each
+    for module in MODULES
+    for each in vars(import_module(f"headway.doctor.{module}")).values()
+    if isinstance(each, Check)
 }
-FORBID = {
-    "heads": (
-        "converged", "constant", "greedy", "start token", "given digits", "metric", "causality", "evaluation mode",
-        "blindness", "gates", "floor",
-    ),
-    "lengths": (
-        "converged", "greedy", "start token", "given digits", "metric", "causality", "evaluation mode", "balance",
-        "blindness",
-    ),
-}  # fmt: skip
-"""of a study: the checks that forbid its findings where they fail"""
-EXPLAINS = {
-    "start token": {"greedy", "converged", "floor", "metric"},
-    "given digits": {"greedy", "metric", "converged", "floor"},
-    "causality": {"greedy", "converged", "floor", "metric"},
-    "evaluation mode": {"given digits", "greedy", "converged", "floor", "metric", "gates", "causality", "padding"},
-    "padding": {"converged", "floor"},
-    "overlap": {"converged"},
-    "balance": {"converged", "constant"},
-    "metric": {"converged", "floor"},
-    "blindness": {"converged", "constant", "floor"},
-    "positions": {"constant"},
-    "converged": {"floor", "constant", "greedy"},
-    "constant": {"floor"},
-}
-"""a check that fails, and those that fail because of it"""
-SLIGHT = ("balance", "positions", "blindness")
-"""warnings that explain failures"""
 
 
 @dataclass(frozen=True)
@@ -69,28 +34,36 @@ class Examination:
     subject: str
     checks: dict[str, Checked]
     strict: bool = False
+    refused: str | None = None
+    """why it could not be examined"""
 
     @property
     def alarms(self) -> list[str]:
         return [name for name, found in self.checks.items() if found.status in ("warn", "fail")]
 
     @property
+    def verdict(self) -> str:
+        statuses = {found.status for found in self.checks.values()}
+        return next((status for status in ("fail", "warn") if status in statuses), "pass")
+
+    @property
     def healthy(self) -> bool:
-        bad = ("warn", "fail") if self.strict else ("fail",)
-        return not any(found.status in bad for found in self.checks.values())
+        return self.refused is None and (self.verdict == "pass" or (self.verdict == "warn" and not self.strict))
 
     @property
     def status(self) -> int:
-        """of the command"""
-        return 0 if self.healthy else 1
+        """The exit status of the command."""
+        return 2 if self.refused else 0 if self.healthy else 1
 
     def is_cause(self, name: str) -> bool:
         """Whether no other alarm explains this one."""
-        if name not in self.alarms:
-            return False
-        failing = self.checks[name].status == "fail"  # a warning explains a failure only where it is known to
-        others = [each for each in self.alarms if not failing or self.checks[each].status == "fail" or each in SLIGHT]
-        return not any(name in EXPLAINS.get(other, ()) for other in others)
+
+        def explains(other: str) -> bool:
+            check = CHECKS.get(other)
+            by_failing = self.checks[other].status == "fail" or self.checks[name].status == "warn"
+            return check is not None and name in check.explains and (by_failing or check.as_warning)
+
+        return name in self.alarms and not any(explains(other) for other in self.alarms)
 
     @property
     def causes(self) -> list[str]:
@@ -103,65 +76,77 @@ class Examination:
         lines = wrap(
             f"{name}{cause}: {found.meaning}", width, initial_indent=f"{found.status:8}", subsequent_indent=" " * 8
         )
-        return lines + (
-            wrap(f"→ {found.remedy}", width, initial_indent=" " * 8, subsequent_indent=" " * 10) if found.remedy else []
-        )
+        return lines + wrap(f"→ {found.remedy}" if found.remedy else "", width, initial_indent=" " * 8,
+                            subsequent_indent=" " * 10)  # fmt: skip
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> dict[str, Scalar]:
         """A line of a table of many."""
-        metric = self.checks.get("metric")
-        worst = {found.status for found in self.checks.values()}
+        if self.refused:
+            return {"subject": self.subject, "verdict": "not examined"}
+        reported = self.checks["metric"].evidence.get("reported") if "metric" in self.checks else None
         return {
             "subject": self.subject,
-            "reported": None if metric is None else metric.evidence.get("reported"),
-            "verdict": "fail" if "fail" in worst else "warn" if "warn" in worst else "pass",
+            "reported": reported if isinstance(reported, float) else None,
+            "verdict": self.verdict,
             "cause": ", ".join(self.causes),
             "symptoms": ", ".join(name for name in self.alarms if name not in self.causes),
             "skipped": sum(found.status == "skipped" for found in self.checks.values()),
         }
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "subject": self.subject,
-            "healthy": self.healthy,
-            "checks": [
-                {
-                    "check": name,
-                    "status": found.status,
-                    "cause": self.is_cause(name),
-                    "evidence": found.evidence,
-                    "meaning": found.meaning,
-                    "remedy": found.remedy,
-                }
-                for name, found in self.checks.items()
-            ],
-        }
+        checks = [
+            {
+                "check": name,
+                "status": found.status,
+                "cause": self.is_cause(name),
+                "evidence": found.evidence,
+                "meaning": found.meaning,
+                "remedy": found.remedy,
+            }
+            for name, found in self.checks.items()
+        ]
+        content = {"schema": SCHEMA, "subject": self.subject, "healthy": self.healthy, "checks": checks}
+        return content if self.refused is None else {**content, "refused": self.refused}
 
 
-def forbidden(subject: Subject, study: Literal["heads", "lengths"]) -> tuple[dict[str, str], ...]:
-    """Why the findings of a study of this subject may not be told: the causes, none where they may."""
-    found = examine_subject(subject, checks=FORBID[study])
+def forbidden(subject: Subject, study: Study) -> tuple[dict[str, str], ...]:
+    """Why the findings of a study of this subject must be withheld: the causes, none where they may be reported.
+
+    Only the checks that can forbid this study are made.
+    """
+    found = examine_subject(subject, checks=[check for check in CHECKS.values() if study in check.forbids])
     failing = {name: each for name, each in found.checks.items() if each.status == "fail"}
     causes = Examination(subject.name, failing).causes  # among failures alone: a warning hides none
     return tuple({"check": name, "reason": failing[name].meaning} for name in causes)
 
 
-def examine_subject(subject: Subject, strict: bool = False, checks: Collection[str] = tuple(CHECKS)) -> Examination:
-    patient = Patient(subject)
+def examine_subject(subject: Subject, strict: bool = False, checks: Iterable[Check | str] | None = None) -> Examination:
+    """What these checks find, or all; the model is left as it was."""
+    patient = Patient(ready(subject))
+    chosen = [CHECKS[each] if isinstance(each, str) else each for each in (CHECKS if checks is None else checks)]
     kept = {name: buffer.clone() for name, buffer in subject.model.named_buffers()}
-    with exact_products():  # a GPU's rounding differs from batch to batch
+    with exact_products(), torch.no_grad():  # a GPU's rounding differs from batch to batch
         _ = patient.right  # a model that fails on its own examples is refused before any check
-        found = {name: _checked(name, patient) for name in checks}
+        found = {check.name: _run(check, patient) for check in chosen}
     for name, buffer in subject.model.named_buffers():  # running means, which a model in training mode moves
         buffer.copy_(kept[name])
     return Examination(subject.name, found, strict)
 
 
-def _checked(name: str, patient: Patient) -> Checked:
+def _run(check: Check, patient: Patient) -> Checked:
     try:
-        return CHECKS[name](patient)
+        return check(patient)
     except HeadwayError:
         raise
     except (Exception, SystemExit) as error:  # of what a user's code returns
-        said = f"{type(error).__name__}: {error}"
-        raise HeadwayError(f"the check {name} of {patient.subject.name} could not be made ({said})") from error
+        raise HeadwayError(
+            f"the check {check.name} of {patient.subject.name} could not be made ({type(error).__name__}: {error})"
+        ) from error
+
+
+def load_check(name: str) -> Check:
+    """A user's own check, `file.py:function`."""
+    found = load_function(name)
+    if not isinstance(found, Check):
+        raise HeadwayError(f'{name!r} is no check; write @check("its name") before the function')
+    return found

@@ -1,7 +1,7 @@
-"""A subject under examination: the same problems for every check, and what the model says to them, computed once.
+"""A subject under examination: the same problems for every check, and the model's logits for them, computed once.
 
-Everything that is the user's own, model and functions, is called here, so that what goes wrong in it is told in one
-sentence with the user's own error in it.
+Everything that is the user's, model and functions, is called here, so that what goes wrong in it becomes one sentence
+with the user's own error in it.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn import functional as F
 
-from headway.attach.foreign import Foreign
 from headway.errors import HeadwayError
 from headway.evaluation.examples import batches
-from headway.heads.pruning import closed_gates
-from headway.models import Attention, Head
+from headway.evaluation.intervals import Interval, wilson
+from headway.models import Head
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
@@ -32,6 +32,11 @@ SAME = 1e-4
 """logits that differ by no more are the same up to rounding, at least"""
 SURE = 1e4
 """in the place of an infinite logit"""
+LEARNED = 0.95
+"""the accuracy in range above which a model has learned its task"""
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -40,9 +45,8 @@ class Patient:
 
     @cached_property
     def problems(self) -> Problems:
-        drawn = self._problems("examples", self.asked("examples", self.subject.draw, ROWS, SEED, False))
-        model = self.subject.model
-        return drawn[: model.rows(drawn.source, drawn.answer)] if isinstance(model, Foreign) else drawn
+        drawn = self._check_problems("examples", self.call("examples", self.subject.draw, ROWS, SEED, False))
+        return drawn[: self.subject.runner.rows(drawn)]
 
     @cached_property
     def few(self) -> Problems:
@@ -53,10 +57,16 @@ class Patient:
         """What is evaluated: the subject's own sets, or the problems above."""
         if self.subject.sets is None:
             return {"examples": self.problems}
-        sets = self.asked("sets", self.subject.sets)
+        sets = self.call("sets", self.subject.sets)
         if not isinstance(sets, Mapping) or not sets:
-            raise HeadwayError(f"sets of {self.subject.name} returned {shown(sets)}; return Problems by name")
-        return {str(name): self._problems(f"the set {name}", problems) for name, problems in sets.items()}
+            raise HeadwayError(f"sets of {self.subject.name} returned {describe(sets)}; return Problems by name")
+        return {str(name): self._check_problems(f"the set {name}", problems) for name, problems in sets.items()}
+
+    @property
+    def trained_on(self) -> list[Problems]:
+        """The training problems that were given, in as many tables as they have lengths."""
+        given = self.subject.trained_on
+        return [] if given is None else [given] if isinstance(given, Problems) else list(given)
 
     @cached_property
     def same(self) -> float:
@@ -70,52 +80,65 @@ class Patient:
 
     @cached_property
     def logits(self) -> Float[Tensor, "row answer token"]:
-        return self.told(self.problems)
+        return self.run(self.problems)
 
     @cached_property
     def right(self) -> Bool[Tensor, " row"]:
-        return self.judged(self.logits, self.problems)
+        return self.judge(self.logits, self.problems)
+
+    @property
+    def accuracy(self) -> float:
+        return int(self.right.sum()) / len(self.right)
+
+    @property
+    def interval(self) -> Interval:
+        """Of the accuracy."""
+        return wilson(int(self.right.sum()), len(self.right))
 
     def scored(self, problems: Problems) -> Bool[Tensor, "row answer"]:
         """Which answer tokens count."""
         return torch.ones_like(problems.answer, dtype=torch.bool) if problems.scored is None else problems.scored
 
-    def exact(self, tokens: Int[Tensor, "row answer"], problems: Problems) -> float:
-        """The share of these answers that are right."""
-        return float(self.judged(one_hot(tokens, self.logits.shape[-1]), problems).float().mean())
-
-    def judged(self, logits: Tensor, problems: Problems) -> Bool[Tensor, " row"]:
-        right = self.asked("correct", self.subject.correct, logits, problems)
+    def judge(self, logits: Tensor, problems: Problems) -> Bool[Tensor, " row"]:
+        """Which problems are right, as the subject counts."""
+        right = self.call("correct", self.subject.correct, logits, problems)
         if not isinstance(right, Tensor) or right.shape != (len(problems),):
             raise HeadwayError(
-                f"correct of {self.subject.name} returned {shown(right)} for {len(problems)} problems; return one "
+                f"correct of {self.subject.name} returned {describe(right)} for {len(problems)} problems; return one "
                 "verdict a problem"
             )
         return right.bool()
 
-    def told(self, problems: Problems) -> Float[Tensor, "row answer token"]:
-        """The logits of every answer token, each given the right ones before it."""
-        model = self.subject.model
-        pieces = [problems[own] for own in model.slices(problems)] if isinstance(model, Foreign) else batches(problems)
-        return torch.cat([self._pass(some) for some in pieces])
+    def judge_tokens(self, tokens: Int[Tensor, "row answer"], problems: Problems) -> Bool[Tensor, " row"]:
+        """The same for answers given as tokens."""
+        vocabulary = self.logits.shape[-1]
+        return self.judge(F.one_hot(tokens.clamp(0, vocabulary - 1), vocabulary).float(), problems)
 
-    def after(self, source: Tensor, written: Tensor) -> Float[Tensor, "row written token"]:
+    def run(self, problems: Problems) -> Float[Tensor, "row answer token"]:
+        """The logits of every answer token, each given the right ones before it."""
+        return torch.cat([self._run(problems[piece]) for piece in self.subject.runner.pieces(problems)])
+
+    def decode(self, source: Tensor, written: Tensor) -> Float[Tensor, "row written token"]:
         """The logits after each token that the decoder was given."""
         assert self.subject.decode is not None
-        return self._checked("decode", self.asked("decode", self.subject.decode, source, written), written.shape)
+        return self._check_logits("decode", self.call("decode", self.subject.decode, source, written), written.shape)
 
-    def generated(self, problems: Problems) -> Int[Tensor, "row written"]:
+    def generate(self, problems: Problems) -> Int[Tensor, "row written"]:
         """The answers as the subject's own evaluation writes them."""
         assert self.subject.generate is not None
-        return self._tokens("generate", self.asked("generate", self.subject.generate, problems), problems)
+        return self._check_tokens("generate", self.call("generate", self.subject.generate, problems), problems)
 
-    def forced(self, problems: Problems) -> Int[Tensor, "row predicted"] | None:
-        """The tokens that the subject's own one pass predicts, where it has one."""
+    def generate_wide(self, problems: Problems) -> Int[Tensor, "row answer"]:
+        """The same, as wide as the right answers."""
+        return widen(self.generate(problems), problems)
+
+    def predict(self, problems: Problems) -> Int[Tensor, "row predicted"] | None:
+        """The tokens that the subject's own teacher-forced pass predicts, where it has one."""
         if self.subject.forced is None:
             return None
-        return self._tokens("forced", self.asked("forced", self.subject.forced, problems), problems)
+        return self._check_tokens("forced", self.call("forced", self.subject.forced, problems), problems)
 
-    def written(self, problems: Problems) -> Int[Tensor, "row answer"]:
+    def decoder_input(self, problems: Problems) -> Int[Tensor, "row answer"]:
         """What the decoder is given: the start token and all but the last of the answer."""
         assert self.subject.start is not None
         start = torch.full_like(problems.answer[:, :1], self.subject.start)
@@ -123,76 +146,70 @@ class Patient:
 
     @property
     def can_ablate(self) -> bool:
-        return self.subject.ablate is not None or any(isinstance(m, Attention) for m in self.subject.model.modules())
+        return self.subject.ablate is not None or bool(self.subject.runner.width)
 
-    def without(self, problems: Problems, heads: Collection[Head]) -> Float[Tensor, "row answer token"]:
+    def ablate(self, problems: Problems, heads: Collection[Head]) -> Float[Tensor, "row answer token"]:
         """The logits with these heads closed, as the subject's own study closes them."""
-        subject = self.subject
-        if subject.ablate is not None:
-            return torch.cat([
-                self._checked("ablate", self.asked("ablate", subject.ablate, some, heads), some.answer.shape)
-                for some in batches(problems)
-            ])  # fmt: skip
-        shut = closed_gates(subject.model, heads)
+        ablate, runner = self.subject.ablate, self.subject.runner
+        if ablate is None:
+            return self.call("the model", runner.logits, problems, runner.close(heads))
         return torch.cat([
-            self.asked("the model", subject.model, some.source, some.answer, shut) for some in batches(problems)
+            self._check_logits("ablate", self.call("ablate", ablate, some, heads), some.answer.shape)
+            for some in batches(problems)
         ])  # fmt: skip
 
-    def asked(self, what: str, function: Callable[..., Any], *given: Any) -> Any:
+    def call(self, what: str, function: Callable[Given, Result], *given: Given.args, **named: Given.kwargs) -> Result:
         """What the user's own code returns; what it raises becomes one sentence."""
         try:
-            with torch.no_grad():
-                return function(*given)
+            return function(*given, **named)
         except HeadwayError:
             raise
         except (Exception, SystemExit) as error:
-            shapes = [tuple(each.shape) for each in given if isinstance(each, Tensor)]
-            shapes += [
-                tuple(t.shape) for each in given if isinstance(each, Problems) for t in (each.source, each.answer)
-            ]
-            on = f" on tensors of shape {', '.join(map(str, shapes))}" if shapes else ""
+            parts = [(each.source, each.answer) if isinstance(each, Problems) else (each,) for each in given]
+            shapes = [str(tuple(t.shape)) for part in parts for t in part if isinstance(t, Tensor)]
+            on = f" on tensors of shape {', '.join(shapes)}" if shapes else ""
             raise HeadwayError(
                 f"{what} of {self.subject.name} failed{on} ({type(error).__name__}: {error}); call it by itself to see "
                 "where"
             ) from error
 
-    def _pass(self, problems: Problems) -> Tensor:
+    def _run(self, problems: Problems) -> Tensor:
         if self.subject.decode is not None and self.subject.start is not None:
-            return self.after(problems.source, self.written(problems))
-        logits = self.asked("the model", self.subject.model, problems.source, problems.answer)
-        return self._checked("the model", logits, problems.answer.shape)
+            return self.decode(problems.source, self.decoder_input(problems))
+        logits = self.call("the model", self.subject.runner.run, problems)
+        return self._check_logits("the model", logits, problems.answer.shape)
 
-    def _checked(self, what: str, logits: Any, shape: torch.Size) -> Tensor:
+    def _check_logits(self, what: str, logits: Any, shape: torch.Size) -> Tensor:
         if not isinstance(logits, Tensor) or logits.dim() != 3 or logits.shape[:2] != shape:
             raise HeadwayError(
-                f"{what} of {self.subject.name} returned {shown(logits)}; return logits of shape "
+                f"{what} of {self.subject.name} returned {describe(logits)}; return logits of shape "
                 f"({shape[0]}, {shape[1]}, tokens), a row of them for every answer token"
             )
         if logits.isnan().any():
             raise HeadwayError(f"{what} of {self.subject.name} returned logits that are no numbers (NaN)")
         return logits.float().clamp(-SURE, SURE)  # tokens that cannot be may have a logit of minus infinity
 
-    def _tokens(self, what: str, tokens: Any, problems: Problems) -> Tensor:
+    def _check_tokens(self, what: str, tokens: Any, problems: Problems) -> Tensor:
         whole = isinstance(tokens, Tensor) and not tokens.is_floating_point()
         if not whole or tokens.dim() != 2 or len(tokens) != len(problems):
             raise HeadwayError(
-                f"{what} of {self.subject.name} returned {shown(tokens)} for {len(problems)} problems; return a row "
+                f"{what} of {self.subject.name} returned {describe(tokens)} for {len(problems)} problems; return a row "
                 "of tokens for each"
             )
         return tokens.long().to(problems.answer.device)
 
-    def _problems(self, what: str, given: Any) -> Problems:
+    def _check_problems(self, what: str, given: Any) -> Problems:
         if not isinstance(given, Problems):
-            raise HeadwayError(f"{what} of {self.subject.name} returned {shown(given)}; return headway.Problems")
+            raise HeadwayError(f"{what} of {self.subject.name} returned {describe(given)}; return headway.Problems")
         tables = (given.source, given.answer)
         if any(t.dim() != 2 or t.is_floating_point() for t in tables) or len(given.source) != len(given.answer):
             raise HeadwayError(
-                f"{what} of {self.subject.name} holds {shown(given.source)} and {shown(given.answer)}; it takes rows "
-                "of whole numbers, as many answers as sources"
+                f"{what} of {self.subject.name} holds {describe(given.source)} and {describe(given.answer)}; it takes "
+                "rows of whole numbers, as many answers as sources"
             )
         if given.scored is not None and (given.scored.dtype != torch.bool or given.scored.shape != given.answer.shape):
             raise HeadwayError(
-                f"{what} of {self.subject.name} has {shown(given.scored)} as scored; it takes one bool for every "
+                f"{what} of {self.subject.name} has {describe(given.scored)} as scored; it takes one bool for every "
                 f"answer token, {tuple(given.answer.shape)}"
             )
         if len(given) < 2:
@@ -200,16 +217,14 @@ class Patient:
         return given
 
 
-def largest(difference: Tensor) -> float:
-    return float(difference.abs().max())
+def widen(written: Int[Tensor, "row written"], problems: Problems) -> Int[Tensor, "row answer"]:
+    """What was written, as wide as the right answers: −1 stands where decoding has stopped."""
+    length = problems.answer.shape[1]
+    return F.pad(written[:, :length], (0, max(0, length - written.shape[1])), value=-1)
 
 
-def one_hot(tokens: Tensor, vocabulary: int) -> Tensor:
-    """Answers as logits that say nothing else."""
-    return torch.nn.functional.one_hot(tokens.clamp(0, vocabulary - 1), vocabulary).float()
-
-
-def shown(value: Any) -> str:
+def describe(value: Any) -> str:
+    """What a user's function returned, by its type and shape."""
     if isinstance(value, Tensor):
         return f"a {str(value.dtype).removeprefix('torch.')} tensor of shape {tuple(value.shape)}"
     return type(value).__name__

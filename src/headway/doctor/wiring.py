@@ -1,15 +1,15 @@
-"""Does an ablation ablate? Checks of how heads are closed, and of what is claimed from single heads."""
+"""Does an ablation ablate? A check of how heads are closed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-import torch
 from torch import Tensor, nn
 
-from headway.doctor.check import Checked, failed, passed, skipped
-from headway.doctor.patient import Patient, largest
+from headway.doctor.check import Checked, check, failed, passed, skipped
+from headway.doctor.patient import Patient
+from headway.evaluation.verdicts import largest
 from headway.models import Attention, Head, Site
 from headway.tasks import Problems
 
@@ -19,6 +19,7 @@ ROUNDING = 1e-3
 """of logits that are computed in two ways"""
 
 
+@check("gates", forbids=("heads",))
 def gates(patient: Patient) -> Checked:
     """Open gates change nothing, closed ones something, and one closed head is the columns of its projection."""
     subject, problems = patient.subject, patient.few
@@ -27,8 +28,8 @@ def gates(patient: Patient) -> Checked:
     if not patient.can_ablate:
         return skipped("it needs your ablation: Subject(ablate=lambda problems, heads: logits)")
     plain, count = patient.logits[: len(problems)], len(subject.heads)
-    opened = largest(patient.without(problems, ()) - plain)
-    closed = largest(patient.without(problems, subject.heads) - plain)
+    opened = largest(patient.ablate(problems, ()) - plain)
+    closed = largest(patient.ablate(problems, subject.heads) - plain)
     numbers = {"opened": opened, "closed": closed}
     if opened > patient.same:
         return failed(
@@ -81,78 +82,45 @@ def _wrong_axis(patient: Patient, problems: Problems) -> tuple[Head, float, str]
         else:
             if differences:
                 rows = _zeroes_rows(patient, problems, output, head, weight.shape[1] // fewest)
-                told = "rows are zeroed, which mix all heads" if rows else "something else is closed"
-                return head, differences[0], told
+                instead = "rows are zeroed, which mix all heads" if rows else "something else is closed"
+                return head, differences[0], instead
     return None
 
 
 def _zeroes_rows(patient: Patient, problems: Problems, output: nn.Module, head: Head, width: int) -> bool:
-    own, closed = slice(head.number * width, (head.number + 1) * width), patient.without(problems, (head,))
+    """Whether closing a head is zeroing its rows of the projection, with or without those of the bias."""
+    own, closed = _slice_of(head, width), patient.ablate(problems, (head,))
 
-    def rows(weight: Tensor, bias: Tensor | None) -> None:
-        weight[own] = 0
+    def is_closing(**parts: slice) -> bool:
+        with _zeroed(output, **parts):
+            return largest(patient.run(problems) - closed) <= ROUNDING
 
-    def rows_and_bias(weight: Tensor, bias: Tensor | None) -> None:
-        weight[own] = 0
-        if bias is not None:
-            bias[own] = 0
-
-    return any(largest(_with(patient, problems, output, edit) - closed) <= ROUNDING for edit in (rows, rows_and_bias))
+    return is_closing(weight=own) or is_closing(weight=own, bias=own)
 
 
 def _beside(patient: Patient, problems: Problems, output: nn.Module, head: Head, width: int) -> float:
     """What closing a head changes besides its columns: with these zeroed nothing, whatever is put in their place; and
-    with them open something, where they bring something."""
-    own = slice(head.number * width, (head.number + 1) * width)
-
-    def columns(weight: Tensor, bias: Tensor | None) -> None:
-        weight[:, own] = 0
-
-    with _edited(output, columns):
-        zeroed, closed = patient.told(problems), patient.without(problems, (head,))
-    left = largest(zeroed - closed)
-    plain, alone = patient.told(problems), patient.without(problems, (head,))
-    brings, does = largest(zeroed - plain), largest(alone - plain)
-    return max(left, brings if does <= ROUNDING < brings else 0.0)
+    with them open something, where they carry something."""
+    with _zeroed(output, weight=(slice(None), _slice_of(head, width))):
+        zeroed, closed = patient.run(problems), patient.ablate(problems, (head,))
+    plain, alone = patient.logits[: len(problems)], patient.ablate(problems, (head,))
+    carries, does = largest(zeroed - plain), largest(alone - plain)
+    return max(largest(zeroed - closed), carries if does <= ROUNDING < carries else 0.0)
 
 
-def _with(
-    patient: Patient, problems: Problems, output: nn.Module, edit: Callable[[Tensor, Tensor | None], None]
-) -> Tensor:
-    with _edited(output, edit):
-        return patient.told(problems)
+def _slice_of(head: Head, width: int) -> slice:
+    return slice(head.number * width, (head.number + 1) * width)
 
 
 @contextmanager
-def _edited(output: nn.Module, edit: Callable[[Tensor, Tensor | None], None]) -> Iterator[None]:
-    """An output projection with part of its weights zeroed, for a while."""
+def _zeroed(output: nn.Module, **parts: slice | tuple[slice, slice]) -> Iterator[None]:
+    """An output projection with parts of its weight, or of its bias, zeroed for a while."""
     kept = {name: parameter.detach().clone() for name, parameter in output.named_parameters()}
     try:
-        with torch.no_grad():
-            edit(output.weight, getattr(output, "bias", None))  # pyright: ignore[reportArgumentType]
+        for name, part in parts.items():
+            if isinstance(parameter := getattr(output, name, None), Tensor):
+                parameter.data[part] = 0
         yield
     finally:
-        with torch.no_grad():
-            for name, parameter in output.named_parameters():
-                parameter.copy_(kept[name])
-
-
-def together(patient: Patient) -> Checked:
-    """A claim made of single-head drops: what is left when those heads go together."""
-    subject = patient.subject
-    if not subject.claimed:
-        return skipped("no heads are claimed to be prunable; Subject(claimed=[…]) names them")
-    if not patient.can_ablate:
-        return skipped("it needs your ablation: Subject(ablate=lambda problems, heads: logits)")
-    right = patient.judged(patient.without(patient.problems, subject.claimed), patient.problems)
-    joint, before = float(right.float().mean()), float(patient.right.float().mean())
-    numbers = {"baseline": before, "together": joint, "heads": [str(head) for head in subject.claimed]}
-    if before - joint <= subject.max_drop:
-        return passed(
-            f"without all {len(subject.claimed)} claimed heads {joint:.4f} are right, {before:.4f} with", **numbers
-        )
-    return failed(
-        f"{len(subject.claimed)} heads may each go alone; without all of them {joint:.4f} are right, {before:.4f} with",
-        "count heads that can go together: headway heads searches for them",
-        **numbers,
-    )
+        for name, parameter in output.named_parameters():
+            parameter.data.copy_(kept[name])

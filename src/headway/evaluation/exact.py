@@ -13,20 +13,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from headway.evaluation.examples import batches, listed, number_of_problems, sampled
+from headway.evaluation.examples import batches, list_problems, number_of_problems, sample_problems
 from headway.evaluation.intervals import Interval, wilson
+from headway.evaluation.verdicts import right, same_answer
 from headway.models import Gates, Model
+from headway.progress import Watch
 from headway.tasks import Problems, Task
 
 HELD_OUT = "held out"
-IGNORED = -100  # in the place of an answer token that does not count
-
-Watch = Callable[[int, int], None]
-"""Told the number of problems done and their number in all."""
 
 
 @dataclass(frozen=True)
@@ -55,29 +53,8 @@ class Evaluation:
         return 1 - self.errors / self.examples
 
 
-def same_answer(written: Int[Tensor, "*model row answer"], problems: Problems) -> Bool[Tensor, "*model row"]:
-    """Which written answers are the right ones, up to the end token where there is one."""
-    same = written == problems.answer
-    if problems.scored is not None:
-        same = same | ~problems.scored
-    return same.all(-1)
-
-
-def right(logits: Float[Tensor, "row answer token"], problems: Problems) -> Bool[Tensor, " row"]:
-    """Which problems have every scored answer token right."""
-    return same_answer(logits.argmax(-1), problems)
-
-
-def loss(logits: Float[Tensor, "row answer token"], problems: Problems) -> Float[Tensor, ""]:
-    """Cross-entropy, the mean over the scored answer tokens."""
-    target = problems.answer
-    if problems.scored is not None:
-        target = target.where(problems.scored, IGNORED)
-    return F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=IGNORED)
-
-
 Answers = Callable[[Problems, Callable[[int], None]], Int[Tensor, "model row answer"]]
-"""What each of one or more models writes for a chunk of problems; tells how many are done as it goes."""
+"""Called with a chunk of problems and a function to report how many are done: what each of the models writes."""
 
 
 @torch.inference_mode()
@@ -102,12 +79,12 @@ def evaluate_chunks(
             done(len(batch))
         return torch.cat(written)[None]
 
-    found = tallied(answers, task, problems, total, is_sample=is_sample, watch=watch)[0]
+    found = evaluate_answers(answers, task, problems, total, is_sample=is_sample, watch=watch)[0]
     model.train(was_training)
     return found
 
 
-def tallied(
+def evaluate_answers(
     answers: Answers,
     task: Task,
     problems: Iterable[Problems],
@@ -116,7 +93,7 @@ def tallied(
     is_sample: bool,
     watch: Watch | None = None,
 ) -> list[Evaluation]:
-    """The evaluation of each model that `answers` speaks for."""
+    """The evaluation of each model whose `answers` these are."""
     tally, wrong = Counter[str](), defaultdict[str, Tensor | int](int)
     examples, seen = 0, 0
     errors = positives = torch.zeros(1, dtype=torch.long)
@@ -158,7 +135,7 @@ def tallied(
 def evaluate_all(model: Model, task: Task, watch: Watch | None = None) -> Evaluation:
     """Every problem there is."""
     total = number_of_problems(task, "--all")
-    return evaluate_chunks(model, task, listed(task, device_of(model)), total, is_sample=False, watch=watch)
+    return evaluate_chunks(model, task, list_problems(task, device_of(model)), total, is_sample=False, watch=watch)
 
 
 def evaluate_sample(
@@ -173,7 +150,7 @@ def evaluate_sample(
     watch: Watch | None = None,
 ) -> Evaluation:
     """Fresh problems of a probe: of one length, or evenly over the lengths that training shows."""
-    problems = sampled(task, examples, seed=seed, length=length, probe=probe, device=device_of(model))
+    problems = sample_problems(task, examples, seed=seed, length=length, probe=probe, device=device_of(model))
     return evaluate_chunks(model, task, problems, examples, is_sample=True, gates=gates, watch=watch)
 
 
@@ -184,7 +161,7 @@ def all_trainable_right(model: Model, task: Task) -> bool:
     The held-out tenth is not looked at: it never steers training, not even when to stop.
     """
     hard = task.testing(seed=0, rows=4096, probe=task.hard_probe, device=device_of(model))
-    for chunk in itertools.chain([hard], listed(task, device_of(model))):
+    for chunk in itertools.chain([hard], list_problems(task, device_of(model))):
         for batch in batches(chunk):
             wrong = ~right(model(batch.source, batch.answer), batch)
             if (wrong & ~task.held_out(batch)).any():

@@ -25,13 +25,13 @@ def number_of_problems(task: Task, wanted_by: str) -> int:
     return count
 
 
-def listed(task: Task, device: torch.device) -> Iterator[Problems]:
+def list_problems(task: Task, device: torch.device) -> Iterator[Problems]:
     """Every problem there is, in chunks."""
     number_of_problems(task, "--all")
     yield from task.every(_chunk_rows(task, task.lengths[1]), device)
 
 
-def sampled(
+def sample_problems(
     task: Task, examples: int, *, seed: int, length: int | None, probe: str, device: torch.device
 ) -> Iterator[Problems]:
     """Fresh problems in chunks: of one length, or evenly over the lengths that training shows."""
@@ -46,9 +46,13 @@ def sampled(
 
 def batches(problems: Problems) -> Iterator[Problems]:
     """A chunk in batches for one forward pass each."""
+    return (problems[rows] for rows in batch_slices(problems))
+
+
+def batch_slices(problems: Problems) -> list[slice]:
+    """The rows of each of those batches."""
     rows = _batch_rows(problems)
-    for start in range(0, len(problems), rows):
-        yield problems[start : start + rows]
+    return [slice(start, start + rows) for start in range(0, len(problems), rows)]
 
 
 def even_pieces(problems: Problems) -> list[slice]:

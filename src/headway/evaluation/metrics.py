@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
-from torch.nn import functional as F
 
 from headway.errors import HeadwayError, unknown
+from headway.evaluation.verdicts import losses_of, mean_of_scored, tokens_wrong
+from headway.runs.metrics import COSTS
 from headway.tasks import Problems
 
 Cost = Callable[[Tensor, Problems, Tensor | None], Tensor]
@@ -32,28 +32,11 @@ class Metric:
     """whether it holds the logits against those with all heads open"""
 
 
-def _mean(each: Float[Tensor, "row answer"], problems: Problems) -> Float[Tensor, " row"]:
-    if problems.scored is None:
-        return each.mean(1)
-    return (each * problems.scored).sum(1) / problems.scored.sum(1)
-
-
-def losses_of(logits: Float[Tensor, "row answer token"], problems: Problems) -> Float[Tensor, " row"]:
-    """Cross-entropy of each problem, the mean over its scored answer tokens."""
-    each = F.cross_entropy(logits.flatten(0, 1).float(), problems.answer.clamp(min=0).flatten(), reduction="none")
-    return _mean(each.view(problems.answer.shape), problems)
-
-
-def tokens_wrong(logits: Tensor, problems: Problems) -> Tensor:
-    """The share of scored answer tokens that are wrong."""
-    return _mean((logits.argmax(-1) != problems.answer).float(), problems)
-
-
 def divergence(logits: Tensor, problems: Problems, whole: Tensor | None) -> Tensor:
     """How far the answers' distributions are from those with all heads open: KL, in nats."""
     assert whole is not None
     before, after = whole.float().log_softmax(-1), logits.float().log_softmax(-1)
-    return _mean((before.exp() * (before - after)).sum(-1), problems)
+    return mean_of_scored((before.exp() * (before - after)).sum(-1), problems)
 
 
 def margin_lost(logits: Tensor, problems: Problems) -> Tensor:
@@ -68,12 +51,10 @@ def margin_lost(logits: Tensor, problems: Problems) -> Tensor:
 
 METRICS = {
     "loss": Metric("loss", lambda logits, problems, _: losses_of(logits, problems), 0.01),
-    "accuracy": Metric(
-        "accuracy", lambda logits, problems, _: tokens_wrong(logits, problems), 0.01, "share of wrong tokens"
-    ),
-    "kl": Metric("kl", divergence, 0.01, "KL divergence", beside_whole=True),
+    "accuracy": Metric("accuracy", lambda logits, problems, _: tokens_wrong(logits, problems), 0.01, COSTS["accuracy"]),
+    "kl": Metric("kl", divergence, 0.01, COSTS["kl"], beside_whole=True),
     "logit-difference": Metric(
-        "logit-difference", lambda logits, problems, _: margin_lost(logits, problems), 0.1, "lost logit difference"
+        "logit-difference", lambda logits, problems, _: margin_lost(logits, problems), 0.1, COSTS["logit-difference"]
     ),
 }
 

@@ -14,8 +14,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.func import functional_call, stack_module_state, vmap
 
-from headway.evaluation.exact import same_answer
-from headway.evaluation.examples import listed
+from headway.evaluation.examples import list_problems
+from headway.evaluation.verdicts import same_answer
 from headway.machine import compiled, exact_products, halve_on_out_of_memory
 from headway.models import Model
 from headway.tasks import Problems, Task
@@ -126,7 +126,7 @@ def trainable_right(models: StackedModels, task: Task) -> Bool[Tensor, " model"]
     perfect = torch.ones(models.members, dtype=torch.bool, device=models.device)
     alive = torch.arange(models.members, device=models.device)
     hard = task.testing(seed=0, rows=4096, probe=task.hard_probe, device=models.device)
-    for chunk in itertools.chain([hard], listed(task, models.device)):
+    for chunk in itertools.chain([hard], list_problems(task, models.device)):
         right = (same_answer(models.answers(chunk), chunk) | task.held_out(chunk)).all(1)
         if not right.all():
             perfect[alive[~right]] = False

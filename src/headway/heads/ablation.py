@@ -18,7 +18,9 @@ from torch import Tensor
 from headway.errors import HeadwayError
 from headway.evaluation.exact import Watch
 from headway.evaluation.intervals import Interval, needed_examples, tango
-from headway.heads.variants import Closed, Outcome, Variants
+from headway.heads.question import Margin
+from headway.heads.variants import Outcome, Variants
+from headway.models.sites import Closed
 from headway.tasks import Problems
 
 Verdict = Literal["critical", "redundant", "unclear"]
@@ -28,23 +30,6 @@ LEAST_FOR_LOSS = 500  # examples, for a normal approximation to stand
 
 class TooWeak(HeadwayError):
     """The subject is hardly ever right: nothing can be said about its heads."""
-
-
-@dataclass(frozen=True)
-class Margin:
-    """How much a removal may cost: in accuracy, or in loss."""
-
-    drop: float = 0.01
-    loss: float | None = None
-
-    def __post_init__(self) -> None:
-        if not 0 < self.drop < 1:
-            raise HeadwayError(f"max_drop is {self.drop}; it must lie between 0 and 1, such as 0.01")
-        if self.loss is not None and not 0 < self.loss < math.inf:
-            raise HeadwayError(f"max_loss_increase is {self.loss}; it must be above 0")
-
-    def allows(self, drop: float, loss_increase: float) -> bool:
-        return drop <= self.drop if self.loss is None else loss_increase <= self.loss
 
 
 @dataclass(frozen=True)
@@ -83,7 +68,7 @@ class Effect:
         return Interval(self.loss_increase - reach, self.loss_increase + reach)
 
 
-class Tally:
+class EffectSums:
     """Adds up what became of problems under variants, of which the first closes nothing. Outcomes of many models
     have a leading axis `model`."""
 
@@ -154,7 +139,7 @@ def measure(
     measured: Callable[[Problems, Sequence[Closed]], Outcome] | None = None,
 ) -> list[Effect]:
     """The effect of closing each of `closed`, beside `base` alone, which comes first. `measured` may know outcomes."""
-    tally = Tally()
+    tally = EffectSums()
     for chunk in chunks:
         sets = [frozenset(), *closed]
         outcome = variants(chunk, sets, base) if measured is None else measured(chunk, sets)
@@ -200,7 +185,7 @@ class Judge:
         if not self.exact and self.margin.loss is None and examples < needed:
             raise HeadwayError(
                 f"{examples:,} examples cannot tell a drop of {self.margin.drop:g} from none at this level; take at "
-                f"least {needed:,}, or a wider --max-drop"
+                f"least {needed:,}, or a wider `max_drop`"
             )
         if not self.exact and self.margin.loss is not None and examples < least_for_loss:
             raise HeadwayError(f"{examples:,} examples are too few for an interval of the loss; take {least_for_loss}")

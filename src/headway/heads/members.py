@@ -20,15 +20,18 @@ from torch import Tensor
 from torch.func import functional_call, vmap
 
 from headway.evaluation.exact import Watch
-from headway.evaluation.metrics import losses_of
 from headway.evaluation.stacked import PASS_TOKENS
-from headway.heads.ablation import Effect, Judge, Tally, TooWeak
-from headway.heads.result import HeadRow, HeadStudy, Refused, Removal, as_list
-from headway.heads.study import CONFIRMED, EXAMPLES, SELECTED, Asked, best_constant
+from headway.evaluation.verdicts import best_constant, losses_of
+from headway.heads.ablation import Effect, EffectSums, Judge, TooWeak
+from headway.heads.population import Member, RefusedMember
+from headway.heads.question import HeadsQuestion
+from headway.heads.result import HeadRow, HeadStudy, Removal, as_list
+from headway.heads.study import CONFIRMED, EXAMPLES, SELECTED
 from headway.heads.together import Curve
-from headway.heads.variants import Closed, Outcome
+from headway.heads.variants import Outcome
 from headway.machine import compiled
-from headway.models import Gate, Head, Model, heads_of
+from headway.models import Gate, Head, Model
+from headway.models.sites import Closed
 from headway.progress import Progress
 from headway.subjects.splits import Split
 from headway.subjects.subject import Subject
@@ -42,7 +45,7 @@ class StackedVariants:
 
     def __init__(self, subject: Subject, weights: dict[str, Tensor]) -> None:
         self.subject, self.model, self.weights = subject, cast(Model, subject.model), weights
-        self.heads, self.members = heads_of(self.model), len(next(iter(weights.values())))
+        self.heads, self.members = subject.runner.heads, len(next(iter(weights.values())))
         self.device = next(iter(weights.values())).device
         self._pass = compiled(self._pass_of, self.device)
 
@@ -88,53 +91,57 @@ class StackedVariants:
         return vmap(of_member)(weights, opened)
 
 
-def study_stack(
-    subjects: Sequence[Subject], weights: dict[str, Tensor], asked: Asked, quiet: bool = True
-) -> list[HeadStudy | Refused]:
+def study_stack(subjects: Sequence[Subject], weights: dict[str, Tensor], question: HeadsQuestion) -> list[Member]:
     """Of each member every head alone, then which can go together. The subjects share a model, whose weights are
     nobody's, and a task."""
     began, lender = time.monotonic(), subjects[0]
     variants = StackedVariants(lender, weights)
-    heads, total = variants.heads, asked.examples or EXAMPLES
-    judge = Judge(asked.margin, len(heads), exact=False)
+    heads, total = variants.heads, question.count or EXAMPLES
+    judge = Judge(question.margin, len(heads), exact=False)
 
     def lot(which: Split, rows: int) -> Problems:
-        return lender.draw(rows, which.seed(asked.seed), False)
+        return lender.draw(rows, which.seed(question.seed), False)
 
     first = lot(Split.BASELINE, SELECTED)
     base = variants(first, torch.zeros(len(subjects), 1, len(heads), dtype=torch.bool, device=variants.device))
-    refused: dict[int, Refused] = {}
+    refused: dict[int, RefusedMember] = {}
     for member, right in enumerate(base.right[:, 0].double().mean(-1).tolist()):
         try:
             judge.check(total, right, best_constant(first))
         except TooWeak as error:
-            refused[member] = Refused(subjects[member].name, str(error))
+            refused[member] = RefusedMember(subjects[member].name, str(error))
     singles = torch.eye(len(heads), dtype=torch.bool, device=variants.device).expand(len(subjects), -1, -1)
-    with Progress(f"ablating {len(heads)} heads of {len(subjects):,} runs", quiet) as watch:
+    with Progress(f"ablating {len(heads)} heads of {len(subjects):,} runs", question.quiet) as watch:
         effects = measure_members(variants, lot(Split.REPORT, total), singles, watch)
-    with Progress("removing heads together", quiet) as watch:
+    with Progress("removing heads together", question.quiet) as watch:
         curves = greedy_members(variants, lot(Split.SELECT, SELECTED), watch)
-    with Progress("confirming what can go", quiet) as watch:
+    with Progress("confirming what can go", question.quiet) as watch:
         gone = confirmed_members(variants, lot(Split.CONFIRM, CONFIRMED), curves, judge, watch)
     cheap = [[head for head, e in zip(heads, own[1:], strict=True) if judge.cost(e) < judge.limit] for own in effects]
     wanted = [[gone[member], frozenset(cheap[member])] for member in range(len(subjects))]
-    with Progress("removing them all", quiet) as watch:
+    with Progress("removing them all", question.quiet) as watch:
         last = measure_members(variants, lot(Split.REPORT, total), variants.closing(wanted), watch)
     share = (time.monotonic() - began) / len(subjects)
-    studies: list[HeadStudy | Refused] = []
+    studies: list[Member] = []
     for member, subject in enumerate(subjects):
         if member in refused:
             studies.append(refused[member])
             continue
         whole, *own = effects[member]
         _, together, alone = last[member]
-        rows = [_row(head, effect, judge, asked.ablation) for head, effect in zip(heads, own, strict=True)]
+        rows = [_row(head, effect, judge, question.ablation) for head, effect in zip(heads, own, strict=True)]
         removed = tuple(head for head in heads if head in gone[member])
-        both = Removal(tuple(cheap[member]), alone), Removal(removed, together)
-        curve = (curves[member],)
         studies.append(
             HeadStudy(
-                subject.name, asked.ablation, whole, judge, tuple(rows), (), *both, curve, (), None, (), None, share
+                subject=subject.name,
+                ablation=question.ablation,
+                whole=whole,
+                judge=judge,
+                heads=tuple(rows),
+                alone=Removal(tuple(cheap[member]), alone),
+                together=Removal(removed, together),
+                curves=(curves[member],),
+                seconds=share,
             )
         )
     return studies
@@ -152,7 +159,7 @@ def measure_members(
     watch: Watch | None = None,
 ) -> list[list[Effect]]:
     """For each member the effects of its variants beside all heads open, which comes first."""
-    tally, wanted = Tally(), torch.cat((torch.zeros_like(closed[:, :1]), closed), dim=1)
+    tally, wanted = EffectSums(), torch.cat((torch.zeros_like(closed[:, :1]), closed), dim=1)
     for start in range(0, len(problems), CHUNK):
         some = problems[start : start + CHUNK]
         tally.add(variants(some, wanted), variants.subject.strata(some))

@@ -18,24 +18,25 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from headway.errors import HeadwayError
-from headway.evaluation.exact import Watch
+from headway.evaluation.exact import Watch, right
 from headway.evaluation.examples import MOST_LISTED
 from headway.evaluation.intervals import exact_interval
 from headway.evaluation.stacked import NARROW
 from headway.heads.ablation import Effect, Margin, measure
-from headway.heads.variants import Closed, Variants
+from headway.heads.ablations import ABLATIONS
+from headway.heads.variants import Variants
 from headway.machine import exact_products, side_by_side
-from headway.models import heads_of
+from headway.models import Model
 from headway.models.branches import Branches
-from headway.subjects.splits import Split, drawn
-from headway.subjects.subject import all_tokens_right
+from headway.models.sites import Closed
+from headway.subjects.splits import Split, draw_split
 from headway.tasks import Problems
 
 CONFIDENCE = 0.99
@@ -123,21 +124,21 @@ class _Search:
     def __init__(self, variants: Variants, margin: float, budget: int | float, seed: int, watch: Watch | None) -> None:
         self.variants, self.subject, self.margin, self.watch = variants, variants.subject, margin, watch
         self.began, self.budget = time.monotonic(), budget
-        model = variants.own_model
-        self.heads = heads_of(model)
+        model = cast(Model, variants.runner.model)
+        self.heads = variants.runner.heads
         self.device = self.subject.device
-        plain = self.subject.correct is all_tokens_right
+        plain = self.subject.correct is right
         quick = torch.bfloat16 if self.device.type == "cuda" and plain else torch.float32
-        self.passes = {kind: Branches(model, kind, variants.means) for kind in {quick, torch.float32}}
+        self.passes = {kind: Branches(model, kind, variants.ablation.replacements()) for kind in {quick, torch.float32}}
         self.slack = {kind: NARROW[kind] if plain else 0.0 for kind in self.passes}
         self.precisions = [quick] + [torch.float32] * (len(STAGES) - 1)
-        self.problems = drawn(self.subject, Split.SCREEN, STAGES[-1], seed)
+        self.problems = draw_split(self.subject, Split.SCREEN, STAGES[-1], seed)
         self.fresh: list[Problems] = []
         self.seed, count = seed, self.subject.count
         listed = self.subject.every is not None and count is not None and count <= MOST_LISTED
         self.listable = listed and self.subject.even
         self.doubt = (1 - CONFIDENCE) / (2 if self.listable else 3)  # of the baseline, the screening, the last check
-        base = drawn(self.subject, Split.BASELINE, STAGES[-2], seed)
+        base = draw_split(self.subject, Split.BASELINE, STAGES[-2], seed)
         with exact_products():
             wrong = len(base) - int(variants(base, [frozenset()]).right.sum())
         worst = min(1.0, exact_interval(wrong, len(base), 1 - 2 * self.doubt).high + margin)
@@ -214,8 +215,8 @@ class _Search:
         told = own.answer[None, ..., None].expand(*logits.shape[:-1], 1)
         eased = logits.scatter_add(-1, told, torch.full_like(logits, self.slack[precision]))
         places = torch.arange(len(own), device=self.device).repeat(len(sets))
-        right = self.subject.correct(eased.flatten(0, 1), own[places])
-        return (~right).view(len(sets), len(own)).sum(1, dtype=torch.int32)
+        correct = self.subject.correct(eased.flatten(0, 1), own[places])
+        return (~correct).view(len(sets), len(own)).sum(1, dtype=torch.int32)
 
     def _within(self, closed: Closed) -> Effect | None:
         """The effect of a set on every problem there is where that is within the margin; where they cannot be listed,
@@ -228,7 +229,7 @@ class _Search:
             if not closed:
                 return measure(self.variants, [self.problems[:PIECE]], [closed])[1]  # nothing costs nothing
             if not self.fresh:
-                problems = drawn(self.subject, Split.CHECK, CHECKED, self.seed)
+                problems = draw_split(self.subject, Split.CHECK, CHECKED, self.seed)
                 self.fresh = [problems[start : start + PIECE] for start in range(0, len(problems), PIECE)]
             effect = measure(self.variants, self._each_in_time(self.fresh), [closed])[1]
             tests = 2 * len(self.heads) + 2  # at most two of a size
@@ -252,16 +253,21 @@ def check_searchable(variants: Variants, margin: Margin) -> None:
     """Refuses where the sets of heads cannot all be gone through."""
     subject = variants.subject
     if margin.loss is not None:
-        raise HeadwayError("all sets are searched by their accuracy; for --max-loss-increase add --budget 0")
+        raise HeadwayError("all sets are searched by their accuracy; for `max_loss_increase` add `budget=0`")
     if len(subject.heads) > MOST_HEADS:
         raise HeadwayError(
             f"{subject.name} has {len(subject.heads)} heads, too many to search all sets of them; {MOST_HEADS} is the "
-            "most: add --budget 0"
+            "most: add `budget=0`"
         )
-    if set(subject.heads) != set(heads_of(variants.own_model)):
+    if not variants.runner.searchable:
+        raise HeadwayError(
+            f"all sets of heads are searched in models of Headway's own, which {subject.name} is not; add `budget=0`"
+        )
+    if set(subject.heads) != set(variants.runner.heads):
         raise HeadwayError(f"{subject.name} names only some heads of its model; to search their sets name all")
-    if variants.ablation == "resample":
-        raise HeadwayError("all sets are searched with --ablation zero or mean; for resample add --budget 0")
+    if variants.ablation.varies:
+        fixed = " or ".join(name for name, kind in ABLATIONS.items() if not kind.varies)
+        raise HeadwayError(f"all sets are searched with `ablation={fixed}`; for {variants.kind} add `budget=0`")
 
 
 def sizes_of_all_sets(heads: int, device: torch.device) -> Int[Tensor, " set"]:

@@ -7,13 +7,13 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from headway.attach.foreign import Foreign
 from headway.errors import HeadwayError
 from headway.evaluation.examples import batches
-from headway.models import Attention, Gate, Gates, Head, Model, build_model, heads_of
+from headway.models import Attention, Head, Model, build_model, heads_of
 from headway.runs.config import ModelConfig
+from headway.subjects.runner import HeadwayRunner
 from headway.tasks import Problems
 
 
@@ -47,19 +47,6 @@ def _cut(name: str, site: Attention, weights: dict[str, Tensor], left: list[int]
     }
 
 
-def closed_gates(model: nn.Module, heads: Collection[Head]) -> Gates:
-    """Gates that are shut for these heads and open for all others, of a model of ours or of a user's."""
-    if isinstance(model, Foreign):
-        sites = model.attached.width
-    else:
-        sites = {m.site: m.heads for m in model.modules() if isinstance(m, Attention)}
-    device = next(model.parameters()).device
-    return {
-        site: Gate(torch.tensor([[float(Head(site, number) not in heads) for number in range(count)]], device=device))
-        for site, count in sites.items()
-    }
-
-
 @dataclass(frozen=True)
 class Comparison:
     """The pruned model beside the gated one."""
@@ -73,7 +60,7 @@ class Comparison:
 
 @torch.inference_mode()
 def compare(whole: Model, pruned: Model, heads: Collection[Head], problems: Problems, rounds: int = 5) -> Comparison:
-    gates, difference, same = closed_gates(whole, heads), 0.0, True
+    gates, difference, same = HeadwayRunner(whole).close(heads), 0.0, True
     for batch in batches(problems):
         ours, theirs = pruned(batch.source, batch.answer), whole(batch.source, batch.answer, gates)
         difference = max(difference, float((ours - theirs).abs().max()))

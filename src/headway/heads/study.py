@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 
-from headway.attach.foreign import Foreign
 from headway.causes.patterns import find_patterns
 from headway.causes.roles import find_roles
 from headway.causes.upstream import find_feeds
 from headway.errors import HeadwayError
 from headway.evaluation.examples import MOST_LISTED
-from headway.heads.ablation import Judge, Margin, Verdict, measure
+from headway.evaluation.verdicts import best_constant
+from headway.heads.ablation import Effect, Judge, Verdict, measure
+from headway.heads.ablations import ABLATIONS
 from headway.heads.ledger import Ledger
-from headway.heads.optimum import check_searchable, find_optimum
-from headway.heads.result import HeadRow, HeadStudy, Removal, as_list
-from headway.heads.together import Curve, at_random, by_cost, by_slope, greedy, in_order, in_rounds, pairs
-from headway.heads.variants import ABLATIONS, Closed, Part, Variants, with_neighbours
-from headway.models import Site
+from headway.heads.optimum import Optimum, check_searchable, find_optimum
+from headway.heads.question import HeadsQuestion, RemovalQuestion
+from headway.heads.result import HeadRow, HeadStudy, Removal, Withheld, as_list
+from headway.heads.together import Curve, Pair, at_random, by_cost, by_gradient, greedy, in_order, in_rounds, pairs
+from headway.heads.variants import Variants
+from headway.models import Head, Site
+from headway.models.sites import Closed, Part
 from headway.progress import Progress
-from headway.subjects.runner import passes_of
-from headway.subjects.splits import Split, drawn
+from headway.subjects.splits import Split, draw_split
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
@@ -37,195 +38,229 @@ LEAST = 30
 BUDGET = 20.0
 """seconds for the search of all sets"""
 
-
-@dataclass(frozen=True)
-class Asked:
-    """What a study was asked for."""
-
-    ablation: str = "zero"
-    examples: int | None = None
-    all: bool = False
-    margin: Margin = field(default_factory=Margin)
-    seed: int = 0
-    beam: int = 1
-    budget: int | float | None = None
-    """seconds for the search of all sets; 0 for none. Where it is not given, a subject that cannot be searched is
-    studied without."""
-    kinds: bool = True
-    """whether to give verdicts under all kinds of ablation"""
-    causes: bool = True
-    """whether to look at patterns and to test what heads bring to the answer"""
-
-    def __post_init__(self) -> None:
-        if self.all and self.examples is not None:
-            raise HeadwayError("--all takes every problem; leave out --examples")
-        if self.examples is not None and self.examples < 1:
-            raise HeadwayError(f"examples is {self.examples}; it must be at least 1")
-        if not 1 <= self.beam <= 64:
-            raise HeadwayError(f"beam is {self.beam}; it must be from 1 to 64")
-        if self.budget is not None and not 0 <= self.budget < math.inf:
-            raise HeadwayError(f"budget is {self.budget}; it must be a number of seconds, or 0 for no search")
+Veto = Callable[[Subject], Withheld]
 
 
-def study_subject(subject: Subject, asked: Asked, quiet: bool = True, ledger: Ledger | None = None) -> HeadStudy:
-    """Every head alone, then which can go together. What a ledger knows of the first is not measured again."""
-    if not subject.heads:
-        raise HeadwayError(f"{subject.name} has no heads to study; name them as Subject(heads=…)")
+def study_subject(
+    subject: Subject,
+    question: HeadsQuestion,
+    ledger: Ledger | None = None,
+    veto: Veto = lambda subject: (),
+) -> HeadStudy:
+    """Measures every head alone, then finds which can go together and what they do.
+
+    `veto` is asked before anything is measured: where it gives reasons, only the numbers are measured that may still be
+    shown. What a ledger holds is not measured again.
+    """
     began = time.monotonic()
-    if asked.all and (subject.every is None or subject.count is None or subject.count > MOST_LISTED):
-        raise HeadwayError(f"{subject.name} has too many problems for --all; leave it out")
-    variants = Variants(subject, asked.ablation, asked.seed)
-    budget = _budget(variants, asked)
-    exact = asked.all and asked.ablation != "resample"  # what is put in a head's place is drawn
-    judge = Judge(asked.margin, len(subject.heads), exact)
-    total = subject.count if asked.all and subject.count is not None else asked.examples or EXAMPLES
-    report = _Report(subject, asked, total)
-    if isinstance(subject.examples, Problems):
-        total = min(total, len(drawn(subject, Split.REPORT, total, asked.seed)))
-    first = drawn(subject, Split.BASELINE, SELECTED, asked.seed)
-    if subject.measured_by is None:
-        judge.check(total, variants(first, [frozenset()]).accuracy[0], best_constant(first))
-    else:
-        judge.check_count(total, LEAST)
-    singles: list[Closed] = [frozenset({head}) for head in subject.heads]
-    wholes = parts_of(subject)
-    with Progress(f"ablating {len(singles)} heads", quiet) as watch:
-        pieces = report() if ledger is None else _in_pieces(report(), PIECE)
-        known = None if ledger is None else partial(ledger.outcome, variants)
-        whole, *effects = measure(variants, pieces, singles + wholes, watch=watch, total=total, measured=known)
-    verdicts: dict[str, list[Verdict]] = {asked.ablation: [judge.verdict(effect) for effect in effects[: len(singles)]]}
-    sample = drawn(subject, Split.REPORT, min(total, EXAMPLES), asked.seed)
-    for kind in ABLATIONS if asked.kinds else ():
-        if kind not in verdicts:
-            own = with_neighbours(sample) if kind == "resample" and isinstance(subject.model, Foreign) else sample
-            if not len(own):
-                continue  # no two problems of one length
-            other = measure(Variants(subject, kind, asked.seed), [own], singles)[1:]
-            sampled = Judge(asked.margin, len(subject.heads), exact=False)
-            verdicts[kind] = [sampled.verdict(effect) for effect in other]
-    rows = []
-    for place, (head, effect) in enumerate(zip(subject.heads, effects, strict=False)):
-        kinds: dict[str, Verdict] = {kind: verdicts[kind][place] for kind in ABLATIONS if kind in verdicts}
-        rows.append(HeadRow(head, effect, kinds[asked.ablation], as_list(judge.interval(effect)), kinds))
-    alone = tuple(row.head for row in rows if judge.cost(row.effect) < judge.limit)
-    chosen = drawn(subject, Split.SELECT, SELECTED, asked.seed)
-    many = len(subject.heads) > MANY
-    with Progress("removing heads together", quiet) as watch:
-        best = in_rounds(variants, chosen, ROUNDS, watch) if many else greedy(variants, chosen, asked.beam, watch)
-    others = [
-        in_order(variants, chosen, "by cost alone", by_cost(effects[: len(singles)], judge.cost)),
-        in_order(variants, chosen, "by slope", by_slope(variants, chosen)),
-        *at_random(variants, chosen, asked.seed, 1 if many else RANDOM_ORDERS),
-    ]
-    gone, optimum = _confirmed(variants, judge, best, asked.seed), None
-    if budget:
-        known = believed(gone, best, asked.margin)
-        with Progress("searching all sets of heads", quiet) as watch:
-            optimum = find_optimum(variants, known, asked.margin.drop, budget=budget, seed=asked.seed, watch=watch)
-        gone = optimum.closed
-    _, together_effect, alone_effect = measure(variants, report(), [gone, frozenset(alone)])
-    with Progress("pairs of heads", quiet) as watch:
-        found = [] if many else pairs(variants, drawn(subject, Split.PAIRS, PAIRED, asked.seed), watch)
-    patterns, roles, feeds = [], None, []
-    if asked.causes:
-        looked_at = drawn(subject, Split.REPORT, LOOKED_AT, asked.seed)
-        patterns = find_patterns(subject, looked_at)
-        if isinstance(subject.model, Foreign) and not many:
-            with Progress("testing which heads feed others", quiet) as watch:
-                feeds = find_feeds(subject, looked_at, patterns, watch)
-    if asked.causes and subject.contrasts is not None:
-        with Progress("testing what heads bring to the answer", quiet) as watch:
-            roles = find_roles(subject, asked.seed, watch)
-    return HeadStudy(
-        subject.name,
-        asked.ablation,
-        whole,
-        judge,
-        tuple(rows),
-        tuple(effects[len(singles) :]),
-        Removal(alone, alone_effect),
-        Removal(tuple(head for head in subject.heads if head in gone), together_effect),
-        (best, *others),
-        tuple(found),
-        optimum,
-        tuple(patterns),
-        roles,
-        time.monotonic() - began,
+    work = _Work(subject, question)
+    withheld = veto(subject)
+    whole, singles, parts = work.ablate_each(ledger)
+    curves = work.remove_in_turn(singles)
+    study = HeadStudy(
+        subject=subject.name,
+        ablation=question.ablation,
+        whole=whole,
+        judge=work.judge,
+        heads=work.judge_each(singles, () if question.brief or withheld else tuple(ABLATIONS)),
+        parts=tuple(parts),
+        alone=Removal((), whole),
+        together=Removal((), whole),
+        curves=curves,
+        pairs=work.test_pairs(),
         metric="exact" if subject.measured_by is None else subject.measured_by.name,
-        feeds=tuple(feeds),
+        withheld=withheld,
     )
+    if not withheld:
+        study = work.find_removable(study)
+    if not question.brief:
+        study = work.explain(study)
+    return replace(study, seconds=time.monotonic() - began)
+
+
+class _Work:
+    """The steps of one study, and what they share: the variants, the judge, and the problems reported on."""
+
+    def __init__(self, subject: Subject, question: HeadsQuestion) -> None:
+        if not subject.heads:
+            raise HeadwayError(f"{subject.name} has no heads to study; name them as Subject(heads=…)")
+        if question.all and (subject.every is None or subject.count is None or subject.count > MOST_LISTED):
+            raise HeadwayError(f"{subject.name} has too many problems for `all`; leave it out")
+        self.subject, self.question = subject, question
+        self.many = len(subject.heads) > MANY
+        self.variants = Variants(subject, question.ablation, question.seed)
+        self.budget = _budget(self.variants, question)
+        exact = question.all and not self.variants.ablation.varies  # what is put in a head's place is drawn
+        self.judge = Judge(question.margin, len(subject.heads), exact)
+        self.total = subject.count if question.all and subject.count is not None else question.count or EXAMPLES
+        if isinstance(subject.examples, Problems):
+            self.total = min(self.total, len(self._drawn(Split.REPORT, self.total)))
+        if subject.measured_by is None:
+            first = self._drawn(Split.BASELINE, SELECTED)
+            self.judge.check(self.total, self.variants(first, [frozenset()]).accuracy[0], best_constant(first))
+        else:
+            self.judge.check_count(self.total, LEAST)
+
+    def ablate_each(self, ledger: Ledger | None) -> tuple[Effect, list[Effect], list[Effect]]:
+        """The whole model, each head closed, and each site, layer and feed-forward block closed."""
+        heads = self.subject.heads
+        with self._progress(f"ablating {len(heads)} heads") as watch:
+            chunks = self._report() if ledger is None else _in_pieces(self._report(), PIECE)
+            known = None if ledger is None else partial(ledger.outcome, self.variants)
+            closed = [*_singles(heads), *parts_of(self.subject)]
+            whole, *effects = measure(self.variants, chunks, closed, watch=watch, total=self.total, measured=known)
+        return whole, effects[: len(heads)], effects[len(heads) :]
+
+    def judge_each(self, effects: Sequence[Effect], kinds: Sequence[str]) -> tuple[HeadRow, ...]:
+        """A verdict on each head: under the ablation of the study, and on a sample under the other kinds."""
+        subject, question = self.subject, self.question
+        verdicts: dict[str, list[Verdict]] = {question.ablation: [self.judge.verdict(effect) for effect in effects]}
+        sample = self._drawn(Split.REPORT, min(self.total, EXAMPLES))
+        sampled = replace(self.judge, exact=False)
+        for kind in kinds:
+            if kind in verdicts:
+                continue
+            variants = Variants(subject, kind, question.seed)
+            own = variants.ablation.usable(sample)
+            if len(own):
+                other = measure(variants, [own], _singles(subject.heads))[1:]
+                verdicts[kind] = [sampled.verdict(effect) for effect in other]
+        return tuple(
+            HeadRow(
+                head,
+                effect,
+                verdicts[question.ablation][place],
+                as_list(self.judge.interval(effect)),
+                {kind: verdicts[kind][place] for kind in ABLATIONS if kind in verdicts},
+            )
+            for place, (head, effect) in enumerate(zip(subject.heads, effects, strict=True))
+        )
+
+    def remove_in_turn(self, singles: Sequence[Effect]) -> tuple[Curve, ...]:
+        """What is left as heads go one after the other: first the best order that was found, then others."""
+        variants, chosen = self.variants, self._drawn(Split.SELECT, SELECTED)
+        with self._progress("removing heads together") as watch:
+            if self.many:
+                best = in_rounds(variants, chosen, ROUNDS, watch)
+            else:
+                best = greedy(variants, chosen, self.question.beam, watch)
+        return (
+            best,
+            in_order(variants, chosen, "by cost alone", by_cost(list(singles), self.judge.cost)),
+            in_order(variants, chosen, "by slope", by_gradient(variants, chosen)),
+            *at_random(variants, chosen, self.question.seed, 1 if self.many else RANDOM_ORDERS),
+        )
+
+    def find_removable(self, study: HeadStudy) -> HeadStudy:
+        """The study with the heads that look removable one at a time, and those that are removable together."""
+        best, optimum = study.curves[0], None
+        gone = self._confirm(best)
+        if self.budget:
+            optimum = search_all(self.variants, gone, best, self.question, self.budget)
+            gone = optimum.closed
+        alone = frozenset(row.head for row in study.heads if self.judge.cost(row.effect) < self.judge.limit)
+        _, together_effect, alone_effect = measure(self.variants, self._report(), [gone, alone])
+        return replace(
+            study,
+            alone=Removal(_ordered(self.subject, alone), alone_effect),
+            together=Removal(_ordered(self.subject, gone), together_effect),
+            optimum=optimum,
+        )
+
+    def test_pairs(self) -> tuple[Pair, ...]:
+        """What two heads cost together beyond the sum of both; not tried where there are many heads."""
+        if self.many:
+            return ()
+        with self._progress("pairs of heads") as watch:
+            return tuple(pairs(self.variants, self._drawn(Split.PAIRS, PAIRED), watch))
+
+    def explain(self, study: HeadStudy) -> HeadStudy:
+        """The study with where each head looks, and by causal tests why, and what it carries to the output."""
+        subject, looked_at = self.subject, self._drawn(Split.REPORT, LOOKED_AT)
+        patterns, feeds, roles = find_patterns(subject, looked_at), (), None
+        if subject.runner.is_attached and not self.many:
+            with self._progress("testing which heads feed others") as watch:
+                feeds = tuple(find_feeds(subject, looked_at, patterns, watch))
+        if subject.contrasts is not None and not study.withheld:
+            with self._progress("testing what heads carry to the output") as watch:
+                roles = find_roles(subject, self.question.seed, watch)
+        return replace(study, patterns=tuple(patterns), feeds=feeds, roles=roles)
+
+    def _confirm(self, curve: Curve) -> Closed:
+        """The largest set of the curve that is within the margin also on problems that had no say in it."""
+        problems = self._drawn(Split.CONFIRM, CONFIRMED)
+        for closed in curve.fitting(self.judge.margin):
+            if self.judge.confirms(measure(self.variants, [problems], [closed])[1]):
+                return closed
+        return frozenset()
+
+    def _report(self) -> Iterable[Problems]:
+        """The problems that results are reported on."""
+        if self.question.all and self.subject.every is not None:
+            return self.subject.every()
+        return [self._drawn(Split.REPORT, self.total)]
+
+    def _drawn(self, split: Split, rows: int) -> Problems:
+        return draw_split(self.subject, split, rows, self.question.seed)
+
+    def _progress(self, title: str) -> Progress:
+        return Progress(title, self.question.quiet)
+
+
+def searched(study: HeadStudy, subject: Subject, question: RemovalQuestion) -> HeadStudy:
+    """The same study with all sets of heads searched."""
+    variants = Variants(subject, study.ablation, question.seed)
+    confirmed, effect = frozenset[Part](study.together.heads), study.together.effect
+    found = search_all(variants, confirmed, study.curves[0], question, _budget(variants, question))
+    if found.closed != confirmed:
+        report = draw_split(subject, Split.REPORT, study.examples, question.seed)
+        effect = measure(variants, [report], [found.closed])[1]
+    return replace(study, together=Removal(_ordered(subject, found.closed), effect), optimum=found)
+
+
+def search_all(
+    variants: Variants, confirmed: Closed, curve: Curve, question: RemovalQuestion, budget: float | int
+) -> Optimum:
+    """The largest set of all, beginning with those believed to be within the margin: the one that was confirmed, then
+    the smaller ones of its curve."""
+    smaller = [closed for closed in curve.fitting(question.margin) if len(closed) < len(confirmed)]
+    with Progress(f"searching all sets of heads of {variants.subject.name}", question.quiet) as watch:
+        return find_optimum(
+            variants, [confirmed, *smaller], question.max_drop, budget=budget, seed=question.seed, watch=watch
+        )
+
+
+def parts_of(subject: Subject) -> list[Closed]:
+    """Whole attention sites, layers and feed-forward blocks."""
+    sites = subject.runner.sites
+    layers: dict[tuple[str, int | None], list[Site]] = {}
+    for site in sites:
+        layers.setdefault((site.stack, site.layer), []).append(site)
+    groups = [[site] for site in sites] + list(layers.values())
+    return list(dict.fromkeys(frozenset[Part](own) for own in groups))
+
+
+def _budget(variants: Variants, question: RemovalQuestion) -> float | int:
+    """The seconds for the search of all sets; 0 where they cannot be searched and it was not asked for."""
+    try:
+        if question.budget != 0:
+            check_searchable(variants, question.margin)
+    except HeadwayError:
+        if question.budget is not None:
+            raise
+        return 0.0
+    return BUDGET if question.budget is None else question.budget
+
+
+def _singles(heads: Sequence[Head]) -> list[Closed]:
+    return [frozenset({head}) for head in heads]
+
+
+def _ordered(subject: Subject, closed: Closed) -> tuple[Head, ...]:
+    return tuple(head for head in subject.heads if head in closed)
 
 
 def _in_pieces(chunks: Iterable[Problems], rows: int) -> Iterable[Problems]:
     for chunk in chunks:
         for start in range(0, len(chunk), rows):
             yield chunk[start : start + rows]
-
-
-def searched(study: HeadStudy, subject: Subject, asked: Asked, quiet: bool = True) -> HeadStudy:
-    """The same study with all sets of heads searched."""
-    variants = Variants(subject, asked.ablation, asked.seed)
-    budget, greedy_set = _budget(variants, asked), frozenset(study.together.heads)
-    known = believed(greedy_set, study.curves[0], asked.margin)
-    with Progress(f"searching all sets of heads of {subject.name}", quiet) as watch:
-        found = find_optimum(variants, known, asked.margin.drop, budget=budget, seed=asked.seed, watch=watch)
-    effect = study.together.effect
-    if found.closed != greedy_set:
-        report = drawn(subject, Split.REPORT, study.examples, asked.seed)
-        effect = measure(variants, [report], [found.closed])[1]
-    together = Removal(tuple(head for head in subject.heads if head in found.closed), effect)
-    return replace(study, together=together, optimum=found)
-
-
-def believed(confirmed: Closed, curve: Curve, margin: Margin) -> list[Closed]:
-    """Sets that are believed to be within the margin, the largest first: one that was confirmed, and smaller ones."""
-    return [confirmed, *(closed for closed in curve.fitting(margin) if len(closed) < len(confirmed))]
-
-
-def _budget(variants: Variants, asked: Asked) -> int | float:
-    """The seconds for the search of all sets; 0 where they cannot be searched and it was not asked for."""
-    try:
-        if asked.budget != 0:
-            check_searchable(variants, asked.margin)
-    except HeadwayError:
-        if asked.budget is not None:
-            raise
-        return 0.0
-    return BUDGET if asked.budget is None else asked.budget
-
-
-def _confirmed(variants: Variants, judge: Judge, curve: Curve, seed: int) -> Closed:
-    """The largest set of the curve that is within the margin also on problems that had no say in it."""
-    problems = drawn(variants.subject, Split.CONFIRM, CONFIRMED, seed)
-    for closed in curve.fitting(judge.margin):
-        if judge.confirms(measure(variants, [problems], [closed])[1]):
-            return closed
-    return frozenset()
-
-
-class _Report:
-    """The problems that results are reported on, as often as they are wanted."""
-
-    def __init__(self, subject: Subject, asked: Asked, total: int) -> None:
-        self.subject, self.asked, self.total = subject, asked, total
-
-    def __call__(self) -> Iterable[Problems]:
-        if self.asked.all and self.subject.every is not None:
-            return self.subject.every()
-        return [drawn(self.subject, Split.REPORT, self.total, self.asked.seed)]
-
-
-def best_constant(problems: Problems) -> float:
-    """The share of problems that have the most frequent answer."""
-    _, counts = problems.answer.unique(dim=0, return_counts=True)
-    return int(counts.max()) / len(problems)
-
-
-def parts_of(subject: Subject) -> list[Closed]:
-    """Whole attention sites, layers and feed-forward blocks."""
-    sites = passes_of(subject).sites
-    layers: dict[tuple[str, int | None], list[Site]] = {}
-    for site in sites:
-        layers.setdefault((site.stack, site.layer), []).append(site)
-    groups = [[site] for site in sites] + list(layers.values())
-    return list(dict.fromkeys(frozenset[Part](own) for own in groups))

@@ -19,7 +19,7 @@ from headway.lengths.answer import Entry, LengthsPlan, LengthStudy, TrainedRun
 from headway.lengths.measuring import errors_in_range, measure_run, questions_of
 from headway.lengths.signals import signals
 from headway.machine import choose_precision, cores
-from headway.models import Classifier, build_model
+from headway.models import build_model
 from headway.positions import Positions, build_index, used
 from headway.progress import Progress
 from headway.runs import disk
@@ -134,7 +134,7 @@ def put_together(
                 runs.append(TrainedRun(entry, seed, path, rate, ended.final_loss, ended.seconds, found))
                 watch(number + 1, len(folders))
         first = open_run(folders[0])
-        if isinstance(first.model, Classifier) and first.folder.training().final_loss is not None:
+        if not first.model.decodes and first.folder.training().final_loss is not None:
             shown.append({**asdict(entry), **signals(first.config, first.model)})
         learned = next((run for run in runs if run.entry == entry and run.found.converged), None)
         if learned is not None and (reasons := forbids(open_run(RunFolder(Path(learned.run)), device))):

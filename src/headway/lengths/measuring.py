@@ -77,10 +77,7 @@ def measure_run(folder: RunFolder, questions: Questions, precision: torch.dtype)
         "version": VERSION,
         "source": _source_of(run.config.model.positions),
         "weights": folder.training().weights_sha256,
-        "lengths": list(questions.lengths),
-        "probes": list(questions.probes),
-        "examples": questions.examples,
-        "seed": questions.seed,
+        **questions.key(),
         "precision": str(precision).removeprefix("torch."),
     }
     known = read_sealed(folder.path / "measured.json")

@@ -5,19 +5,20 @@ Several probes share their sorted sequences; a problem that several ask is answe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 from torch import Tensor
 
-from headway.evaluation.exact import right
 from headway.evaluation.examples import CPU_TOKENS
 from headway.evaluation.intervals import Interval, wilson
+from headway.evaluation.verdicts import same_answer
 from headway.machine import side_by_side
 from headway.models import Model
+from headway.plugins import load_function, source_hash
 from headway.tasks import Problems, Task
 from headway.tasks.random import digest
 
@@ -25,8 +26,6 @@ GPU_TOKENS = 1_000_000
 GPU_PAIRS = 1_500_000_000
 """of query and key, all heads and problems of a pass together, where each problem has an index of its own"""
 REACHED = 0.99
-MOST_TOKENS = 12_000_000
-"""of all problems of a probe and length together: of very long ones fewer are asked, and their number is told"""
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class Measured:
     examples: int
     errors: int
     positive_rate: float | None
-    """the share of problems that a classifier answers with class 1"""
+    """of two classes: the share of problems that are answered with class 1"""
 
     @property
     def accuracy(self) -> float:
@@ -53,16 +52,9 @@ class Measured:
         """Whether every problem got the same answer."""
         return self.positive_rate in (0.0, 1.0)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "probe": self.probe,
-            "length": self.length,
-            "examples": self.examples,
-            "accuracy": self.accuracy,
-            "interval": self.interval.to_json(),
-            "positive_rate": self.positive_rate,
-            "constant": self.constant,
-        }
+    def to_json(self) -> dict[str, str | int | float | bool | list[float] | None]:
+        keys = ("probe", "length", "examples", "accuracy", "interval", "positive_rate", "constant")
+        return {key: getattr(self, key) for key in keys} | {"interval": self.interval.to_json()}
 
     @staticmethod
     def from_json(raw: dict[str, Any]) -> Measured:
@@ -74,42 +66,43 @@ class Measured:
 class Sheet:
     """All problems of one length, each once, and which of them each probe asks."""
 
-    length: int
     problems: Problems
     asked: dict[str, Int[Tensor, " row"]]
 
-    @staticmethod
-    def of(task: Task, length: int, probes: Sequence[str], examples: int, seed: int, device: torch.device) -> Sheet:
-        fitting = min(examples, max(1, MOST_TOKENS // task.source_tokens(length)))
-        drawn = [task.independent(seed, fitting, probe=probe, length=length, device=device) for probe in probes]
-        every = Problems.join(drawn)
-        known = digest(torch.cat((every.source, every.answer), dim=1))
-        _, place = known.unique(return_inverse=True)
-        first = place.new_full((int(place.max()) + 1,), len(place)).scatter_reduce(
-            0, place, torch.arange(len(place), device=place.device), "amin"
-        )
-        rows = place.split([len(part) for part in drawn])
-        return Sheet(length, every[first], dict(zip(probes, rows, strict=True)))
 
-
+@dataclass(frozen=True)
 class Questions:
     """The sheets of a study, drawn when first asked for and kept for the next model."""
 
-    def __init__(
-        self,
-        task: Task,
-        lengths: Sequence[int],
-        probes: Sequence[str],
-        examples: int,
-        seed: int,
-        device: torch.device,
-    ) -> None:
-        self.task, self.lengths, self.probes, self.examples, self.seed = task, lengths, probes, examples, seed
-        self.device, self._drawn = device, dict[int, Sheet]()
+    task: Task
+    lengths: Sequence[int]
+    probes: Sequence[str]
+    examples: int
+    seed: int
+    device: torch.device
+    most_tokens: int = 12_000_000
+    """of all problems of a probe and length together: of very long ones fewer are asked, and their number is told"""
+    _drawn: dict[int, Sheet] = field(default_factory=dict)
+
+    def key(self) -> dict[str, int | list[int] | list[str]]:
+        """What answers depend on beside the model: rows that were measured for another key are measured again."""
+        own = [source_hash(load_function(probe)) for probe in self.probes if ":" in probe]
+        key = {"lengths": list(self.lengths), "probes": list(self.probes), "examples": self.examples, "seed": self.seed}
+        return {**key, **({"own_probes": own} if own else {})}
 
     def sheet(self, length: int) -> Sheet:
-        if length not in self._drawn:
-            self._drawn[length] = Sheet.of(self.task, length, self.probes, self.examples, self.seed, self.device)
+        """The problems of every probe at a length; of very long ones fewer."""
+        if length in self._drawn:
+            return self._drawn[length]
+        rows = min(self.examples, max(1, self.most_tokens // self.task.source_tokens(length)))
+        every = Problems.join(
+            [self.task.independent(self.seed, rows, probe=p, length=length, device=self.device) for p in self.probes]
+        )
+        _, place = digest(torch.cat((every.source, every.answer), dim=1)).unique(return_inverse=True)
+        first = place.new_full((int(place.max()) + 1,), len(place)).scatter_reduce(
+            0, place, torch.arange(len(place), device=place.device), "amin"
+        )
+        self._drawn[length] = Sheet(every[first], dict(zip(self.probes, place.split(rows), strict=True)))
         return self._drawn[length]
 
     def measure(self, model: Model, watch: Callable[[int, int], None] | None = None) -> list[Measured]:
@@ -117,40 +110,33 @@ class Questions:
         found = []
         for number, length in enumerate(self.lengths):
             sheet = self.sheet(length)
-            correct, positive = answered(model, sheet.problems)
+            written = write_answers(model, sheet.problems)
+            correct, positive = same_answer(written, sheet.problems), written[:, 0] == 1
             for probe, rows in sheet.asked.items():
-                share = float(positive[rows].double().mean()) if self.task.classes is not None else None
+                share = float(positive[rows].double().mean()) if self.task.classes == 2 else None
                 found.append(Measured(probe, length, len(rows), int((~correct[rows]).sum()), share))
             if watch is not None:
                 watch(number + 1, len(self.lengths))
         return found
 
 
-def answered(model: Model, problems: Problems) -> tuple[Bool[Tensor, " row"], Bool[Tensor, " row"]]:
-    """Which problems a model has right, and which it answers with class 1."""
+def write_answers(model: Model, problems: Problems) -> Int[Tensor, "row answer"]:
+    """The likeliest token at each place of the answer, given the right ones before it."""
 
-    def piece(rows: slice) -> tuple[Tensor, Tensor]:
+    def piece(rows: slice) -> Tensor:
         with torch.inference_mode():
-            some = problems[rows]
-            logits = model(some.source, some.answer)
-            return right(logits, some), logits[:, 0].argmax(-1) == 1
+            return model(problems.source[rows], problems.answer[rows]).argmax(-1)
 
-    pieces = side_by_side(piece, list(_pieces(model, problems)), problems.source.device)
-    correct, positive = zip(*pieces, strict=True)
-    return torch.cat(correct), torch.cat(positive)
+    return torch.cat(side_by_side(piece, _pieces(model, problems), problems.source.device))
 
 
-def _pieces(model: Model, problems: Problems) -> Iterator[slice]:
+def _pieces(model: Model, problems: Problems) -> list[slice]:
     """Rows for a forward pass each, as many as fit."""
     tokens = problems.source.shape[1] + problems.answer.shape[1]
-    if problems.source.device.type == "cpu":
-        rows = max(1, CPU_TOKENS // tokens)
-    else:
-        rows = max(1, GPU_TOKENS // tokens)
-        if model.config.index != "sequential":
-            rows = max(1, min(rows, GPU_PAIRS // (model.config.heads * tokens * tokens)))
-    for start in range(0, len(problems), rows):
-        yield slice(start, start + rows)
+    rows = (CPU_TOKENS if problems.source.device.type == "cpu" else GPU_TOKENS) // tokens
+    if problems.source.device.type != "cpu" and model.config.index != "sequential":
+        rows = min(rows, GPU_PAIRS // (model.config.heads * tokens * tokens))
+    return [slice(start, start + max(1, rows)) for start in range(0, len(problems), max(1, rows))]
 
 
 def reach(measured: Sequence[Measured], probe: str) -> int:

@@ -8,41 +8,40 @@ import torch
 from torch import Tensor
 
 from headway.errors import HeadwayError
-from headway.models import Classifier, build_model
+from headway.models import Model, build_model
 from headway.positions import Positions
 from headway.runs.config import RunConfig
 
-LONGER = 4
-"""times the training length that is shown"""
-ROWS = 512
+LONGER, MOST_TOKENS = 4, 512
+"""times the training length that is shown, and tokens at most"""
+
+Signal = dict[str, list[Any] | None]
 
 
-def signals(config: RunConfig, trained: Classifier) -> dict[str, Any]:
-    """Of the first layer's input or scores, before training and after."""
-    fresh = build_model(config.model, config.seed)
-    assert isinstance(fresh, Classifier)
-    tokens = min(LONGER * config.model.trained, ROWS)
+def signals(config: RunConfig, trained: Model) -> dict[str, int | Signal]:
+    """What the first layer's input or scores are told of order, before training and after."""
+    before, after = (
+        next(part for part in model.children() if isinstance(part, Positions))
+        for model in (build_model(config.model, config.seed), trained)
+    )
+    tokens = min(LONGER * config.model.trained, MOST_TOKENS)
     try:
-        fresh.positions.check_length(tokens)
+        before.check_length(tokens)
     except HeadwayError:  # a table that is no longer
         tokens = config.model.trained
-    return {
-        "trained": config.model.trained,
-        "tokens": tokens,
-        "before": signal_of(fresh.positions, tokens),
-        "after": signal_of(trained.positions.cpu(), tokens),
-    }
+    shown = {"before": read_signal(before, tokens), "after": read_signal(after.cpu(), tokens)}
+    return {"trained": config.model.trained, "tokens": tokens, **shown}
 
 
 @torch.no_grad()
-def signal_of(positions: Positions, tokens: int) -> dict[str, Any]:
+def read_signal(positions: Positions, tokens: int) -> Signal:
     """`table` is what is added at each place; `bias` what each head adds to its scores at each distance, −∞ as None;
     `likeness`, of the others, how alike two places are at each distance, from 0 on."""
     index, d_model = torch.arange(tokens)[None], positions.shape.d_model
     table = positions.embed(torch.zeros(1, tokens, d_model), index)[0]
     bias = positions.bias(index, index)
     middle = tokens // 2
-    found: dict[str, Any] = {"table": None, "bias": None, "likeness": None}
+    found: Signal = {"table": None, "bias": None, "likeness": None}
     if bool(table.any()):
         found["table"] = _rounded(table)
         unit = torch.nn.functional.normalize(table, dim=1)
@@ -50,9 +49,10 @@ def signal_of(positions: Positions, tokens: int) -> dict[str, Any]:
     elif bias is not None:
         found["bias"] = _rounded(bias[0, :, middle])  # from the middle: distances −middle to tokens − middle − 1
     else:
-        torch.manual_seed(0)
-        x = torch.nn.functional.normalize(torch.randn(64, positions.shape.heads, 1, positions.shape.dim), dim=-1)
-        x = x.expand(-1, -1, tokens, -1)
+        drawn = torch.randn(
+            64, positions.shape.heads, 1, positions.shape.dim, generator=torch.Generator().manual_seed(0)
+        )
+        x = torch.nn.functional.normalize(drawn, dim=-1).expand(-1, -1, tokens, -1)
         query, key = positions.rotate(x, x, index, index)
         scores = (query @ key.transpose(-1, -2)).mean((0, 1))
         if float(scores.max() - scores.min()) > 1e-6:

@@ -8,10 +8,10 @@ from headway.models.attention import Attention, Cache, Order
 from headway.models.classifier import Classifier
 from headway.models.decoder import Decoder
 from headway.models.encoder_decoder import EncoderDecoder
+from headway.models.model import Model
 from headway.models.sites import Gate, Gates, Head, Site, Trace, heads_named
 from headway.runs.config import ModelConfig
 
-Model = EncoderDecoder | Decoder | Classifier
 MODELS: dict[str, type[Model]] = {
     "encoder-decoder": EncoderDecoder,
     "decoder": Decoder,

@@ -10,17 +10,15 @@ Axes: set (so far: those that differ up to here), row (a problem), token, head, 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
-from headway.models.attention import Attention, Order
+from headway.models.attention import Attention
 from headway.models.blocks import Block
-from headway.models.classifier import Classifier
-from headway.models.decoder import Decoder
-from headway.models.encoder_decoder import EncoderDecoder
+from headway.models.model import Model, StackPass
 from headway.models.sites import Site
 
 
@@ -29,7 +27,7 @@ class Branches:
 
     def __init__(
         self,
-        model: EncoderDecoder | Decoder | Classifier,
+        model: Model,
         precision: torch.dtype = torch.float32,
         replacements: Mapping[Site, Float[Tensor, "1 query head dim"]] | None = None,
     ) -> None:
@@ -42,35 +40,20 @@ class Branches:
         self, source: Int[Tensor, "row source"], answer: Int[Tensor, "row answer"], sets: Int[Tensor, " set"]
     ) -> Float[Tensor, "set row answer token"]:
         """The logits under each of `sets`, which are in ascending order and all different."""
-        model, tree = self.model, _Tree(sets, self.heads)
-        if isinstance(model, Classifier):
-            order = model.order(source)
-            x = self._through(model.blocks, model.positions.embed(model.tokens(source), order.query_index), order, tree)
-            return model.answered(x.flatten(0, 1)).unflatten(0, x.shape[:2])
-        if isinstance(model, Decoder):
-            read = torch.cat((source, torch.full_like(answer[:, :1], model.start), answer[:, :-1]), dim=1)
-            order = model.order(source, answer.shape[1])
-            x = self._through(model.blocks, model.embedded(read, order, source.shape[1]), order, tree)
-            return model.unembed(model.norm(x[:, :, source.shape[1] :]))
-        order = model.source_order(source)
-        x = model.source_positions.embed(model.tokens(source), order.query_index)
-        memory = model.encoder_norm(self._through(model.encoder, x, order, tree))
-        own, across = model.orders(source, answer.shape[1])
-        x = model.answer_positions.embed(model.tokens(model.shifted(answer)), own.query_index)
-        tree.look_across()
-        return model.unembed(model.decoder_norm(self._through(model.decoder, x, own, tree, memory, across)))
+        tree, written, read = _Tree(sets, self.heads), self.model.shifted(answer), None
+        for name in self.model.stacks:
+            stack = self.model.stack(name, source, written)
+            read = stack.finish(self._through(stack, tree, read))
+            tree.look_across()
+        assert read is not None
+        return read
 
     def _through(
-        self,
-        blocks: nn.ModuleList | Iterable[nn.Module],
-        x: Float[Tensor, "row token d_model"],
-        order: Order,
-        tree: _Tree,
-        memory: Float[Tensor, "encoded row source d_model"] | None = None,
-        across: Order | None = None,
+        self, stack: StackPass, tree: _Tree, memory: Float[Tensor, "encoded row source d_model"] | None
     ) -> Float[Tensor, "set row token d_model"]:
+        x = stack.embed()
         x = x.expand(len(tree.begun), *x.shape)
-        for block in blocks:
+        for block in stack.blocks:
             assert isinstance(block, Block)
             for kind, attention in block.attentions.items():
                 assert isinstance(attention, Attention)
@@ -78,9 +61,11 @@ class Branches:
                     x = x + attention.out.bias
                     continue
                 read = block.norms[kind](x)
-                context, told = (read, order) if memory is None or kind == "self" else (memory[tree.seen], across)
+                context, told = read, stack.order
+                if memory is not None and kind == "cross":
+                    context, told = memory[tree.seen], stack.across
                 assert told is not None
-                z, _ = attention.said(read.flatten(0, 1), context.flatten(0, 1), told.repeated(len(x)))
+                z, _ = attention.head_outputs(read.flatten(0, 1), context.flatten(0, 1), told.repeated(len(x)))
                 parent, passed = tree.branch(attention.heads)
                 passed = passed[:, None, None, :, None].to(z.dtype)  # set 1 1 head 1
                 z = z.unflatten(0, x.shape[:2])[parent] * passed  # set row token head dim

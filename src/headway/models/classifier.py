@@ -6,27 +6,28 @@ from huggingface_hub import PyTorchModelHubMixin
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from headway.errors import HeadwayError
 from headway.models.attention import Order
-from headway.models.blocks import Block, Tokens
+from headway.models.blocks import Block
+from headway.models.model import Model, StackPass
 from headway.models.sites import Gates, Trace
-from headway.positions import build_index, find_positions, shape_of, used
+from headway.positions import find_positions, shape_of, used
 from headway.runs.config import ModelConfig
 
 
-class Classifier(nn.Module, PyTorchModelHubMixin, library_name="headway"):
+class Classifier(Model, PyTorchModelHubMixin, library_name="headway"):
+    stacks = ("encoder",)
+    decodes = False
+
     def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
+        super().__init__(config)
         assert config.classes is not None
-        self.config = config
-        self.index = build_index(config.index, config.digits, config.least_first)
-        self.tokens = Tokens(config.vocabulary, config.d_model)
         self.positions = find_positions(config.positions)(shape_of(config, self.index, config.trained))
         self.blocks = nn.ModuleList(Block(config, "encoder", n, cross=False) for n in range(config.layers))
         self.norm = nn.LayerNorm(config.d_model)
         self.head = nn.Linear(config.d_model, 1 if config.pooling == "violation" else config.classes)
 
     def untrained(self, source: int, answer: int) -> list[int]:
-        """Positions whose signal no training step has touched."""
         return list(self.positions.untrained(used(type(self.positions), self.index, source, 0)))
 
     def forward(
@@ -37,36 +38,42 @@ class Classifier(nn.Module, PyTorchModelHubMixin, library_name="headway"):
         trace: Trace | None = None,
     ) -> Float[Tensor, "batch 1 classes"]:
         """The logits of the one answer token; the right answer is not looked at."""
-        return self.answered(self.stream(source, gates, trace))
+        return self.stack("encoder", source).run(gates, trace)
 
-    def stream(
-        self, source: Int[Tensor, "batch source"], gates: Gates | None = None, trace: Trace | None = None
-    ) -> Tensor:
-        """What the last layer says at each place."""
+    def stack(
+        self, name: str, source: Tensor, written: Tensor | None = None, length: int | None = None, first: int = 0
+    ) -> StackPass:
         order = self.order(source)
-        x = self.positions.embed(self.tokens(source), order.query_index)
-        for block in self.blocks:
-            x = block(x, order, gates=gates, trace=trace)
-        return x
+        return StackPass(
+            self.blocks,
+            order,
+            lambda: self.positions.embed(self.tokens(source), order.query_index),
+            lambda x: self._pooled(self.norm(x)).unsqueeze(-2),
+        )
+
+    def shifted(self, answer: Tensor) -> Tensor:
+        """The answer as it is: nothing of it is read."""
+        return answer
+
+    def generate(self, source: Tensor, length: int, gates: Gates | None = None) -> Tensor:
+        raise HeadwayError("a classifier answers with a class; there is nothing to decode: leave out --check-greedy")
 
     def violations(self, source: Int[Tensor, "batch source"]) -> Float[Tensor, "batch source"]:
         """With `violation` pooling: what each place reports, a violation where it is above 0."""
-        return self.head(self.norm(self.stream(source)))[..., 0]
+        stack = self.stack("encoder", source)
+        return self.head(self.norm(stack.resume(stack.embed(), None)))[..., 0]
 
     def order(self, source: Int[Tensor, "batch source"]) -> Order:
         index, _ = self.index.numbers(source)
         self.positions.check_length(used(type(self.positions), self.index, source.shape[1], 0))
         return Order(self.positions, index, index, self.positions.causal)
 
-    def answered(self, x: Float[Tensor, "batch token d_model"]) -> Float[Tensor, "batch 1 classes"]:
-        return self._pooled(self.norm(x))[:, None]
-
-    def _pooled(self, x: Float[Tensor, "batch token d_model"]) -> Float[Tensor, "batch classes"]:
+    def _pooled(self, x: Float[Tensor, "*batch token d_model"]) -> Float[Tensor, "*batch classes"]:
         if self.config.pooling == "mean":
-            return self.head(x.mean(1))
+            return self.head(x.mean(-2))
         if self.config.pooling == "max":
-            return self.head(x.amax(1))
+            return self.head(x.amax(-2))
         reported = self.head(x)  # batch token 1: a violation where it is above 0
         # the strongest counts; in training every place has a say, so that none is left wrong behind a stronger one
-        violation = reported.logsumexp(1) if self.training else reported.amax(1)
-        return torch.cat((violation, torch.zeros_like(violation)), dim=1)
+        violation = reported.logsumexp(-2) if self.training else reported.amax(-2)
+        return torch.cat((violation, torch.zeros_like(violation)), dim=-1)

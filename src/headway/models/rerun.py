@@ -1,42 +1,43 @@
 """A forward pass gone through again from some site on, with other gates.
 
-What lies before the first changed site is the same for every variant, so it is computed once and kept. A variant
+What lies before the first changed site is the same for every variant, so it is computed once and recorded. A variant
 then costs only what lies behind: for the last site of an adder a tenth of a pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
-from headway.models.attention import Attention, Cache, Order, gated
+from headway.models.attention import Attention, Cache, gated
 from headway.models.blocks import Block
-from headway.models.classifier import Classifier
-from headway.models.decoder import Decoder
-from headway.models.encoder_decoder import EncoderDecoder
+from headway.models.model import Model
 from headway.models.sites import Gates, Site, Trace
 
 
 @dataclass(frozen=True)
-class Kept:
-    """One pass: what came out, what flowed past every site and what every site said."""
+class Recording:
+    """One pass: what came out, what flowed past every site and what it put out."""
 
-    source: Int[Tensor, "batch source"]
+    source: Tensor
     answer: Int[Tensor, "batch answer"]
     logits: Float[Tensor, "batch answer token"]
     trace: Trace
-    memory: Float[Tensor, "batch source d_model"] | None
-    across: dict[Site, tuple[Tensor, Tensor]]
+    memory: Float[Tensor, "batch source d_model"] | None = None
+    across: Mapping[Site, tuple[Tensor, Tensor]] = field(default_factory=dict)
     """keys and values of the cross-attentions"""
+    returned: Mapping[str, Any] = field(default_factory=dict)
+    """in a user's model: what layers and attention modules returned, by their path"""
 
     def __len__(self) -> int:
         return len(self.source)
 
 
-def sites_of(model: EncoderDecoder | Decoder | Classifier) -> list[Site]:
+def sites_of(model: Model) -> list[Site]:
     """Every attention that has heads and every feed-forward block, in the order of the forward pass."""
     found = []
     for module in model.modules():
@@ -46,24 +47,24 @@ def sites_of(model: EncoderDecoder | Decoder | Classifier) -> list[Site]:
     return found
 
 
-def keep(
-    model: EncoderDecoder | Decoder | Classifier, source: Tensor, answer: Tensor, gates: Gates | None = None
-) -> Kept:
+def record(model: Model, source: Tensor, answer: Tensor, gates: Gates | None = None) -> Recording:
     """A pass with everything in it that a later one can use."""
-    trace = Trace()
-    if not isinstance(model, EncoderDecoder):
-        return Kept(source, answer, model(source, answer, gates, trace), trace, None, {})
-    memory = model.encode(source, gates, trace)
-    logits = model.decode(model.shifted(answer), memory, model.orders(source, answer.shape[1]), gates, trace)
+    trace, written, memory = Trace(), model.shifted(answer), None
+    *earlier, last = model.stacks
+    for name in earlier:
+        memory = model.stack(name, source, written).run(gates, trace, memory)
+    logits = model.stack(last, source, written).run(gates, trace, memory)
+    if memory is None:
+        return Recording(source, answer, logits, trace)
     crossing = [each for each in model.modules() if isinstance(each, Attention) and each.site.kind == "cross"]
     across = {each.site: each.keys_values(memory, None) for each in crossing}
-    return Kept(source, answer, logits, trace, memory, across)
+    return Recording(source, answer, logits, trace, memory, across)
 
 
-def again(
-    model: EncoderDecoder | Decoder | Classifier, kept: Kept, gates: Gates, first: Site, variants: int = 1
+def replay(
+    model: Model, recording: Recording, gates: Gates, first: Site, variants: int = 1
 ) -> Float[Tensor, "rows answer token"]:
-    """The logits under `gates`, of which none before `first` differs from those of the kept pass.
+    """The logits under `gates`, of which none before `first` differs from those of the recorded pass.
 
     Gates have a row for every problem under every variant: those of the first variant come first.
     """
@@ -71,55 +72,29 @@ def again(
     def rows(tensor: Tensor) -> Tensor:
         return tensor if variants == 1 else tensor.repeat(variants, *[1] * (tensor.ndim - 1))
 
-    blocks = {block.feed_site: block for block in model.modules() if isinstance(block, Block)}
-    x = rows(kept.trace.streams[first]) + _said(
-        blocks[Site(first.stack, first.layer, "feed")], rows(kept.trace.outputs[first]), gates, first
-    )
-    source, answer = rows(kept.source), rows(kept.answer)
-    if isinstance(model, Classifier):
-        return model.answered(_through(model.blocks, x, model.order(source), gates, first))
-    if isinstance(model, Decoder):
-        order = model.order(source, answer.shape[1])
-        last = model.norm(_through(model.blocks, x, order, gates, first))
-        return model.unembed(last[:, source.shape[1] :])
-    own, across = model.orders(source, answer.shape[1])
-    if first.stack == "encoder":
-        memory = model.encoder_norm(_through(model.encoder, x, model.source_order(source), gates, first))
-        begin, opening, cache = Site("decoder", 0, "self"), Site("decoder", 0, "cross"), None
-        changed = begin in gates  # the decoder's first self-attention does not look at the source
-        x, after = rows(kept.trace.streams[begin if changed else opening]), None if changed else begin
-    else:
-        assert kept.memory is not None
-        memory, after = rows(kept.memory), first
-        cache = Cache({site: (rows(key), rows(value)) for site, (key, value) in kept.across.items()})
-    x = _through(model.decoder, x, own, gates, after, memory, across, cache)
-    return model.unembed(model.decoder_norm(x))
+    streams, source, written = recording.trace.streams, rows(recording.source), rows(model.shifted(recording.answer))
+    stack, number = model.stack(first.stack, source, written), model.stacks.index(first.stack)
+    block = next(each for each in stack.blocks if isinstance(each, Block) and each.layer == first.layer)
+    x = rows(streams[first]) + _output(block, rows(recording.trace.outputs[first]), gates, first)
+    memory = cache = None
+    if number:
+        assert recording.memory is not None
+        memory = rows(recording.memory)
+        cache = Cache({site: (rows(key), rows(value)) for site, (key, value) in recording.across.items()})
+    found = stack.finish(stack.resume(x, first, gates, None, memory, cache))
+    for name in model.stacks[number + 1 :]:  # its first self-attention does not look at what has changed
+        begin, opening = Site(name, 0, "self"), Site(name, 0, "cross")
+        after, x = (None, streams[begin]) if begin in gates else (begin, streams[opening])
+        stack = model.stack(name, source, written)
+        found = stack.finish(stack.resume(rows(x), after, gates, None, found))
+    return found
 
 
-def _said(block: Block, output: Tensor, gates: Gates, site: Site) -> Tensor:
-    """What a site adds to the stream, from the kept outputs of its heads."""
+def _output(block: Block, output: Tensor, gates: Gates, site: Site) -> Tensor:
+    """What a site adds to the stream, from the recorded outputs of its heads."""
     z = gated(output, gates.get(site))
     if site.kind == "feed":
         return z[:, :, 0]
     attention = block.attentions[site.kind]
     assert isinstance(attention, Attention)
     return attention.out(z.flatten(2))
-
-
-def _through(
-    blocks: nn.ModuleList | Iterable[nn.Module],
-    x: Tensor,
-    order: Order,
-    gates: Gates,
-    after: Site | None,
-    memory: Tensor | None = None,
-    across: Order | None = None,
-    cache: Cache | None = None,
-) -> Tensor:
-    for block in blocks:
-        assert isinstance(block, Block)
-        if after is not None and after.layer is not None and block.layer < after.layer:
-            continue
-        here = after if after is not None and block.layer == after.layer else None
-        x = block(x, order, memory, across, gates, cache=cache, after=here)
-    return x

@@ -100,6 +100,15 @@ class Head:
         raise HeadwayError(f"{name!r} names no head; heads are written like 'decoder.1.cross.2'")
 
 
+Part = Head | Site
+"""What can be closed: a head, or a site as a whole."""
+Closed = frozenset[Part]
+
+
+def site_of(part: Part) -> Site:
+    return part.site if isinstance(part, Head) else part
+
+
 Asked = Head | str | tuple[int, int]
 """A head as people write it: itself, 'decoder.1.cross.2', 'L1H2' or (1, 2)."""
 

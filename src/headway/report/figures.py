@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
+import io
+import math
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict
 
 from headway.runs import disk
 from headway.runs.folder import RunFolder
@@ -16,35 +20,54 @@ if TYPE_CHECKING:
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#666666"
 SWEPT = {"d_model": "width of the model (d_model)", "tokens": "tokens of a problem"}
 COLOURS = {"sinusoidal": BLUE, "learned": ORANGE, "none": GREEN}
+EACH_STEP = "milliseconds a model and step"
+Given = ParamSpec("Given")
 
 
+class LabRow(TypedDict):
+    """A run of the lab."""
+
+    run: str
+    task: str
+    positions: str
+    seed: int
+    examples: int
+    errors: int
+    exact_match: float
+    interval: tuple[float, float]
+
+
+def needs_matplotlib(draw: Callable[Given, list[Path]]) -> Callable[Given, list[Path]]:
+    """Without matplotlib nothing is drawn; the numbers are in the files all the same."""
+
+    @functools.wraps(draw)
+    def draw_or_not(*given: Given.args, **named: Given.kwargs) -> list[Path]:
+        return [] if importlib.util.find_spec("matplotlib") is None else draw(*given, **named)
+
+    return draw_or_not
+
+
+@needs_matplotlib
 def lab_figure(lab: Path, out: Path) -> list[Path]:
-    """The lab in one picture: how the adder learned, and what each classifier can tell.
-
-    Without matplotlib there is none; the numbers are in lab.json all the same.
-    """
-    if importlib.util.find_spec("matplotlib") is None:
-        return []
-    rows = disk.read_json(lab)["runs"]
+    """Draws the lab in one picture: how the adder learned, and what each classifier can tell."""
+    rows: list[LabRow] = disk.read_json(lab)["runs"]
     figure, (left, right) = panels(2)
-    _learning(left, [row for row in rows if row["task"] == "addition"])
-    _sortedness(right, [row for row in rows if row["task"] == "sortedness"])
+    _draw_learning(left, [row for row in rows if row["task"] == "addition"])
+    _draw_sortedness(right, [row for row in rows if row["task"] == "sortedness"])
     return save_figure(figure, out / "lab")
 
 
+@needs_matplotlib
 def population_figure(row: dict[str, Any], out: Path) -> list[Path]:
-    """What a model costs in a population: against its size and, where measured, the model's width and the
-    problem's length. `row` is the bench's row; without matplotlib there is no picture.
-    """
-    if importlib.util.find_spec("matplotlib") is None:
-        return []
+    """Draws what a model costs in a population: against its size and, where measured, the model's width and the
+    problem's length. `row` is the bench's row."""
     costs, fits = row["costs"], row["fits"]
     plain = [c for c in costs if c["d_model"] == 128 and c["tokens"] == 11]
     others = [c for c in costs if c not in plain]
     swept = {key: sorted((c for c in others if c[key] != plain[0][key]), key=lambda c: c[key]) for key in SWEPT}
     shown = [key for key in SWEPT if swept[key]]
     figure, (size, *rest) = panels(1 + len(shown))
-    _against_size(size, plain, row)
+    _draw_cost_by_size(size, plain, row)
     for axes, key in zip(rest, shown, strict=True):
         members = swept[key][0]["population"]
         mine = sorted(swept[key] + [c for c in plain if c["population"] == members], key=lambda c: c[key])
@@ -52,14 +75,13 @@ def population_figure(row: dict[str, Any], out: Path) -> list[Path]:
         waiting = fits["population"]["fixed_milliseconds"] / members
         axes.axhline(waiting, color=GREY, linestyle="--", linewidth=1, label="here the GPU waits: not in the fit")
         axes.legend(frameon=False, fontsize=8, loc="upper left")
-        _doubling(axes, [c[key] for c in mine])
-        axes.set_xlabel(SWEPT[key])
-        axes.set_ylabel("milliseconds a model and step")
+        _scale_by_doubling(axes, [c[key] for c in mine])
+        axes.set(xlabel=SWEPT[key], ylabel=EACH_STEP)
         axes.set_title(f"{members:,} models as one: cost grows as {key}^{fits[key]['power']:.2f}")
     return save_figure(figure, out)
 
 
-def _against_size(axes: Axes, costs: list[dict[str, Any]], row: dict[str, Any]) -> None:
+def _draw_cost_by_size(axes: Axes, costs: list[Any], row: dict[str, Any]) -> None:
     sizes = [c["population"] for c in costs]
     fixed, each = row["fits"]["population"].values()
     axes.plot(sizes, [c["milliseconds_each"] for c in costs], "o-", color=BLUE, label="population, as one stack")
@@ -68,19 +90,16 @@ def _against_size(axes: Axes, costs: list[dict[str, Any]], row: dict[str, Any]) 
     axes.plot(elbow, fit, "--", color=GREY, label=f"fit: {fixed:.1f} / n, at least {each:.3f} ms")
     axes.axhline(row["eager_milliseconds"], color=ORANGE, label="one at a time, eager")
     axes.axhline(row["compiled_milliseconds"], color=GREEN, label="one at a time, compiled")
-    _doubling(axes, sizes)
-    axes.set_xlabel("models trained as one")
-    axes.set_ylabel("milliseconds a model and step")
-    axes.set_title("A model's cost falls until the GPU is full")
+    _scale_by_doubling(axes, sizes)
+    axes.set(xlabel="models trained as one", ylabel=EACH_STEP, title="A model's cost falls until the GPU is full")
     axes.legend(frameon=False, fontsize=8)
 
 
-def _doubling(axes: Axes, values: list[int]) -> None:
+def _scale_by_doubling(axes: Axes, values: list[int]) -> None:
     """Both axes logarithmic, with the measured values as ticks."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-    axes.set_xscale("log")
-    axes.set_yscale("log")
+    axes.set(xscale="log", yscale="log")
     axes.set_xticks(values, [f"{value:,}" for value in values])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -88,49 +107,43 @@ def _doubling(axes: Axes, values: list[int]) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
-def _learning(axes: Axes, rows: list[dict[str, Any]]) -> None:
+def _draw_learning(axes: Axes, rows: list[LabRow]) -> None:
     for row in rows:
         lines = RunFolder(Path(row["run"])).log_lines()
-        steps = [line["step"] for line in lines]
-        axes.plot(steps, [line["exact_match"] for line in lines], color=BLUE, linewidth=1.2, alpha=0.8)
+        right = [line.get("exact_match", 0.0) for line in lines]
+        axes.plot([line["step"] for line in lines], right, color=BLUE, linewidth=1.2, alpha=0.8)
     errors = [row["errors"] for row in rows]
     verdict = "every one right" if not any(errors) else f"{max(errors):,} wrong at worst"
+    axes.set(xlabel="training step", ylabel="whole answers right in the batch", ylim=(0, 1.03))
     axes.set_title(f"3-digit addition: all {rows[0]['examples']:,} sums checked,\n{verdict} ({_seeds(rows)})")
-    axes.set_xlabel("training step")
-    axes.set_ylabel("whole answers right in the batch")
-    axes.set_ylim(0, 1.03)
 
 
-def _sortedness(axes: Axes, rows: list[dict[str, Any]]) -> None:
+def _draw_sortedness(axes: Axes, rows: list[LabRow]) -> None:
     names = list(dict.fromkeys(row["positions"] for row in rows))
     for place, name in enumerate(names):
         mine = [row for row in rows if row["positions"] == name]
         for at, row in enumerate(mine):
-            x = place + (at - (len(mine) - 1) / 2) * 0.12
+            x, value = place + (at - (len(mine) - 1) / 2) * 0.12, row["exact_match"]
             low, high = row["interval"]
-            value = row["exact_match"]
-            axes.errorbar(
-                x, value, yerr=[[value - low], [high - value]], fmt="o", capsize=4, color=COLOURS.get(name, GREY)
-            )
+            error = [[value - low], [high - value]]
+            axes.errorbar(x, value, yerr=error, fmt="o", capsize=4, color=COLOURS.get(name, GREY))
         middle = sorted(row["exact_match"] for row in mine)[len(mine) // 2]
         axes.annotate(f"{middle:.3f}", (place, middle), xytext=(0, -18), textcoords="offset points", ha="center")
     axes.axhline(0.5, color=GREY, linestyle="--", linewidth=1)
     axes.text(-0.45, 0.51, "chance", color=GREY, ha="left")
     axes.set_xticks(range(len(names)), names)
-    axes.set_xlim(-0.5, len(names) - 0.5)
-    axes.set_ylim(0.4, 1.03)
-    axes.set_xlabel("position encoding")
-    axes.set_ylabel("right, with 95% interval")
+    axes.set(xlim=(-0.5, len(names) - 0.5), ylim=(0.4, 1.03))
+    axes.set(xlabel="position encoding", ylabel="right, with 95% interval")
     axes.set_title(f"Is it sorted? Lengths 8–16, as trained\n({rows[0]['examples']:,} sequences each, {_seeds(rows)})")
 
 
-def _seeds(rows: list[dict[str, Any]]) -> str:
+def _seeds(rows: list[LabRow]) -> str:
     count = len({row["seed"] for row in rows})
     return f"{count} seed{'s' if count > 1 else ''}"
 
 
 def panels(count: int, height: float = 3.8, rows: int = 1, width: float = 5.4) -> tuple[Figure, Any]:
-    """A figure with so many panels side by side, in so many rows."""
+    """Makes a figure with so many panels side by side, in so many rows."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -143,17 +156,25 @@ def panels(count: int, height: float = 3.8, rows: int = 1, width: float = 5.4) -
     return figure, axes[0] if rows == 1 else axes
 
 
-def save_figure(figure: Figure, path: Path) -> list[Path]:
-    """Writes it as SVG and as PNG."""
-    import io
+def grid(count: int, across: int, height: float, width: float, extra: float = 0.0) -> tuple[Figure, list[Axes]]:
+    """Makes a figure with so many panels, at most `across` in a row, each so high and wide."""
+    across = min(across, count)
+    down = math.ceil(count / across)
+    figure, axes = panels(across, height=height * down + extra, rows=down, width=width)
+    flat = list(axes.flat) if down > 1 else list(axes)
+    for spare in flat[count:]:
+        spare.set_axis_off()
+    return figure, flat[:count]
 
+
+def save_figure(figure: Figure, path: Path) -> list[Path]:
+    """Writes a figure as SVG and as PNG."""
     from matplotlib import pyplot
 
-    written = []
-    for kind in ("svg", "png"):
+    written = [path.with_suffix(f".{kind}") for kind in ("svg", "png")]
+    for file in written:
         content = io.BytesIO()
-        figure.savefig(content, format=kind, dpi=160)
-        written.append(path.with_suffix(f".{kind}"))
-        disk.write_bytes(written[-1], content.getvalue())
+        figure.savefig(content, format=file.suffix[1:], dpi=160)
+        disk.write_bytes(file, content.getvalue())
     pyplot.close(figure)
     return written

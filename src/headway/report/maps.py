@@ -5,75 +5,63 @@ Knows only the JSON of maps: query rows, key columns, tokens on the axes.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headway.errors import HeadwayError
-from headway.report.figures import panels, save_figure
+from headway.report.figures import grid, needs_matplotlib, save_figure
+from headway.report.studies import SiteMapsJson
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
 def site_figure(content: dict[str, Any], site: str, out: Path) -> list[Path]:
-    """All heads of one site."""
-    entry = _entry(content, site)
-    return _drawn([(f"{site}.{number}", entry, number) for number in range(len(entry["heads"]))], out)
+    """Draws all heads of one site."""
+    maps = _maps_of(content, site)
+    return _draw([(maps, number) for number in range(len(maps["heads"]))], out)
 
 
 def chosen_figure(content: dict[str, Any], heads: Sequence[str], out: Path) -> list[Path]:
-    """A chosen set of heads, side by side."""
+    """Draws a chosen set of heads, side by side."""
     chosen = []
     for head in heads:
         site, _, number = head.rpartition(".")
-        entry = _entry(content, site)
-        if not number.isdecimal() or int(number) >= len(entry["heads"]):
-            raise HeadwayError(f"{site} has heads 0 to {len(entry['heads']) - 1}, none called {number!r}")
-        chosen.append((head, entry, int(number)))
-    return _drawn(chosen, out)
+        maps = _maps_of(content, site)
+        if not number.isdecimal() or int(number) >= len(maps["heads"]):
+            raise HeadwayError(f"{site} has heads 0 to {len(maps['heads']) - 1}, none called {number!r}")
+        chosen.append((maps, int(number)))
+    return _draw(chosen, out)
 
 
 def problem_figure(content: dict[str, Any], out: Path) -> list[Path]:
-    """All heads of all sites: a row a site."""
-    entries = content["maps"]
-    rows = [[(f"{e['site']}.{n}", e, n) for n in range(len(e["heads"]))] for e in entries]
-    return _drawn([cell for row in rows for cell in row], out, columns=max(map(len, rows)))
+    """Draws all heads of all sites: a row a site."""
+    sites: list[SiteMapsJson] = content["maps"]
+    cells = [(maps, number) for maps in sites for number in range(len(maps["heads"]))]
+    return _draw(cells, out, columns=max(len(maps["heads"]) for maps in sites))
 
 
-def _entry(content: dict[str, Any], site: str) -> dict[str, Any]:
-    for entry in content["maps"]:
-        if entry["site"] == site:
-            return entry
-    known = ", ".join(entry["site"] for entry in content["maps"])
-    raise HeadwayError(f"there are no maps of {site!r}; there are: {known}")
+def _maps_of(content: dict[str, Any], site: str) -> SiteMapsJson:
+    by_site: dict[str, SiteMapsJson] = {maps["site"]: maps for maps in content["maps"]}
+    if site not in by_site:
+        raise HeadwayError(f"there are no maps of {site!r}; there are: {', '.join(by_site)}")
+    return by_site[site]
 
 
-def _drawn(cells: list[tuple[str, dict[str, Any], int]], out: Path, columns: int | None = None) -> list[Path]:
-    if importlib.util.find_spec("matplotlib") is None:
-        return []
-    columns = columns or min(4, len(cells))
-    lines = -(-len(cells) // columns)
-    figure, axes = panels(columns, height=2.9 * lines, rows=lines, width=2.9)
-    picture = None
-    for place, each in enumerate(axes.flat if lines > 1 else axes):
-        if place >= len(cells):
-            each.set_axis_off()
-            continue
-        picture = _draw(each, *cells[place])
-    if picture is not None:
-        figure.colorbar(picture, ax=axes, label="attention", shrink=0.6)
+@needs_matplotlib
+def _draw(cells: list[tuple[SiteMapsJson, int]], out: Path, columns: int = 4) -> list[Path]:
+    figure, axes = grid(len(cells), columns, height=2.9, width=2.9)
+    drawn = [_draw_head(panel, *cell) for panel, cell in zip(axes, cells, strict=True)]
+    figure.colorbar(drawn[-1], ax=figure.axes, label="attention", shrink=0.6)
     return save_figure(figure, out)
 
 
-def _draw(axes: Axes, name: str, entry: dict[str, Any], number: int) -> Any:
-    picture = axes.imshow(entry["heads"][number], cmap="viridis", vmin=0, vmax=1, aspect="auto")
-    axes.set_xticks(range(len(entry["keys"])), entry["keys"], fontsize=8, rotation=90 if _long(entry["keys"]) else 0)
-    axes.set_yticks(range(len(entry["queries"])), entry["queries"], fontsize=8)
-    axes.set_title(name, fontsize=9)
+def _draw_head(axes: Axes, maps: SiteMapsJson, number: int) -> Any:
+    weights = [[weight or 0.0 for weight in row] for row in maps["heads"][number]]  # query key
+    picture = axes.imshow(weights, cmap="viridis", vmin=0, vmax=1, aspect="auto")
+    upright = 90 if any(len(key) > 2 for key in maps["keys"]) else 0
+    axes.set_xticks(range(len(maps["keys"])), maps["keys"], fontsize=8, rotation=upright)
+    axes.set_yticks(range(len(maps["queries"])), maps["queries"], fontsize=8)
+    axes.set_title(f"{maps['site']}.{number}", fontsize=9)
     return picture
-
-
-def _long(labels: list[str]) -> bool:
-    return any(len(label) > 2 for label in labels)

@@ -8,16 +8,14 @@ import json
 import math
 import re
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import cache
-from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from functools import cached_property
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from headway.errors import HeadwayError, unknown
+from headway.runs.shapes import fill, fits
 
 LARGEST = 2**31 - 1
 """of a size, a count or a token"""
-EXACT = 2**53
-"""up to which every whole number is a float too"""
 
 
 @dataclass(frozen=True)
@@ -125,7 +123,7 @@ class RunConfig:
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
-    @property
+    @cached_property
     def digest(self) -> str:
         text = json.dumps(self.to_json(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
@@ -154,8 +152,8 @@ class RunConfig:
     def from_json(raw: Any) -> RunConfig:
         """The config in `raw`; a missing, unknown or ill-typed entry is named."""
         try:
-            model, training = filled(ModelConfig, raw["model"]), filled(TrainingConfig, raw["training"])
-            config = filled(RunConfig, {**raw, "model": model, "training": training})
+            model, training = fill(ModelConfig, raw["model"]), fill(TrainingConfig, raw["training"])
+            config = fill(RunConfig, {**raw, "model": model, "training": training})
             config.digest  # noqa: B018  what has none is no config
             return config
         except (KeyError, TypeError, RecursionError) as error:
@@ -249,37 +247,3 @@ def _at_least(config: Any, name: str, least: int) -> None:
         raise HeadwayError(f"{name} is {getattr(config, name)}; it must be at least {least}")
     if getattr(config, name) > LARGEST:
         raise HeadwayError(f"{name} is {getattr(config, name)}; it must be at most {LARGEST:,}")
-
-
-def filled(kind: type, raw: Any) -> Any:
-    """A dataclass from plain values, each held against its annotation; a TypeError says what does not fit."""
-    if not isinstance(raw, dict):
-        raise TypeError(f"{kind.__name__} is {raw!r}")
-    hints = _hints(kind)
-    for name, value in raw.items():
-        if name not in hints:
-            raise TypeError(f"unknown entry {name!r} in {kind.__name__}")
-        if not fits(value, hints[name]):
-            raise TypeError(f"{name} of {kind.__name__} is {value!r}")
-    return kind(**raw)
-
-
-@cache
-def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
-
-
-def fits(value: Any, hint: Any) -> bool:
-    """Whether a plain value is what an annotation says."""
-    origin = get_origin(hint)
-    if origin is Literal:
-        return value in get_args(hint)
-    if origin in (Union, UnionType):
-        return any(fits(value, option) for option in get_args(hint))
-    if hint is float:
-        return isinstance(value, float) or (fits(value, int) and abs(value) <= EXACT)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    if origin is list:
-        return isinstance(value, list) and all(fits(each, get_args(hint)[0]) for each in value)
-    return isinstance(value, origin or hint)

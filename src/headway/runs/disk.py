@@ -9,6 +9,7 @@ import json
 import os
 import secrets
 import stat
+from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ _HOPELESS = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Replaces the file as a whole, or leaves it as it was."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(3)}.part")  # of one of several machines
+    beside = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(3)}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(beside, "wb") as file:
@@ -50,31 +51,29 @@ def append_line(path: Path, line: str) -> None:
 def open_file(path: Path) -> BufferedReader:
     """Opens a file to be read; a pipe, a device or a folder in its place is refused, and never waited for."""
     try:
-        file = open(path, "rb", opener=_at_once)  # noqa: SIM115
-    except IsADirectoryError as error:
-        raise _no_file(path) from error
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            return file
         file.close()
-        raise _no_file(path)
-    return file
+    except IsADirectoryError:
+        pass
+    raise BrokenRun(f"{path} is not a regular file; remove it, then restore it or make it again")
 
 
-def _at_once(name: str, flags: int) -> int:
-    return os.open(name, flags | os.O_NONBLOCK)
-
-
-def _no_file(path: Path) -> BrokenRun:
-    return BrokenRun(f"{path} is no file but something else; take it away, then restore it or make it again")
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[BufferedReader]:
+    try:
+        with open_file(path) as file:
+            yield file
+    except FileNotFoundError as error:
+        raise BrokenRun(f"{path} is missing; restore it, or check that {path.parent} is a run folder") from error
+    except OSError as error:
+        raise explained(error, path) from error
 
 
 def read_bytes(path: Path) -> bytes:
-    try:
-        with open_file(path) as file:
-            return file.read()
-    except FileNotFoundError as error:
-        raise BrokenRun(f"{path} is missing; is {path.parent} a run folder?") from error
-    except OSError as error:
-        raise explained(error, path) from error
+    with _reading(path) as file:
+        return file.read()
 
 
 def read_json(path: Path) -> Any:
@@ -83,18 +82,13 @@ def read_json(path: Path) -> Any:
         return json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise BrokenRun(
-            f"{path} is no JSON ({error}); it was truncated or altered: restore it or train again elsewhere"
+            f"{path} is not JSON ({error}); it was truncated or altered: restore it or train again elsewhere"
         ) from error
 
 
 def sha256(path: Path) -> str:
-    try:
-        with open_file(path) as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except FileNotFoundError as error:
-        raise BrokenRun(f"{path} is missing; restore it or train again elsewhere") from error
-    except OSError as error:
-        raise explained(error, path) from error
+    with _reading(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _sync_folder(folder: Path) -> None:
@@ -109,15 +103,12 @@ def explained(error: OSError, path: Path) -> HeadwayError:
     """What the system said, as a sentence with a way out."""
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
-            why, remedy = (
-                "no space is left on the disk",
-                "free some, or choose another --out; what was there before is whole",
-            )
+            why, remedy = "no space is left on the disk", "free some; what was there before is whole"
         case errno.EACCES | errno.EPERM | errno.EROFS:
-            why, remedy = "no permission", "choose an --out you may write to"
+            why, remedy = "no permission", "choose a folder that you may read and write"
         case errno.ENOTDIR | errno.EEXIST | errno.EISDIR:
-            why, remedy = "a file stands where a folder should, or the other way round", "choose another --out"
+            why, remedy = "a file stands where a folder should, or the other way round", "choose another folder"
         case _:
-            why, remedy = error.strerror or str(error), "choose another --out"
+            why, remedy = error.strerror or str(error), "choose another folder"
     kind = CannotWrite if error.errno in _HOPELESS else HeadwayError
     return kind(f"cannot write or read {path}: {why}; {remedy}")

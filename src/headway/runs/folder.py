@@ -14,17 +14,32 @@ A folder with a training.json is complete; its files are checked against the has
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from headway.errors import BrokenRun, HeadwayError
 from headway.runs import disk
-from headway.runs.config import RunConfig, filled, fits
+from headway.runs.config import RunConfig
+from headway.runs.seal import KEY, is_sealed, sealed
+from headway.runs.shapes import fill, find_fault
+
+AGAIN = "restore it or train again elsewhere"
+ENTRIES = ("task", "model", "training")
+"""of a run's config.json; no Hugging Face model's has them"""
+
+
+class LogEntry(TypedDict):
+    """A line of log.jsonl."""
+
+    step: int
+    loss: float | None
+    """None where it was not a number"""
+    exact_match: NotRequired[float]
 
 
 @dataclass(frozen=True)
@@ -36,17 +51,12 @@ class Training:
     """time spent in training steps, checks and checkpoints not counted; of a population, this member's share"""
     parameters: int
     final_loss: float | None
-    """of the last logged step; None where it was no number"""
+    """of the last logged step; None where it was not a number"""
     perfect: bool | None
     """whether every trainable problem was right; None where nobody asked"""
     config_sha256: str
     weights_sha256: str
     log_sha256: str
-
-    @property
-    def digest(self) -> str:
-        """Seals this record itself."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -71,7 +81,18 @@ class RunFolder:
 
     @staticmethod
     def is_run(path: Path) -> bool:
-        return (path / "config.json").is_file()
+        """Whether a folder holds a run, be it broken or barely begun, and not a Hugging Face model, which has a
+        config.json too: alone, that file is a run's if it has a run's entries or cannot be read."""
+        config = path / "config.json"
+        if not config.is_file():
+            return False
+        if (path / "environment.json").exists() or (path / "training.json").exists():
+            return True
+        try:
+            content = disk.read_json(config)
+        except HeadwayError:
+            return True
+        return not isinstance(content, dict) or not content or not content.keys().isdisjoint(ENTRIES)
 
     def begin(self, config: RunConfig, environment: dict[str, Any], resume: bool) -> None:
         """Makes the folder this config's own; refuses one that holds anything else."""
@@ -88,15 +109,15 @@ class RunFolder:
         """Refuses where this config may not be trained in this folder; changes nothing."""
         if not self.is_run(self.path):
             if self.path.is_dir() and any(not p.name.endswith(".part") for p in self.path.iterdir()):
-                raise HeadwayError(f"{self.path} holds other files and no run; choose another --out")
+                raise HeadwayError(f"{self.path} holds other files and no run; choose another folder")
             return
         there = self.config()
         if there != config:
             raise HeadwayError(
-                f"{self.path} holds another run, {there.name} ({difference(there, config)}); choose another --out"
+                f"{self.path} holds another run, {there.name} ({difference(there, config)}); choose another folder"
             )
         if not self.complete and not resume:
-            raise HeadwayError(f"{self.path} holds this run unfinished; add --resume to go on, or choose another --out")
+            raise HeadwayError(f"{self.path} holds this run unfinished; resume it (--resume), or choose another folder")
 
     def config(self) -> RunConfig:
         path = self.path / "config.json"
@@ -105,7 +126,7 @@ class RunFolder:
         except BrokenRun:
             raise
         except HeadwayError as error:
-            raise BrokenRun(f"{path} is {error}; restore it or train again elsewhere") from error
+            raise BrokenRun(f"{path} is {error}; {AGAIN}") from error
 
     def training(self) -> Training:
         path = self.path / "training.json"
@@ -113,17 +134,14 @@ class RunFolder:
             raise HeadwayError(
                 f"{self.path} holds an unfinished run; go on with: headway train … --out {self.path} --resume"
             )
+        record = disk.read_json(path)
         try:
-            record = disk.read_json(path)
-            seal = record.pop("sha256")
-            training = filled(Training, record)
-            if training.digest != seal:
-                raise BrokenRun(f"{path} was altered after training; restore it or train again elsewhere")
-            return training
-        except (TypeError, KeyError, AttributeError) as error:
-            raise BrokenRun(
-                f"{path} does not say how training ended ({error}); restore it or train again elsewhere"
-            ) from error
+            training = fill(Training, {key: value for key, value in record.items() if key != KEY})
+        except (TypeError, AttributeError) as error:
+            raise BrokenRun(f"{path} does not say how training ended ({error}); {AGAIN}") from error
+        if not is_sealed(record):
+            raise BrokenRun(f"{path} was altered after training; {AGAIN}")
+        return training
 
     def verified(self) -> RunConfig:
         """The config, after every file of the finished run was held against its hash."""
@@ -135,23 +153,23 @@ class RunFolder:
         }
         for path, expected in hashes.items():
             if disk.sha256(path) != expected:
-                raise BrokenRun(
-                    f"{path} is truncated or altered: its hash is not the recorded one; restore it or train elsewhere"
-                )
+                raise BrokenRun(f"{path} is truncated or altered: its hash is not the recorded one; {AGAIN}")
         return self.config()
 
-    def finish(self, weights: bytes, **ended: Any) -> Training:
+    def finish(
+        self,
+        weights: bytes,
+        steps: int,
+        seconds: float,
+        parameters: int,
+        final_loss: float | None,
+        perfect: bool | None,
+    ) -> None:
         """Writes the weights, then the record that makes the run complete."""
         disk.write_bytes(self.weights, weights)
-        training = Training(
-            **ended,
-            config_sha256=disk.sha256(self.path / "config.json"),
-            weights_sha256=disk.sha256(self.weights),
-            log_sha256=disk.sha256(self.log),
-        )
-        disk.write_json(self.path / "training.json", {**asdict(training), "sha256": training.digest})
-        self.changed()
-        return training
+        hashes = [disk.sha256(path) for path in (self.path / "config.json", self.weights, self.log)]
+        training = Training(steps, seconds, parameters, final_loss, perfect, *hashes)
+        self.record("training", sealed(asdict(training)))
 
     def record(self, study: str, content: Any) -> Path:
         """Keeps the result of a study beside the weights."""
@@ -171,30 +189,26 @@ class RunFolder:
                 with contextlib.suppress(OSError):  # a folder of somebody else's: 'headway list runs --rebuild' sees it
                     os.utime(run.parent, ns=(now, now))
 
-    def log_lines(self) -> list[dict[str, Any]]:
-        return self._entries(disk.read_bytes(self.log).decode(errors="replace").splitlines()) if self._logged else []
+    def log_lines(self) -> list[LogEntry]:
+        return self._entries(self._log_text().splitlines())
 
-    @property
-    def _logged(self) -> bool:
-        return os.path.lexists(self.log)
+    def _log_text(self) -> str:
+        return disk.read_bytes(self.log).decode(errors="replace") if os.path.lexists(self.log) else ""
 
-    def _entries(self, lines: list[str]) -> list[dict[str, Any]]:
+    def _entries(self, lines: list[str]) -> list[LogEntry]:
         """What lines of the log say, each of which must be an entry."""
         try:
             entries = [json.loads(line) for line in lines]
-            for entry in entries:
-                if not fits(entry["step"], int) or not (entry["loss"] is None or fits(entry["loss"], float)):
-                    raise TypeError(f"step {entry['step']!r}, loss {entry['loss']!r}")
-            return entries
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise BrokenRun(
-                f"{self.log} has a line that is no entry of a log ({error}); restore it or train again elsewhere"
-            ) from error
+            fault = next((fault for entry in entries if (fault := find_fault(entry, LogEntry, "entry"))), None)
+        except (ValueError, RecursionError) as error:
+            entries, fault = [], str(error)
+        if fault:
+            raise BrokenRun(f"{self.log} has a line that is not an entry of a log ({fault}); {AGAIN}")
+        return entries
 
     def rewind_log(self, step: int) -> None:
         """Drops what was logged after `step`, and a last line that a kill cut short."""
-        text = disk.read_bytes(self.log).decode(errors="replace") if self._logged else ""
-        lines = text.splitlines(keepends=True)
+        lines = self._log_text().splitlines(keepends=True)
         if lines and not lines[-1].endswith("\n"):
             lines.pop()
         kept = [line for line, entry in zip(lines, self._entries(lines), strict=True) if entry["step"] <= step]
@@ -204,13 +218,11 @@ class RunFolder:
 def difference(one: RunConfig, other: RunConfig) -> str:
     """The first entry in which two configs differ, in words."""
 
-    def flat(raw: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-        entries = {}
+    def flat(raw: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         for key, value in raw.items():
-            entries |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-        return entries
+            yield from flat(value, f"{prefix}{key}.") if isinstance(value, dict) else [(prefix + key, value)]
 
-    left, right = flat(one.to_json()), flat(other.to_json())
+    left, right = dict(flat(one.to_json())), dict(flat(other.to_json()))
     for key in {**left, **right}:
         if left.get(key) != right.get(key):
             return f"{key} {left.get(key)!r}, asked for {right.get(key)!r}"
@@ -225,7 +237,7 @@ def runs_in(path: Path) -> list[RunFolder]:
         raise HeadwayError(f"there is no folder {path}; name a run folder, a folder of runs or pretrained:adder")
     found = [RunFolder(p) for p in sorted(path.iterdir(), key=_by_number) if RunFolder.is_run(p)]
     if not found:
-        raise HeadwayError(f"{path} is no run folder and holds none; 'headway train' makes one")
+        raise HeadwayError(f"{path} is not a run folder and holds none; 'headway train' makes one")
     return found
 
 

@@ -5,26 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from headway.errors import BrokenRun, HeadwayError, unknown
-from headway.models import Classifier, Model, build_model, heads_of
+from headway.errors import BrokenRun, HeadwayError
+from headway.models import Model, build_model, heads_of
 from headway.runs.config import RunConfig
-from headway.runs.folder import RunFolder, runs_in
+from headway.runs.folder import RunFolder
+from headway.subjects.naming import PRETRAINED, find_runs
+from headway.subjects.runner import HeadwayRunner
 from headway.subjects.subject import Subject
 from headway.subjects.weights import read_weights
-from headway.tasks import Addition, Problems, Task, create_task
-from headway.tasks.contrasts import Contrast, contrasts
+from headway.tasks import Problems, Task, create_task
 
 READERS = 8
 CHUNK = 50_000  # problems at a time where all are listed
 SETS, ROWS = 1_001, 500
 """the seed and the size of the sets that a check looks at"""
-PRETRAINED = Path(str(files("headway") / "pretrained"))
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ def subject_of(run: Run) -> Subject:
             drawn.append(some[task.held_out(some).nonzero()[:, 0]])
             first += 16 * rows
             if first > 1600 * rows:
-                raise HeadwayError(f"{task.name} has hardly a problem that is held out; study it with --ablation zero")
+                raise HeadwayError(f"{task.name} has hardly a problem that is held out; study it with `ablation=zero`")
         return Problems.join(drawn)[:rows]
 
     return Subject(
@@ -88,40 +87,35 @@ def subject_of(run: Run) -> Subject:
         heads=tuple(heads_of(run.model)),
         every=None if task.count is None else lambda: task.every(CHUNK, device),
         count=task.count,
-        even=isinstance(task, Addition) and task.operators == "+",
+        even=task.draws_evenly,
         strata=task.strata,
         spelled=task.spelled,
         problem=lambda written: task.read(written, device),
         start=None if task.classes is not None else task.start,
         layout=task.layout,
-        contrasts=_contrasts_of(task, device),
+        contrasts=None if (pairs := task.contrasts) is None else lambda count, seed: pairs(count, seed, device),
         decode=_decode_of(run.model),
         generate=_generate_of(run.model),
         sets=lambda: {probe: task.independent(SETS, ROWS, probe=probe, device=device) for probe in task.probes},
         held_out=task.held_out,
         untrained=lambda problems: run.model.untrained(problems.source.shape[1], problems.answer.shape[1]),
         folder=run.folder if run.writable else None,
+        opened=HeadwayRunner(run.model, run.config.name),
         about={"task": run.config.task, "seed": run.config.seed, "positions": run.config.model.positions},
     )
 
 
 def _decode_of(model: Model) -> Callable[[Tensor, Tensor], Tensor] | None:
     """The logits after each token that the decoder has been given."""
-    if isinstance(model, Classifier):
+    if not model.decodes:
         return None
     return lambda source, written: model.after(source, written)
 
 
 def _generate_of(model: Model) -> Callable[[Problems], Tensor] | None:
-    if isinstance(model, Classifier):
+    if not model.decodes:
         return None
     return lambda problems: model.generate(problems.source, problems.answer.shape[1])
-
-
-def _contrasts_of(task: Task, device: torch.device) -> Callable[[int, int], list[Contrast]] | None:
-    if not isinstance(task, Addition) or task.natural or "+" not in task.operators:
-        return None
-    return lambda pairs, seed: contrasts(task, pairs, seed, device)
 
 
 def one_shape(folders: Sequence[RunFolder]) -> bool:
@@ -147,31 +141,6 @@ def open_stack(folders: Sequence[RunFolder], device: torch.device | str) -> tupl
     runs = [Run(folder, own, task, model) for folder, (own, _) in zip(folders, opened, strict=True)]
     weights = {name: torch.stack([table[name] for _, table in opened]).to(device) for name in model.state_dict()}
     return runs, weights
-
-
-def is_one_run(subject: str | Path) -> bool:
-    """Whether a SUBJECT names a run, not a folder of runs."""
-    return str(subject).startswith("pretrained:") or RunFolder.is_run(Path(subject))
-
-
-def is_folder_of_runs(subject: str | Path) -> bool:
-    """Whether a SUBJECT names a folder that holds runs and is none itself."""
-    return Path(subject).is_dir() and not RunFolder.is_run(Path(subject))
-
-
-def find_runs(subject: str | Path) -> list[RunFolder]:
-    """The run folders a SUBJECT names: a run, a folder of runs, or pretrained:NAME."""
-    name = str(subject)
-    if name.startswith("pretrained:"):
-        return [pretrained_folder(name.removeprefix("pretrained:"))]
-    return runs_in(Path(name))
-
-
-def pretrained_folder(name: str) -> RunFolder:
-    known = [path.name for path in PRETRAINED.iterdir() if RunFolder.is_run(path)] if PRETRAINED.is_dir() else []
-    if name not in known:
-        raise unknown("pretrained model", name, known)
-    return RunFolder(PRETRAINED / name)
 
 
 def open_one(subject: str | Path, device: torch.device | str = "cpu") -> Run:

@@ -1,144 +1,180 @@
-"""How a subject is run under gates: models of Headway's own, and models of users.
+"""How a subject's model is run: with heads closed, and again from the first changed site on.
 
-A pass is kept with all that a later one can use; `again` goes through it from the first changed site on.
+There is one runner for Headway's models (here) and one for users' (attach/runner.py); whoever studies a subject asks
+its runner and need not know which it is. A pass is recorded with all that a later one can use; `replay` goes through it
+from the first changed site on.
 """
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TypeVar
 
 import torch
-from torch import Tensor
+from jaxtyping import Float
+from torch import Tensor, nn
 
-from headway.attach.foreign import Foreign
 from headway.errors import HeadwayError
-from headway.evaluation.examples import even_pieces
+from headway.evaluation.examples import batch_slices, even_pieces
 from headway.machine import side_by_side
-from headway.models import Attention, Gates, Model, Site, Trace
-from headway.models.rerun import again, keep, sites_of
-from headway.subjects.subject import Subject
+from headway.models import Attention, Gate, Gates, Head, Model, Site, Trace
+from headway.models.rerun import Recording, record, replay, sites_of
 from headway.tasks import Problems
 
 Result = TypeVar("Result")
+MEMORY = 2**30
+"""bytes that a pass of a user's model may take, where nothing else is said"""
 GPU_ROWS = 60_000  # of problems under variants, in one pass
 
 
-@runtime_checkable
-class Kept(Protocol):
-    @property
-    def logits(self) -> Tensor: ...
+class Runner:
+    """Runs a model that says nothing of its sites: as a whole, with nothing closed."""
 
-    @property
-    def trace(self) -> Trace: ...
+    varied_lengths = False
+    """whether a table may hold problems of several lengths, of which a pass takes those of one"""
+    is_attached = False
+    """whether it is a user's model whose sites were found"""
+    searchable = False
+    """whether all sets of its heads can be searched"""
 
-    def __len__(self) -> int: ...
+    def __init__(self, model: nn.Module, name: str = "") -> None:
+        self.model, self.name = model, name
+        self.width: dict[Site, int] = {}
+        """how many heads each attention site has"""
 
-
-@runtime_checkable
-class Passes(Protocol):
     @property
     def sites(self) -> Sequence[Site]:
         """All that can be closed, in the order of the forward pass."""
-        ...
+        raise HeadwayError(
+            f"{self.name} has a {type(self.model).__name__}, and says nothing of its sites; give Subject(sites=…), "
+            "such as sites='auto' or sites=['*.linear_out']"
+        )
 
     @property
-    def width(self) -> dict[Site, int]: ...
+    def heads(self) -> tuple[Head, ...]:
+        return tuple(Head(site, number) for site, count in self.width.items() for number in range(count))
 
-    def keep(self, problems: Problems, gates: Gates | None) -> Kept: ...
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
 
-    def again(self, kept: Any, gates: Gates, first: Site, variants: int) -> Tensor: ...
+    def before_answer(self, source: Tensor) -> int:
+        """How many tokens come before the answer in the stack that writes it."""
+        return 0
 
-    def at_once(self, kept: Any, left: int) -> int:
+    def close(self, heads: Collection[Head]) -> Gates:
+        """Gates that are shut for these heads and open for all others."""
+        return {
+            site: Gate(
+                torch.tensor([[float(Head(site, number) not in heads) for number in range(count)]], device=self.device)
+            )
+            for site, count in self.width.items()
+        }
+
+    def run(
+        self, problems: Problems, gates: Gates | None = None, trace: Trace | None = None
+    ) -> Float[Tensor, "row answer token"]:
+        """The logits of every answer token, in one pass."""
+        return self.model(problems.source, problems.answer)
+
+    def logits(self, problems: Problems, gates: Gates | None = None) -> Float[Tensor, "row answer token"]:
+        """The same for any number of problems, in as many passes as it takes."""
+        return torch.cat([self.run(problems[piece], gates) for piece in self.pieces(problems)])
+
+    def record(self, problems: Problems, gates: Gates | None = None) -> Recording:
+        """A pass with everything in it that a later one can use."""
+        raise NotImplementedError
+
+    def replay(
+        self, recording: Recording, gates: Gates, first: Site, variants: int = 1
+    ) -> Float[Tensor, "rows answer token"]:
+        """The logits under `gates`, of which none before `first` differs from those of the recorded pass.
+
+        Gates have a row for every problem under every variant, those of the first variant first; or one row for all.
+        """
+        raise NotImplementedError
+
+    def replay_each(
+        self, recording: Recording, changed: Sequence[Collection[Site]], gates: Callable[[Sequence[int]], Gates]
+    ) -> Iterator[tuple[int, Float[Tensor, "row answer token"]]]:
+        """The number and the logits of each variant, which changes those sites; `gates` are those of some variants.
+        Variants whose first changed site is the same share passes."""
+        order = {site: place for place, site in enumerate(self.sites)}
+        groups: dict[Site | None, list[int]] = {}
+        for number, sites in enumerate(changed):
+            groups.setdefault(min(sites, key=order.__getitem__, default=None), []).append(number)
+        for number in groups.pop(None, []):
+            yield number, recording.logits
+        for first, waiting in groups.items():
+            assert first is not None
+            while waiting:
+                at_once = self.variants_at_once(recording, len(waiting))
+                some, waiting = waiting[:at_once], waiting[at_once:]
+                logits = self.replay(recording, gates(some), first, len(some))
+                yield from zip(some, logits.split(len(recording)), strict=True)
+
+    def variants_at_once(self, recording: Recording, left: int) -> int:
         """How many of the variants that are left go into the next pass."""
-        ...
+        return 1
 
     def each(self, work: Callable[[slice], Result], problems: Problems) -> list[Result]:
-        """The results of `work` for problems in pieces that fit."""
-        ...
+        """The results of `work` for the problems in pieces that fit."""
+        return [work(piece) for piece in self.pieces(problems)]
+
+    def pieces(self, problems: Problems) -> list[slice]:
+        """Rows for one pass each, in order."""
+        return batch_slices(problems)
+
+    def batches(self, problems: Problems) -> list[Problems]:
+        """The problems of each piece, nothing in them padded."""
+        return [self.trim(problems[piece]) for piece in self.pieces(problems)]
+
+    def trim(self, problems: Problems) -> Problems:
+        """Problems of one piece without what none of them has."""
+        return problems
+
+    def rows(self, problems: Problems) -> int:
+        """How many of these problems fit into one pass."""
+        return len(problems)
+
+    def one_length(self, problems: Problems, with_maps: bool = False) -> Problems:
+        """Problems of the commonest length; with maps no more of them than their maps fit into memory."""
+        return problems
 
 
-def passes_of(subject: Subject) -> Passes:
-    if isinstance(subject.model, Foreign):
-        return ForeignPasses(subject.model)
-    if isinstance(subject.model, Model):
-        return OwnPasses(subject.model)
-    raise HeadwayError(
-        f"{subject.name} has a {type(subject.model).__name__}, and says nothing of its sites; give Subject(sites=…), "
-        "such as sites='auto' or sites=['*.linear_out']"
-    )
+class HeadwayRunner(Runner):
+    """Runs a model of Headway's own."""
 
+    searchable = True
 
-class OwnPasses:
-    def __init__(self, model: Model) -> None:
-        self.model, self.sites = model, sites_of(model)
+    def __init__(self, model: Model, name: str = "") -> None:
+        super().__init__(model, name)
+        self.model: Model = model
+        self._sites = tuple(sites_of(model))
         self.width = {m.site: m.heads for m in model.modules() if isinstance(m, Attention)}
 
-    def keep(self, problems: Problems, gates: Gates | None) -> Kept:
-        return keep(self.model, problems.source, problems.answer, gates or None)
+    @property
+    def sites(self) -> Sequence[Site]:
+        return self._sites
 
-    def again(self, kept: Any, gates: Gates, first: Site, variants: int) -> Tensor:
-        return again(self.model, kept, gates, first, variants)
+    def before_answer(self, source: Tensor) -> int:
+        return self.model.before_answer(source)
 
-    def at_once(self, kept: Kept, left: int) -> int:
-        return 1 if kept.logits.device.type == "cpu" else max(1, GPU_ROWS // len(kept))
+    def run(
+        self, problems: Problems, gates: Gates | None = None, trace: Trace | None = None
+    ) -> Float[Tensor, "row answer token"]:
+        return self.model(problems.source, problems.answer, gates, trace)
+
+    def record(self, problems: Problems, gates: Gates | None = None) -> Recording:
+        return record(self.model, problems.source, problems.answer, gates or None)
+
+    def replay(
+        self, recording: Recording, gates: Gates, first: Site, variants: int = 1
+    ) -> Float[Tensor, "rows answer token"]:
+        return replay(self.model, recording, gates, first, variants)
+
+    def variants_at_once(self, recording: Recording, left: int) -> int:
+        return 1 if recording.logits.device.type == "cpu" else max(1, GPU_ROWS // len(recording))
 
     def each(self, work: Callable[[slice], Result], problems: Problems) -> list[Result]:
         return side_by_side(work, even_pieces(problems), problems.source.device)
-
-
-class ForeignPasses:
-    """One piece after the other: while it runs, a user's model is in no state to run twice."""
-
-    def __init__(self, model: Foreign) -> None:
-        self.model, self.sites, self.width = model, model.attached.sites, model.attached.width
-        self.most: int | None = None
-        """problems in one pass, once memory has run out"""
-
-    def keep(self, problems: Problems, gates: Gates | None) -> Kept:
-        return self.model.keep(problems.source, problems.answer, gates or None)
-
-    def again(self, kept: Any, gates: Gates, first: Site, variants: int) -> Tensor:
-        stacking = self.model.stacking
-        if not stacking.trying:
-            return self.model.again(kept, gates, first, variants)
-        began = time.perf_counter()
-        logits = self.model.again(kept, gates, first, variants)
-        if logits.is_cuda:
-            torch.cuda.synchronize()
-        stacking.took(variants, time.perf_counter() - began)
-        return logits
-
-    def at_once(self, kept: Any, left: int) -> int:
-        fitting = self.model.rows(kept.source, kept.answer) // len(kept)
-        return self.model.stacking.size(max(1, min(left, fitting)))
-
-    def each(self, work: Callable[[slice], Result], problems: Problems) -> list[Result]:
-        with self.model.many_passes():
-            if not self.model.checked:
-                self.model.check_again(problems[self.model.slices(problems)[0]])
-            return self._each(work, problems)
-
-    def _each(self, work: Callable[[slice], Result], problems: Problems) -> list[Result]:
-        done, waiting = [], self.model.slices(problems, self.most)
-        while waiting:
-            piece = waiting.pop(0)
-            try:
-                done.append(work(piece))
-            except (torch.OutOfMemoryError, RuntimeError) as error:
-                rows = piece.stop - piece.start
-                if not _is_memory(error) or rows == 1:
-                    raise
-                self.most = rows // 2
-                self.model.stacking.stay_small()
-                print(f"out of memory: going on with {self.most} problems at a time", file=sys.stderr)
-                rest = problems[piece.start :]
-                moved = [slice(s.start + piece.start, s.stop + piece.start) for s in self.model.slices(rest, self.most)]
-                waiting = moved
-        return done
-
-
-def _is_memory(error: Exception) -> bool:
-    return isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error)

@@ -7,8 +7,8 @@ from enum import IntEnum
 
 import torch
 
-from headway.attach.foreign import by_length
 from headway.errors import HeadwayError
+from headway.subjects.ragged import sort_by_length
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
@@ -36,7 +36,7 @@ class Split(IntEnum):
         return (seed * len(Split) + self) % 2**63
 
 
-def drawn(subject: Subject, lot: Split, rows: int, seed: int, held_out: bool = False) -> Problems:
+def draw_split(subject: Subject, lot: Split, rows: int, seed: int, held_out: bool = False) -> Problems:
     """Problems of a lot. Where a subject has no more than a list of them, one half of it is reported on, a quarter
     confirms, and the rest is for all else: no set is reported on what it was selected on."""
     if not isinstance(subject.examples, Problems):
@@ -49,4 +49,4 @@ def drawn(subject: Subject, lot: Split, rows: int, seed: int, held_out: bool = F
         raise HeadwayError(
             f"{subject.name} has {count} examples; a study needs at least 4, to select on some and report on others"
         )
-    return by_length(subject.examples[own[:rows]])
+    return sort_by_length(subject.examples[own[:rows]])

@@ -7,7 +7,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from typing import get_type_hints
+from typing import ClassVar, get_type_hints
 
 import torch
 
@@ -17,15 +17,16 @@ from headway.api.examining import examine
 from headway.api.heads import study_heads
 from headway.api.lengths import DIGITS, LENGTHS
 from headway.errors import HeadwayError, unknown
-from headway.heads.ablation import Margin, TooWeak
-from headway.heads.study import Asked as HeadsAsked
-from headway.heads.variants import ABLATIONS
+from headway.heads.ablation import TooWeak
+from headway.heads.ablations import find_ablation
+from headway.heads.question import HeadsQuestion
 from headway.lengths.answer import LEAST_EXAMPLES
 from headway.lengths.extrapolation import check_lengths
 from headway.lengths.measuring import errors_in_range, measure_run, questions_of
 from headway.lengths.probes import Questions, reach
 from headway.machine import choose_precision
-from headway.runs.config import RunConfig, fits
+from headway.runs.config import RunConfig
+from headway.runs.shapes import fits
 from headway.subjects.own import Run
 from headway.tasks import Task, create_task
 from headway.trials.record import Metrics
@@ -34,6 +35,9 @@ from headway.trials.trial import Study
 
 class StudyOfTrial(ABC):
     """A study that knows how to be made of a trial."""
+
+    fixed: ClassVar[frozenset[str]] = frozenset()
+    """fields of its question that a sweep decides, not its file"""
 
     def check(self, config: RunConfig) -> None:  # noqa: B027
         """Refuses what cannot be asked of such a run."""
@@ -54,7 +58,7 @@ class EvaluationOfTrial(StudyOfTrial):
 
     def check(self, config: RunConfig) -> None:
         Request(self.all, self.examples, self.length, self.probe, seed=self.seed)
-        _check_probes([self.probe], create_task(config.task, config.options))
+        create_task(config.task, config.options).find_probe(self.probe)
 
     def make(self, run: Run, device: torch.device, precision: str) -> Metrics:
         asked = {entry.name: getattr(self, entry.name) for entry in fields(self)}
@@ -62,27 +66,18 @@ class EvaluationOfTrial(StudyOfTrial):
         return {"exact_match": found.exact_match, "errors": found.errors, "examples": found.examples}
 
 
-@dataclass(frozen=True)
-class HeadsOfTrial(StudyOfTrial):
-    ablation: str = "zero"
-    all: bool = False
-    examples: int | None = None
-    max_drop: float = 0.01
-    max_loss_increase: float | None = None
-    beam: int = 1
-    budget: float = 0.0
-    seed: int = 0
+@dataclass(frozen=True, kw_only=True)
+class HeadsOfTrial(HeadsQuestion, StudyOfTrial):
+    fixed: ClassVar[frozenset[str]] = frozenset({"device", "quiet", "metric", "memory", "hub", "kinds", "out"})
+    budget: float | int | None = 0.0
 
     def check(self, config: RunConfig) -> None:
-        margin = Margin(self.max_drop, self.max_loss_increase)
-        HeadsAsked(self.ablation, self.examples, self.all, margin, self.seed, self.beam, self.budget)
-        if self.ablation not in ABLATIONS:
-            raise unknown("ablation", self.ablation, ABLATIONS)
+        self.check_unused("a trial")
+        find_ablation(self.ablation)
 
     def make(self, run: Run, device: torch.device, precision: str) -> Metrics:
-        asked = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         try:
-            found = study_heads(run, **asked).to_json()
+            found = study_heads(run, self).to_json()
         except TooWeak as error:  # what a trial may well turn out to be
             return {"heads_refused": str(error)}
         together = found["together"] or {"count": None, "accuracy": None}
@@ -103,7 +98,8 @@ class LengthsOfTrial(StudyOfTrial):
 
     def check(self, config: RunConfig) -> None:
         task = create_task(config.task, config.options)
-        _check_probes(self.probes, task)
+        for probe in self.probes:
+            task.find_probe(probe)
         if self.examples < LEAST_EXAMPLES:
             raise HeadwayError(f"examples of studies.lengths is {self.examples}; at least {LEAST_EXAMPLES:,}")
         check_lengths(config, self.asked_lengths(task))
@@ -178,7 +174,7 @@ def find_study(study: Study) -> StudyOfTrial:
     if study.name not in STUDIES:
         raise unknown("study", study.name, STUDIES)
     kind = STUDIES[study.name]
-    hints = get_type_hints(kind)
+    hints = {name: hint for name, hint in get_type_hints(kind).items() if name not in (*kind.fixed, "fixed")}
     for name, value in study.options.items():
         if name not in hints:
             raise unknown(f"option of studies.{study.name}", name, hints)
@@ -193,9 +189,3 @@ def check_studies(studies: Sequence[Study], configs: Sequence[RunConfig]) -> Non
     for config in configs:
         for each in every:
             each.check(config)
-
-
-def _check_probes(probes: Sequence[str], task: Task) -> None:
-    for probe in probes:
-        if probe not in task.probes:
-            raise unknown("probe", probe, task.probes)

@@ -19,18 +19,17 @@ from typing import Literal
 
 import torch
 
-from headway.compare.comparing import csv_text
-from headway.compare.describing import KEYS, OPEN
-from headway.comparing import compare, write_comparison
+from headway.compare import compare
+from headway.compare.describe import KEYS, OPEN
 from headway.doctor.examination import forbidden
 from headway.errors import HeadwayError, unknown
 from headway.lengths.answer import Entry, LengthsPlan
 from headway.lengths.extrapolation import put_together
 from headway.machine import choose_device, choose_precision
-from headway.output import Output, Rows
+from headway.output import Output, Rows, as_csv
 from headway.plugins import at_home
 from headway.report.lengths import lengths_figures
-from headway.report.page import write_page
+from headway.report.page import write_comparison, write_page
 from headway.runs import disk
 from headway.runs.config import Overrides
 from headway.subjects.own import subject_of
@@ -228,7 +227,7 @@ def _write(done: CarriedOut, how: How, slots: int, seconds: float) -> Output:
     addresses = [trial.address for trial in done.trials if trial.address in outcomes.failed]
     failed = [{"trial": address, "error": outcomes.failed[address]} for address in addresses]
     columns = list(dict.fromkeys(key for row in rows for key in row))
-    text = csv_text([columns, *([row.get(key) for key in columns] for row in rows)])
+    text = as_csv([columns, *([row.get(key) for key in columns] for row in rows)])
     disk.write_bytes(sweep.out / "table.csv", text.encode())
     content = {
         "trials": len(done.trials),

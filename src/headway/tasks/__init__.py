@@ -8,9 +8,10 @@ from typing import Any
 
 from headway.errors import HeadwayError, unknown
 from headway.tasks.addition import Addition
+from headway.tasks.problems import Problems
 from headway.tasks.random import Dice
 from headway.tasks.sortedness import Sortedness
-from headway.tasks.task import Problems, Task
+from headway.tasks.task import Task
 
 TASKS: dict[str, type[Task]] = {task.name: task for task in (Addition, Sortedness)}
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import partial
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Int
@@ -16,11 +17,42 @@ from torch import Tensor
 
 from headway.errors import HeadwayError
 from headway.tasks import random
+from headway.tasks.problems import Columns, Errors, Layout, Problems
 from headway.tasks.random import Dice
-from headway.tasks.task import Layout, Problems, Task
+from headway.tasks.task import Pairs, Probe, Task, whole_numbers
+from headway.tasks.wrong_answers import token_errors
 
 Digits = Int[Tensor, "row digit"]
-Columns = Int[Tensor, "row column"]  # one more than the digits
+Results = Int[Tensor, "row column"]  # one more than the digits
+
+
+def draw_evenly(task: Addition, dice: Dice, length: int) -> Problems:
+    """Digits and operators drawn evenly."""
+    a, operator, b, _ = task.draw_operands(dice, length)
+    return task.problems(a, operator, b)
+
+
+def draw_carry_heavy(task: Addition, dice: Dice, length: int) -> Problems:
+    """Half of the columns pass on whatever carry comes in."""
+    a, operator, b, words = task.draw_operands(dice, length)
+    return task.problems(a, operator, torch.where(random.below(words, 2) == 0, task.passing_on(a, operator), b))
+
+
+def draw_carry_chain(task: Addition, dice: Dice, length: int) -> Problems:
+    """One carry, made in the last column, goes through all the others."""
+    a, operator, _, words = task.draw_operands(dice, length)
+    b = task.passing_on(a, operator)
+    a = torch.cat((a[:, :-1], a[:, -1:].clamp(min=1)), dim=1)
+    made = task.base - a[:, -1:] + random.below(words[:, :1], a[:, -1:])
+    last = torch.where((operator == task.plus)[:, None], made, b[:, -1:])
+    return task.problems(a, operator, torch.cat((b[:, :-1], last), dim=1))
+
+
+PROBES: dict[str, Probe] = {
+    "default": draw_evenly,
+    "carry-heavy": draw_carry_heavy,
+    "carry-chain": draw_carry_chain,
+}
 
 
 @dataclass(frozen=True)
@@ -41,8 +73,10 @@ class Addition(Task):
     """digits of the shortest operands that training shows; 0 for all of one length"""
 
     name: ClassVar[str] = "addition"
-    probes: ClassVar[tuple[str, ...]] = ("default", "carry-heavy", "carry-chain")
+    probes: ClassVar[tuple[str, ...]] = tuple(PROBES)
     hard_probe: ClassVar[str] = "carry-heavy"
+    nouns: ClassVar[tuple[str, str, str]] = ("sum", "digits", "column")
+    counted: ClassVar[str] = "digits"
 
     def __post_init__(self) -> None:
         if self.digits < 1:
@@ -93,28 +127,28 @@ class Addition(Task):
         return length + 1 + self.natural
 
     def draw(self, dice: Dice, probe: str, length: int) -> Problems:
-        drawn = dice.words(3 * length + 1)  # a, b, which digits of b are replaced, the operator
+        return PROBES[probe](self, dice, length)
+
+    def draw_operands(self, dice: Dice, length: int) -> tuple[Digits, Int[Tensor, " row"], Digits, Digits]:
+        """Digits of a, operators and digits of b, and a random word for each column."""
+        drawn = dice.words(3 * length + 1)
         a, b = random.below(drawn[:, : 2 * length], self.base).split(length, dim=1)
-        operators = torch.tensor(self._operator_tokens, device=drawn.device)
-        operator = operators[random.below(drawn[:, -1], len(operators))]
-        passes_on = torch.where((operator == self.plus)[:, None], self.base - 1 - a, a)
-        if probe == "carry-heavy":
-            b = torch.where(random.below(drawn[:, 2 * length : -1], 2) == 0, passes_on, b)
-        elif probe == "carry-chain":  # one carry, made in the last column, goes through all the others
-            a, b = torch.cat((a[:, :-1], a[:, -1:].clamp(min=1)), dim=1), passes_on
-            made = self.base - a[:, -1:] + random.below(drawn[:, 2 * length : 2 * length + 1], a[:, -1:])
-            b = torch.cat((passes_on[:, :-1], torch.where((operator == self.plus)[:, None], made, b[:, -1:])), dim=1)
-        return self.problems(a, operator, b)
+        operators = torch.tensor([self._signs[sign] for sign in self.operators], device=drawn.device)
+        return a, operators[random.below(drawn[:, -1], len(operators))], b, drawn[:, 2 * length : -1]
+
+    def passing_on(self, a: Digits, operator: Int[Tensor, " row"]) -> Digits:
+        """The digits of b with which every column passes on a carry (or borrow) that comes in."""
+        return torch.where((operator == self.plus)[:, None], self.base - 1 - a, a)
 
     @property
-    def _operator_tokens(self) -> list[int]:
-        return [{"+": self.plus, "-": self.minus}[sign] for sign in self.operators]
+    def _signs(self) -> dict[str, int]:
+        return {"+": self.plus, "-": self.minus}
 
     def problems(self, a: Digits, operator: Int[Tensor, " row"], b: Digits) -> Problems:
-        """The problems a ∘ b, digits most significant first; a difference is turned so that a >= b."""
-        turned = ((operator == self.minus) & _less(a, b))[:, None]
-        a, b = torch.where(turned, b, a), torch.where(turned, a, b)
-        result, _ = self._columns(a, operator, b)
+        """The problems a ∘ b, digits most significant first; operands are swapped so that no difference is below 0."""
+        swapped = ((operator == self.minus) & _less(a, b))[:, None]
+        a, b = torch.where(swapped, b, a), torch.where(swapped, a, b)
+        result, _ = self.results(a, operator, b)
         source = torch.cat((a, operator[:, None], b), dim=1)
         answer = result if self.first == "most" else result.flip(1)
         if not self.natural:
@@ -126,7 +160,7 @@ class Addition(Task):
         moved = answer.gather(1, taken.clamp(max=columns - 1))
         return Problems(source, torch.where(place < length, moved, self.base + 3), scored=place <= length)
 
-    def _columns(self, a: Digits, operator: Tensor, b: Digits) -> tuple[Columns, Columns]:
+    def results(self, a: Digits, operator: Tensor, b: Digits) -> tuple[Results, Results]:
         """The n + 1 digits of the result and the carry (or borrow) into each of its columns."""
         minus = (operator == self.minus)[:, None]
         made = torch.where(minus, a < b, a + b >= self.base)  # a carry, whatever comes in
@@ -139,10 +173,11 @@ class Addition(Task):
         total = torch.where(minus, a - b - carries[:, 1:], a + b + carries[:, 1:])
         return torch.cat((out[:, :1].where(~minus, 0), total % self.base), dim=1), carries
 
+    def solve(self, source: Int[Tensor, "row token"]) -> Problems:
+        return self.problems(*_split(source))
+
     def operands(self, problems: Problems) -> tuple[Digits, Int[Tensor, " row"], Digits]:
-        length = (problems.source.shape[1] - 1) // 2
-        a, operator, b = problems.source.split((length, 1, length), dim=1)
-        return a, operator[:, 0], b
+        return _split(problems.source)
 
     def identity(self, problems: Problems) -> Int[Tensor, " row"]:
         """a + b and b + a are one problem: whoever has seen the one has seen the other."""
@@ -153,7 +188,7 @@ class Addition(Task):
 
     def strata(self, problems: Problems) -> dict[str, Int[Tensor, " row"]]:
         a, operator, b = self.operands(problems)
-        result, carries = self._columns(a, operator, b)
+        result, carries = self.results(a, operator, b)
         carry_in, carry_out = carries[:, 1:], carries[:, :-1]  # of each operand column, most significant first
         needs = torch.where((operator == self.plus)[:, None], a + b == self.base - 1, a == b)
         propagated = (carry_in == 1) & needs
@@ -172,20 +207,22 @@ class Addition(Task):
 
     @property
     def count(self) -> int | None:
-        return self._count if self.lengths[0] == self.digits else None
-
-    @property
-    def _count(self) -> int:
+        if self.lengths[0] != self.digits:
+            return None
         numbers = self.base**self.digits
         sums, differences = numbers**2, numbers * (numbers + 1) // 2
         return sums * ("+" in self.operators) + differences * ("-" in self.operators)
+
+    @property
+    def draws_evenly(self) -> bool:
+        return self.operators == "+"
 
     def listing(self, start: int, stop: int, device: torch.device | str = "cpu") -> Problems:
         """All a + b in the order of a, then b; after them all a - b."""
         if self.count is None or self.count >= 2**62:
             return super().listing(start, stop, device)
         numbers = self.base**self.digits
-        at = torch.arange(start, min(stop, self._count), device=device)
+        at = torch.arange(start, min(stop, self.count), device=device)
         sums = numbers**2 if "+" in self.operators else 0
         pair = at - sums  # the number of a difference: pairs with b <= a, row by row of a triangle
         row = ((8 * pair.clamp(min=0).double() + 1).sqrt() - 1).div(2).long()
@@ -208,21 +245,57 @@ class Addition(Task):
         weights = [self.base**place for place in range(self.digits - 1, -1, -1)]
         return torch.stack([number // weight % self.base for weight in weights], dim=1)
 
+    @property
+    def contrasts(self) -> Pairs | None:
+        if self.natural or "+" not in self.operators:
+            return None
+        from headway.tasks.contrasts import sum_contrasts
+
+        return partial(sum_contrasts, self)
+
+    @property
+    def local(self) -> Columns | str:
+        if self.operators != "+" or self.natural or self.first != "least":
+            return "only sums, padded to one more digit and answered least significant digit first, go column by column"
+        return Columns(self.base, self.plus, self.problems, self.operands)
+
+    def describe_errors(self, problems: Problems, written: Int[Tensor, "row answer"]) -> Errors:
+        trained = self.answer_tokens(self.lengths[1])
+        return token_errors(problems, written, trained, self.nouns, self.natural, backwards=self.first == "most")
+
+    def read_item(self, item: Any) -> tuple[int, list[int], list[int]]:
+        source = whole_numbers(item, "input")
+        length, odd = divmod(len(source), 2)
+        if not odd or not self.lengths[0] <= length <= self.digits:
+            raise HeadwayError(
+                f"input has {len(source)} tokens; {self.digits} digits, a sign and {self.digits} digits "
+                f"are {2 * self.digits + 1}"
+            )
+        a, sign, b = source[:length], source[length], source[length + 1 :]
+        if sign not in [self._signs[operator] for operator in self.operators]:
+            raise HeadwayError(f"input has {sign} where the sign belongs; plus is {self.plus}")
+        for digit in a + b:
+            if not 0 <= digit < self.base:
+                raise HeadwayError(f"input has the digit {digit}; digits run from 0 to {self.base - 1}")
+        if sign == self.minus and a < b:
+            raise HeadwayError("the difference is negative; differences have a >= b")
+        return super().read_item(item)
+
     def spelled(self, tokens: list[int]) -> list[str]:
         names = {self.plus: "+", self.minus: "−", self.start: "start", self.base + 3: "end"}
         return [names.get(token, str(token)) for token in tokens]
 
-    def read(self, written: str, device: torch.device | str = "cpu") -> Problems:
+    def read(self, written: str, device: torch.device | str = "cpu", length: int | None = None) -> Problems:
+        length = length or self.digits
         found = re.fullmatch(r"\s*(\d+)\s*([-+−])\s*(\d+)\s*", written)
         sign = "" if found is None else found[2].replace("−", "-")
         numbers = () if found is None else (found[1], found[3])
         foreign = any(int(digit) >= self.base for number in numbers for digit in number)
-        if found is None or sign not in self.operators or foreign or max(map(len, numbers)) > self.digits:
-            like = f"like '12{self.operators[0]}7', of at most {self.digits} digits"
-            raise HeadwayError(f"{written!r} is no problem of this task; write one {like}")
-        a, b = (torch.tensor([int(number, self.base)], device=device) for number in numbers)
-        operator = torch.tensor([self.plus if sign == "+" else self.minus], device=device)
-        return self.problems(self.spell(a), operator, self.spell(b))
+        if found is None or sign not in self.operators or foreign or max(map(len, numbers)) > length:
+            like = f"like '12{self.operators[0]}7', of at most {length} digits"
+            raise HeadwayError(f"{written[:40]!r} is no problem of this task; write one {like}")
+        a, b = (torch.tensor([list(map(int, number.zfill(length)))], device=device) for number in numbers)
+        return self.problems(a, torch.tensor([self._signs[sign]], device=device), b)
 
     def show(self, source: list[int], answer: list[int]) -> str:
         def number(tokens: list[int]) -> str:
@@ -234,6 +307,12 @@ class Addition(Task):
         return f"{number(source[:length])} {sign} {number(source[length + 1 :])} = {number(spoken)}"
 
 
+def _split(source: Int[Tensor, "row token"]) -> tuple[Digits, Int[Tensor, " row"], Digits]:
+    length = (source.shape[1] - 1) // 2
+    a, operator, b = source.split((length, 1, length), dim=1)
+    return a, operator[:, 0], b
+
+
 def _less(a: Digits, b: Digits) -> Tensor:
     """Whether a < b, by the first digit in which they differ."""
     differs = a != b
@@ -241,7 +320,7 @@ def _less(a: Digits, b: Digits) -> Tensor:
     return (a.gather(1, first) < b.gather(1, first))[:, 0]
 
 
-def natural_length(number: Columns) -> Int[Tensor, " row"]:
+def natural_length(number: Results) -> Int[Tensor, " row"]:
     """Digits without the leading zeros; 0 itself has one."""
     leading_zeros = (number.cumsum(1) == 0).sum(1)
     return (number.shape[1] - leading_zeros).clamp(min=1)

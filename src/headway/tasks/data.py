@@ -3,29 +3,28 @@
 A folder with `train.json`, `val.json` and `test.json`, each a list of items:
 addition      {"input": [1, 2, 3, 10, 4, 5, 6], "target": [0, 5, 7, 9]}    10 is the plus sign
 sortedness    {"sequence": [3, 7, 7, 40], "is_sorted": 1, "length": 4}
-Every item is checked against the task: a wrong answer in a file is refused, not learned.
+A task of one's own has `input` and `target` too, unless it says otherwise (`item`, `read_item`). Every item is checked
+against the task, and its answer where the task can solve: a wrong answer in a file is refused, not learned.
 """
 
 from __future__ import annotations
 
 import json
+from bisect import bisect
 from collections import defaultdict
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
 import torch
-from jaxtyping import Int
-from torch import Tensor
 
 from headway.errors import HeadwayError, unknown
 from headway.runs import disk
 from headway.runs.config import check_seed
 from headway.tasks import random
-from headway.tasks.addition import Addition
+from headway.tasks.problems import Problems
 from headway.tasks.random import Dice
-from headway.tasks.sortedness import Sortedness
-from headway.tasks.task import Problems, Task
+from headway.tasks.task import Item, Task
 
 SPLITS = ("train", "val", "test")
 
@@ -46,12 +45,9 @@ class Stored:
     def length_at(self, step: int) -> int:
         """The length of a step's problems: each as often as the file has it."""
         word = Dice.of(random.TRAINING, seed=0, step=step, rows=1, device="cpu").words(1)
-        left = int(random.below(word, self.count))
-        for length in sorted(self.by_length):
-            left -= len(self.by_length[length])
-            if left < 0:
-                return length
-        raise AssertionError("unreachable")
+        lengths = sorted(self.by_length)
+        ends = list(accumulate(len(self.by_length[length]) for length in lengths))
+        return lengths[bisect(ends, int(random.below(word, self.count)))]
 
     def training(self, dice: Dice, length: int) -> Problems:
         problems = self.by_length[length]
@@ -74,22 +70,21 @@ def read_split(task: Task, folder: Path, split: str) -> Stored:
         raise HeadwayError(f"{path} is no JSON: {error}") from error
     if not isinstance(items, list) or not items:
         raise HeadwayError(f"{path} must be a list of problems with at least one in it")
-    read = _reader(task)
     rows: dict[int, list[tuple[int, list[int], list[int]]]] = defaultdict(list)
     for number, item in enumerate(items):
         try:
-            length, source, answer = read(task, item)
+            length, source, answer = task.read_item(item)
         except HeadwayError as error:
             raise HeadwayError(f"{path}, item {number}: {error}") from error
         rows[length].append((number, source, answer))
     by_length = {}
     for length, entries in rows.items():
         source = torch.tensor([source for _, source, _ in entries])
-        told = torch.tensor([answer for _, _, answer in entries])
-        problems = _answered(task, source)
-        for at in (problems.answer != told).any(1).nonzero()[:1, 0].tolist():
+        given = torch.tensor([answer for _, _, answer in entries])
+        problems = task.solve(source) or Problems(source, given)
+        for at in (problems.answer != given).any(1).nonzero()[:1, 0].tolist():
             right = task.show(source[at].tolist(), problems.answer[at].tolist())
-            raise HeadwayError(f"{path}, item {entries[at][0]}: the answer {told[at].tolist()} is wrong; {right}")
+            raise HeadwayError(f"{path}, item {entries[at][0]}: the answer {given[at].tolist()} is wrong; {right}")
         by_length[length] = problems
     return Stored(by_length)
 
@@ -111,23 +106,21 @@ def write_data(task: Task, folder: Path, counts: dict[str, int], seed: int) -> l
 
     No problem, nor one that gives it away (b + a for a + b), is in two of them.
     """
-    _reader(task)  # refuses a task that has no form in files
     for split, count in counts.items():
         if count < 0:
             raise HeadwayError(f"{split} is {count}; it must be at least 0")
         if count and (folder / f"{split}.json").exists():
             raise HeadwayError(f"{folder / split}.json is there already; choose another --out")
     check_seed(seed)
-    drawn, owner = 0, {}
-    content: dict[str, list[dict[str, Any]]] = {}
+    drawn, owner = 0, dict[int, str]()
+    content: dict[str, list[Item]] = {}
     for split, count in counts.items():
-        items: dict[tuple[int, ...], dict[str, Any]] = {}
-        fruitless = 0
+        items, fruitless = dict[tuple[int, ...], Item](), 0
         while len(items) < count:
             before = len(items)
             for source, answer, identity in _rows(task, seed, drawn, held_out=split == "test"):
                 if len(items) < count and owner.setdefault(identity, split) == split:
-                    items[tuple(source)] = _item(task, source, answer)
+                    items[tuple(source)] = task.item(source, answer)
             drawn += 1
             fruitless = 0 if len(items) > before else fruitless + 1
             if fruitless > 100:
@@ -135,88 +128,16 @@ def write_data(task: Task, folder: Path, counts: dict[str, int], seed: int) -> l
                     f"{task.name} has hardly more than {len(items)} problems for {split}.json; ask for fewer"
                 )
         content[split] = list(items.values())
-    written = []
-    for split, problems in content.items():
-        if problems:
-            written.append(folder / f"{split}.json")
-            disk.write_bytes(written[-1], json.dumps(problems).encode())
-    return written
+    written = {folder / f"{split}.json": problems for split, problems in content.items() if problems}
+    for path, problems in written.items():
+        disk.write_bytes(path, json.dumps(problems).encode())
+    return list(written)
 
 
 def _rows(task: Task, seed: int, step: int, held_out: bool) -> list[tuple[list[int], list[int], int]]:
     """Some problems on one side of the held-out line: source, answer, identity."""
     problems = task.draw(Dice.of(random.STORING, seed, step, 256, "cpu"), "default", task.training_length(step))
+    if problems.scored is not None and task.solve(problems.source) is None:
+        raise HeadwayError(f"answers of {task.name} count in part; give it `solve`, which says which part")
     kept = problems[(task.held_out(problems) == held_out).nonzero()[:, 0]]
     return list(zip(kept.source.tolist(), kept.answer.tolist(), task.identity(kept).tolist(), strict=True))
-
-
-def _item(task: Task, source: list[int], answer: list[int]) -> dict[str, Any]:
-    if isinstance(task, Sortedness):
-        return {"sequence": source, "is_sorted": answer[0], "length": len(source)}
-    return {"input": source, "target": answer}
-
-
-def _answered(task: Task, source: Int[Tensor, "row token"]) -> Problems:
-    """The problems with these sources and the right answers."""
-    if isinstance(task, Addition):
-        length = (source.shape[1] - 1) // 2
-        a, operator, b = source.split((length, 1, length), dim=1)
-        return task.problems(a, operator[:, 0], b)
-    assert isinstance(task, Sortedness)
-    return task.labelled(source)
-
-
-def _reader(task: Task) -> Any:
-    if isinstance(task, Addition):
-        return _read_sum
-    if isinstance(task, Sortedness):
-        return _read_sequence
-    raise HeadwayError(f"task {task.name!r} has no form in files; it makes its own problems")
-
-
-def _read_sum(task: Addition, item: Any) -> tuple[int, list[int], list[int]]:
-    source, target = _whole_numbers(item, "input"), _whole_numbers(item, "target")
-    if len(source) != 2 * task.digits + 1:
-        raise HeadwayError(
-            f"input has {len(source)} tokens; {task.digits} digits, a sign and {task.digits} digits "
-            f"are {2 * task.digits + 1}"
-        )
-    sign = source[task.digits]
-    signs = {"+": task.plus, "-": task.minus}
-    if sign not in [signs[operator] for operator in task.operators]:
-        raise HeadwayError(f"input has {sign} where the sign belongs; plus is {task.plus}")
-    for digit in source[: task.digits] + source[task.digits + 1 :]:
-        if not 0 <= digit < task.base:
-            raise HeadwayError(f"input has the digit {digit}; digits run from 0 to {task.base - 1}")
-    if len(target) != task.answer_tokens(task.digits):
-        raise HeadwayError(f"target has {len(target)} tokens instead of {task.answer_tokens(task.digits)}")
-    for token in target:
-        if not 0 <= token < task.vocabulary:
-            raise HeadwayError(f"target has the token {token}; tokens run from 0 to {task.vocabulary - 1}")
-    if sign == task.minus and source[: task.digits] < source[task.digits + 1 :]:
-        raise HeadwayError("the difference is negative; differences have a >= b")
-    return task.digits, source, target
-
-
-def _read_sequence(task: Sortedness, item: Any) -> tuple[int, list[int], list[int]]:
-    sequence = _whole_numbers(item, "sequence")
-    if len(sequence) < 2:
-        raise HeadwayError(f"sequence has {len(sequence)} elements; at least 2 are needed")
-    for value in sequence:
-        if not 0 <= value < task.values:
-            raise HeadwayError(f"sequence has {value}; values run from 0 to {task.values - 1}")
-    if item.get("length", len(sequence)) != len(sequence):
-        raise HeadwayError(f"length says {item['length']}, the sequence has {len(sequence)} elements")
-    label = item.get("is_sorted")
-    if label not in (0, 1):
-        raise HeadwayError(f"is_sorted is {label!r}; it must be 0 or 1")
-    return len(sequence), sequence, [int(label)]
-
-
-def _whole_numbers(item: Any, key: str) -> list[int]:
-    if not isinstance(item, dict) or key not in item:
-        raise HeadwayError(f"has no {key!r}")
-    values = item[key]
-    if not isinstance(values, list) or not all(type(v) is int for v in values):
-        raise HeadwayError(f"{key} is {str(values)[:40]!r}; it must be a list of whole numbers")
-    return values

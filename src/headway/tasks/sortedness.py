@@ -8,8 +8,10 @@ computed from the finished sequence, never assumed from how it was made.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from functools import partial
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Int
@@ -17,13 +19,41 @@ from torch import Tensor
 
 from headway.errors import HeadwayError, unknown
 from headway.tasks import random
+from headway.tasks.problems import Errors, Neighbours, Problems
 from headway.tasks.random import Dice
-from headway.tasks.task import Problems, Task
+from headway.tasks.task import Item, Probe, Task, whole_numbers
+from headway.tasks.wrong_answers import SHOWN, percent, share
 
 Sequences = Int[Tensor, "row token"]
 
 NEGATIVES = ("swaps", "shuffle", "descending")
 _POOL = 4  # different values in a `ties` sequence
+
+
+def draw_pairs(task: Sortedness, dice: Dice, length: int, disorder: str | None = None, ties: bool = False) -> Problems:
+    """Sorted sequences and the same disordered, as the task's negatives are where nothing else is asked for."""
+    if length < 2:
+        raise HeadwayError(f"length is {length}; a sequence to be sorted has at least 2 elements")
+    pair = replace(dice, row=dice.row // 2)
+    swaps = 2 * max(2, length // 3)
+    pool, content, choice, variety = pair.words(_POOL + length + swaps + 3).split((_POOL, length, swaps, 3), dim=1)
+    if ties:
+        values = random.below(pool, task.values).gather(1, random.below(content, _POOL))
+    elif dice.stream == random.TRAINING and (task.ranges or task.pools):
+        values = task.training_values(pool, content, variety)
+    else:
+        values = random.below(content, task.values)
+    ordered = values.sort(1).values
+    disordered = DISORDERS[disorder or task.negatives](ordered, content, choice)
+    return task.solve(torch.where((dice.row % 2 == 0)[:, None], ordered, disordered))
+
+
+PROBES: dict[str, Probe] = {
+    "default": draw_pairs,
+    "one-inversion": partial(draw_pairs, disorder="one-inversion"),
+    "descending": partial(draw_pairs, disorder="descending"),
+    "ties": partial(draw_pairs, ties=True),
+}
 
 
 @dataclass(frozen=True)
@@ -44,9 +74,11 @@ class Sortedness(Task):
     """share of training pairs that have only two to four different values, so that neighbours often lie far apart"""
 
     name: ClassVar[str] = "sortedness"
-    probes: ClassVar[tuple[str, ...]] = ("default", "one-inversion", "descending", "ties")
+    probes: ClassVar[tuple[str, ...]] = tuple(PROBES)
     hard_probe: ClassVar[str] = "one-inversion"
+    twin_probe: ClassVar[str | None] = "one-inversion"
     classes: ClassVar[int | None] = 2
+    class_names: ClassVar[tuple[str, ...]] = ("not sorted", "sorted")
 
     def __post_init__(self) -> None:
         if self.values < 2:
@@ -55,7 +87,6 @@ class Sortedness(Task):
             raise HeadwayError(
                 f"lengths are {self.shortest} to {self.longest}; the shortest is at least 2 and not above the longest"
             )
-
         if self.negatives not in NEGATIVES:
             raise unknown("negatives", self.negatives, NEGATIVES)
         if min(self.ranges, self.pools) < 0 or self.ranges + self.pools > 1:
@@ -72,58 +103,32 @@ class Sortedness(Task):
     def source_tokens(self, length: int) -> int:
         return length
 
-    def read(self, written: str, device: torch.device | str = "cpu") -> Problems:
+    def read(self, written: str, device: torch.device | str = "cpu", length: int | None = None) -> Problems:
         values = re.findall(r"\d+", written)
         if len(values) < 2 or max(map(int, values)) >= self.values:
             most = self.values - 1
             raise HeadwayError(f"{written!r} is no sequence of this task; write one like '3 7 7 40', of 0 to {most}")
-        return self.labelled(torch.tensor([[int(value) for value in values]], device=device))
+        return self.solve(torch.tensor([[int(value) for value in values]], device=device))
 
     def draw(self, dice: Dice, probe: str, length: int) -> Problems:
-        if length < 2:
-            raise HeadwayError(f"length is {length}; a sequence to be sorted has at least 2 elements")
-        swaps = max(2, length // 3)
-        pair = replace(dice, row=dice.row // 2)
-        drawn = pair.words(_POOL + length + 2 * swaps + 3)
-        pool, content, choice, variety = drawn.split((_POOL, length, 2 * swaps, 3), dim=1)
-        ordered = self._values(pool, content, variety, probe, dice.stream == random.TRAINING).sort(1).values
-        made = self.negatives if probe in ("default", "ties") else probe
-        if made == "one-inversion":
-            disordered = _swap_unequal_neighbours(ordered, choice[:, 0])
-        elif made == "descending":
-            disordered = ordered.flip(1)
-        elif made == "shuffle":
-            disordered = ordered.gather(1, random.mix(content).argsort(1))
-        else:
-            disordered = _swap_at_random(ordered, choice)
-        source = torch.where((dice.row % 2 == 0)[:, None], ordered, disordered)
-        return self.labelled(source)
+        return PROBES[probe](self, dice, length)
 
-    def _values(
-        self,
-        pool: Int[Tensor, "row pool"],
-        content: Sequences,
-        variety: Int[Tensor, "row 3"],
-        probe: str,
-        in_training: bool,
+    def training_values(
+        self, pool: Int[Tensor, "row pool"], content: Sequences, variety: Int[Tensor, "row 3"]
     ) -> Sequences:
-        """The values of each sequence, in no order."""
-        evenly = random.below(content, self.values)
-        pooled = random.below(pool, self.values).gather(1, random.below(content, _POOL))
-        if probe == "ties":
-            return pooled
-        if not in_training or not (self.ranges or self.pools):
-            return evenly
+        """The values of each training sequence, in no order."""
         kind, size, first = variety.split(1, dim=1)
         few = random.below(pool, self.values).gather(1, random.below(content, 2 + random.below(size, _POOL - 1)))
         width = 1 + random.below(size, self.values)
         within = random.below(first, self.values - width + 1) + random.below(content, width)
-        share = kind / 2**32
-        return torch.where(share < self.ranges, within, torch.where(share >= 1 - self.pools, few, evenly))
+        part = kind / 2**32
+        evenly = random.below(content, self.values)
+        return torch.where(part < self.ranges, within, torch.where(part >= 1 - self.pools, few, evenly))
 
-    def labelled(self, source: Sequences) -> Problems:
+    def solve(self, source: Sequences) -> Problems:
         """These sequences with their labels, read off the sequences themselves."""
-        return Problems(source, _is_sorted(source).long()[:, None])
+        ordered = (source[:, 1:] >= source[:, :-1]).all(1)
+        return Problems(source, ordered.long()[:, None])
 
     def identity(self, problems: Problems) -> Int[Tensor, " row"]:
         """Of the values, not their order: the two of a pair are held out together."""
@@ -133,12 +138,60 @@ class Sortedness(Task):
         descents = (problems.source[:, 1:] < problems.source[:, :-1]).sum(1)
         return {"sorted": problems.answer[:, 0], "descents": descents.clamp(max=4)}
 
+    @property
+    def local(self) -> Neighbours:
+        return Neighbours(self.values, torch.le)
+
+    def describe_errors(self, problems: Problems, written: Int[Tensor, "row 1"]) -> Errors:
+        """Which violations are missed, by place and size of the first one, and which sorted sequences are refused."""
+        ordered, accepted = problems.answer[:, 0] == 1, written[:, 0] == 1
+        descent = problems.source[:, :-1] - problems.source[:, 1:]  # above 0 where the order is broken
+        place = (descent > 0).int().argmax(1)
+        size = descent.gather(1, place[:, None])[:, 0]
+        third = 3 * place // max(1, problems.source.shape[1] - 1)
+        thirds = {"first third": third == 0, "middle": third == 1, "last third": third == 2}
+        sizes = {"1": size == 1, "2 to 5": (size > 1) & (size <= 5), "above 5": size > 5}
+        missed, refused = share(accepted, ~ordered), share(~accepted, ordered)
+        wrong = (accepted != ordered).nonzero()[:SHOWN, 0].tolist()
+        return Errors(
+            {
+                "false_alarms": refused,
+                "missed": missed,
+                "missed_by_place": {name: share(accepted, ~ordered & rows) for name, rows in thirds.items()},
+                "missed_by_size": {name: share(accepted, ~ordered & rows) for name, rows in sizes.items()},
+            },
+            summary=f"{percent(missed)} of the violations missed, {percent(refused)} of the sorted refused",
+            examples=tuple(_show_wrong(problems, row, int(place[row])) for row in wrong),
+        )
+
+    def item(self, source: list[int], answer: list[int]) -> Item:
+        return {"sequence": source, "is_sorted": answer[0], "length": len(source)}
+
+    def read_item(self, item: Any) -> tuple[int, list[int], list[int]]:
+        sequence = whole_numbers(item, "sequence")
+        if len(sequence) < 2:
+            raise HeadwayError(f"sequence has {len(sequence)} elements; at least 2 are needed")
+        for value in sequence:
+            if not 0 <= value < self.values:
+                raise HeadwayError(f"sequence has {value}; values run from 0 to {self.values - 1}")
+        if item.get("length", len(sequence)) != len(sequence):
+            raise HeadwayError(f"length says {item['length']}, the sequence has {len(sequence)} elements")
+        label = item.get("is_sorted")
+        if label not in (0, 1):
+            raise HeadwayError(f"is_sorted is {label!r}; it must be 0 or 1")
+        return len(sequence), sequence, [int(label)]
+
     def show(self, source: list[int], answer: list[int]) -> str:
-        return f"{' '.join(map(str, source))}: {'sorted' if answer[0] else 'not sorted'}"
+        return f"{' '.join(map(str, source))}: {self.class_names[answer[0]]}"
 
 
-def _is_sorted(sequences: Sequences) -> Tensor:
-    return (sequences[:, 1:] >= sequences[:, :-1]).all(1)
+def _show_wrong(problems: Problems, row: int, place: int) -> str:
+    """A sequence that was answered wrongly; of a long one the part around its first violation, or its beginning."""
+    values, is_sorted = problems.source[row].tolist(), bool(problems.answer[row, 0])
+    start = 0 if is_sorted else max(0, place - 5)
+    part = " ".join(map(str, values[start : start + 12]))
+    shown = ("… " if start else "") + part + (" …" if start + 12 < len(values) else "")
+    return f"{shown} is {'sorted' if is_sorted else f'not sorted (place {place})'}; answered the other way"
 
 
 def _swap_at_random(sequences: Sequences, choice: Int[Tensor, "row twice"]) -> Sequences:
@@ -160,3 +213,13 @@ def _swap_unequal_neighbours(sequences: Sequences, choice: Int[Tensor, " row"]) 
     place = ((steps.cumsum(1) == wanted[:, None] + 1) & steps).int().argmax(1, keepdim=True)
     left, right = sequences.gather(1, place), sequences.gather(1, place + 1)
     return sequences.scatter(1, place, right).scatter(1, place + 1, left)
+
+
+Disorder = Callable[[Sequences, Sequences, Int[Tensor, "row choice"]], Sequences]
+"""Called with sorted sequences, a random word for each element, and more of them."""
+DISORDERS: dict[str, Disorder] = {
+    "swaps": lambda ordered, words, choice: _swap_at_random(ordered, choice),
+    "shuffle": lambda ordered, words, choice: ordered.gather(1, random.mix(words).argsort(1)),
+    "descending": lambda ordered, words, choice: ordered.flip(1),
+    "one-inversion": lambda ordered, words, choice: _swap_unequal_neighbours(ordered, choice[:, 0]),
+}

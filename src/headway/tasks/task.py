@@ -3,76 +3,33 @@
 A problem is a pure function of (seed, step, row), so nothing about a task has state and nothing is stored.
 A tenth of all problems, chosen by a hash of the problem itself, is held out: training never draws one, in
 any run, with any seed. A new task is a frozen dataclass with the abstract methods below; the field values
-are its options on the command line.
+are its options on the command line. The methods that are not abstract it may offer: `solve` for checked data files and
+contrasts, `describe_errors` for the diagnosis of lengths, `local` for certificates, and so on.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from headway.errors import HeadwayError, unknown
+from headway.plugins import load_function
 from headway.tasks import random
+from headway.tasks.problems import Columns, Contrast, Errors, Layout, Neighbours, Problems
 from headway.tasks.random import Dice
+from headway.tasks.wrong_answers import class_errors, token_errors
 
-
-@dataclass(frozen=True)
-class Problems:
-    """A batch of problems of one length with their right answers."""
-
-    source: Int[Tensor, "row token"] | Float[Tensor, "row ..."]
-    """tokens; of a user's own model also sounds or pictures"""
-    answer: Int[Tensor, "row answer"]
-    scored: Bool[Tensor, "row answer"] | None = None
-    """which answer tokens count; None where all do"""
-
-    def __len__(self) -> int:
-        return len(self.source)
-
-    def __getitem__(self, rows: Tensor | slice) -> Problems:
-        scored = None if self.scored is None else self.scored[rows]
-        return Problems(self.source[rows], self.answer[rows], scored)
-
-    def to(self, device: torch.device) -> Problems:
-        scored = None if self.scored is None else self.scored.to(device)
-        return Problems(self.source.to(device), self.answer.to(device), scored)
-
-    @staticmethod
-    def join(parts: list[Problems]) -> Problems:
-        scored = [part.scored for part in parts if part.scored is not None]
-        return Problems(
-            torch.cat([part.source for part in parts]),
-            torch.cat([part.answer for part in parts]),
-            torch.cat(scored) if scored else None,
-        )
-
-    def replaced(self, rows: Int[Tensor, " some"], other: Problems) -> Problems:
-        """These problems with these rows taken from `other`, in order."""
-        source, answer = self.source.clone(), self.answer.clone()
-        source[rows], answer[rows] = other.source, other.answer
-        scored = None
-        if self.scored is not None and other.scored is not None:
-            scored = self.scored.clone()
-            scored[rows] = other.scored
-        return Problems(source, answer, scored)
-
-
-@dataclass(frozen=True)
-class Layout:
-    """What the tokens of a problem stand for, where every problem has them in the same places."""
-
-    source: tuple[int | None, ...]
-    """the column of each token's digit, 0 the least significant; None for what is no digit"""
-    operator: int
-    """the place of the operator"""
-    answer: tuple[int, ...]
-    """the column of each answer token"""
+Probe = Callable[[Any, Dice, int], Problems]
+"""A family of test problems: called with the task, dice with a row for each problem, and a length."""
+Item = dict[str, int | list[int]]
+Pairs = Callable[[int, int, torch.device], list[Contrast]]
+"""Called with how many pairs of each kind, a seed and a device."""
 
 
 class Task(ABC):
@@ -80,10 +37,19 @@ class Task(ABC):
 
     name: ClassVar[str]
     probes: ClassVar[tuple[str, ...]] = ("default",)
+    """names that `draw` knows"""
     hard_probe: ClassVar[str] = "default"
     """the probe that training mixes in where asked for hard problems"""
+    twin_probe: ClassVar[str | None] = None
+    """a probe whose rows 2i and 2i + 1 are of different classes and differ in one thing only"""
     classes: ClassVar[int | None] = None
     """how many classes the one answer token has; None where the answer is a sequence"""
+    class_names: ClassVar[tuple[str, ...]] = ("0", "1")
+    """of two classes: what each means"""
+    nouns: ClassVar[tuple[str, str, str]] = ("answer", "tokens", "place")
+    """what an answer is, what it consists of, and where each of those stands"""
+    counted: ClassVar[str] = ""
+    """what a length counts, where that is worth saying"""
 
     @property
     @abstractmethod
@@ -127,6 +93,10 @@ class Task(ABC):
     def identity(self, problems: Problems) -> Int[Tensor, " row"]:
         """A hash of what each problem is; problems that give each other away share it."""
 
+    def solve(self, source: Int[Tensor, "row token"]) -> Problems | None:
+        """These sources with their right answers; None where the task can only draw problems."""
+        return None
+
     def strata(self, problems: Problems) -> dict[str, Int[Tensor, " row"]]:
         """The kinds of problem: a name and each problem's value."""
         return {}
@@ -137,9 +107,54 @@ class Task(ABC):
         return None
 
     @property
+    def draws_evenly(self) -> bool:
+        """Whether the default probe draws evenly from all of them."""
+        return False
+
+    @property
     def layout(self) -> Layout | None:
         """What stands where; None where that differs from problem to problem."""
         return None
+
+    @property
+    def contrasts(self) -> Pairs | None:
+        """Makes pairs of problems that differ in one thing only; None where there are none. Without a method of the
+        task's own, pairs that differ in one token, where the task answers with a sequence and can solve."""
+        if self.classes is not None or type(self).solve is Task.solve:
+            return None
+        from headway.tasks.contrasts import token_contrasts
+
+        return partial(token_contrasts, self)
+
+    @property
+    def local(self) -> Columns | Neighbours | str:
+        """What each part of an answer depends on, for proofs; or why that cannot be said."""
+        return f"{self.name} does not say what its answers depend on"
+
+    def describe_errors(self, problems: Problems, written: Int[Tensor, "row answer"]) -> Errors:
+        """What is wrong with the answers that a model has written to these problems."""
+        if self.classes is not None:
+            return class_errors(problems, written, self.classes)
+        return token_errors(problems, written, self.answer_tokens(self.lengths[1]), self.nouns, self.end is not None)
+
+    def item(self, source: list[int], answer: list[int]) -> Item:
+        """A problem as it stands in a data file."""
+        return {"input": source, "target": answer}
+
+    def read_item(self, item: Any) -> tuple[int, list[int], list[int]]:
+        """The length, the source and the answer of an item of a data file; refuses one that is no problem."""
+        source, answer = whole_numbers(item, "input"), whole_numbers(item, "target")
+        length = next((n for n in range(1, len(source) + 1) if self.source_tokens(n) == len(source)), None)
+        if length is None:
+            raise HeadwayError(f"input has {len(source)} tokens; no problem of {self.name} has so many")
+        if len(answer) != self.answer_tokens(length):
+            raise HeadwayError(f"target has {len(answer)} tokens instead of {self.answer_tokens(length)}")
+        limits = {"input": self.vocabulary, "target": self.classes or self.vocabulary}
+        for what, limit in limits.items():
+            for token in item[what]:
+                if not 0 <= token < limit:
+                    raise HeadwayError(f"{what} has the token {token}; tokens run from 0 to {limit - 1}")
+        return length, source, answer
 
     def listing(self, start: int, stop: int, device: torch.device | str = "cpu") -> Problems:
         """Problems `start` to `stop` of all there are."""
@@ -155,8 +170,8 @@ class Task(ABC):
         """Tokens as a person writes them."""
         return [str(token) for token in tokens]
 
-    def read(self, written: str, device: torch.device | str = "cpu") -> Problems:
-        """The problem that a person writes, the way `show` shows it."""
+    def read(self, written: str, device: torch.device | str = "cpu", length: int | None = None) -> Problems:
+        """The problem that a person writes, the way `show` shows it; of this length, or as long as training's."""
         raise HeadwayError(f"{self.name} cannot read {written!r}; give one of headway.Problems")
 
     def show(self, source: list[int], answer: list[int]) -> str:
@@ -197,16 +212,30 @@ class Task(ABC):
             problems = problems.replaced(rows, self.draw(dice[rows], probe, length))
         return problems
 
-    def independent(
-        self,
-        seed: int,
-        rows: int,
-        *,
-        probe: str = "default",
-        length: int | None = None,
-        first: int = 0,
+    def find_probe(self, name: str) -> Callable[[Dice, int], Problems]:
+        """A probe by its name, or a user's own as `file.py:function`."""
+        if ":" in name:
+            return partial(_draw_own, name, load_function(name), self)
+        if name not in self.probes:
+            raise unknown("probe", name, self.probes)
+        return lambda dice, length: self.draw(dice, name, length)
+
+    def testing(
+        self, seed: int, rows: int, *, probe: str = "default", length: int | None = None, first: int = 0,
         device: torch.device | str = "cpu",
-    ) -> Problems:
+    ) -> Problems:  # fmt: skip
+        """Fresh problems of a probe, from row `first` on, held-out ones among them; training has another stream."""
+        draw = self.find_probe(probe)
+        length = self.lengths[1] if length is None else length
+        if length < 1:
+            raise HeadwayError(f"length is {length}; it must be at least 1")
+        dice = Dice.of(random.TESTING, seed, length, first + rows, device)
+        return draw(dice[slice(first, None)], length)
+
+    def independent(
+        self, seed: int, rows: int, *, probe: str = "default", length: int | None = None, first: int = 0,
+        device: torch.device | str = "cpu",
+    ) -> Problems:  # fmt: skip
         """Fresh problems that have nothing to do with each other, as intervals want them: where they come in pairs,
         only one of each."""
         if self.classes is None:
@@ -215,21 +244,23 @@ class Task(ABC):
         pairs = self.testing(seed, 2 * rows, probe=probe, length=length, first=2 * first, device=device)
         return pairs[2 * place + place % 2]
 
-    def testing(
-        self,
-        seed: int,
-        rows: int,
-        *,
-        probe: str = "default",
-        length: int | None = None,
-        first: int = 0,
-        device: torch.device | str = "cpu",
-    ) -> Problems:
-        """Fresh problems of a probe, from row `first` on, held-out ones among them; training has another stream."""
-        if probe not in self.probes:
-            raise unknown("probe", probe, self.probes)
-        length = self.lengths[1] if length is None else length
-        if length < 1:
-            raise HeadwayError(f"length is {length}; it must be at least 1")
-        dice = Dice.of(random.TESTING, seed, length, first + rows, device)
-        return self.draw(dice[slice(first, None)], probe, length)
+
+def whole_numbers(item: Any, key: str) -> list[int]:
+    """The list of whole numbers that an item of a data file has under this key."""
+    if not isinstance(item, dict) or key not in item:
+        raise HeadwayError(f"has no {key!r}")
+    values = item[key]
+    if not isinstance(values, list) or not all(type(v) is int for v in values):
+        raise HeadwayError(f"{key} is {str(values)[:40]!r}; it must be a list of whole numbers")
+    return values
+
+
+def _draw_own(name: str, probe: Callable[..., Any], task: Task, dice: Dice, length: int) -> Problems:
+    """Problems of a user's own probe, held against the task's answers where it can solve."""
+    problems = probe(task, dice, length)
+    if not isinstance(problems, Problems) or len(problems) != len(dice):
+        raise HeadwayError(f"probe {name!r} must return headway.Problems, one for each row of the dice")
+    right = task.solve(problems.source)
+    if right is not None and not torch.equal(right.answer, problems.answer):
+        raise HeadwayError(f"probe {name!r} draws problems with wrong answers; take them from task.solve(source)")
+    return problems

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from headway.errors import BrokenRun
 from headway.runs import disk
-from headway.runs.config import filled
+from headway.runs.shapes import fill
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def load_checkpoint(folder: Path) -> tuple[dict[str, Tensor], Pointer] | None:
     try:
         record = disk.read_json(latest)
         seal = record.pop("seal")
-        pointer = filled(Pointer, record)
+        pointer = fill(Pointer, record)
     except (TypeError, KeyError, AttributeError) as error:
         raise BrokenRun(f"{latest} is no checkpoint's entry ({error}); delete {folder} to begin again") from error
     if pointer.seal != seal or not (pointer.steps >= 0 and 0 <= pointer.seconds < math.inf):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from headway.errors import BrokenRun
-from headway.evaluation.exact import loss, right
+from headway.evaluation.verdicts import loss, right
 from headway.models import Attention, Model
 from headway.models.blocks import FeedForward
 from headway.runs.config import TrainingConfig

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.func import functional_call, stack_module_state, vmap
 
 from headway.errors import BrokenRun, HeadwayError
-from headway.evaluation.exact import loss, right
+from headway.evaluation.verdicts import loss, right
 from headway.machine import compiled
 from headway.models import Model
 from headway.runs.config import TrainingConfig

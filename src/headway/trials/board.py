@@ -11,8 +11,8 @@ from collections import deque
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from headway.compare.spread import LOWER_IS_BETTER
-from headway.output import spoken
+from headway.output import format_value
+from headway.runs.metrics import metric_of_runs
 from headway.trials.record import Metrics
 from headway.trials.trial import Trial
 
@@ -80,7 +80,7 @@ class Board:
         if (seconds := self.seconds_left()) is not None:
             parts.append(f"{_clock(seconds)} to go")
         if self.best is not None:
-            parts.append(f"best {self.metric} {spoken(self.best[0])} ({self.best[1]})")
+            parts.append(f"best {self.metric} {format_value(self.best[0])} ({self.best[1]})")
         return ", ".join([*parts, self.words] if self.words else parts)
 
     @property
@@ -102,7 +102,7 @@ class Board:
         value = metrics.get(self.metric or "")
         if isinstance(value, bool) or not isinstance(value, int | float):
             return
-        sign = -1 if self.metric in LOWER_IS_BETTER else 1
+        sign = -1 if metric_of_runs(self.metric or "").lower_is_better else 1
         if self.best is None or sign * value > sign * self.best[0]:
             self.best = (value, trial.title)
 
@@ -118,7 +118,7 @@ class Board:
             ("time left", "–" if seconds is None else _clock(seconds), ""),
         ]
         if self.best is not None:
-            rows.append(("best so far", f"{self.metric} {spoken(self.best[0])}  {self.best[1]}", ""))
+            rows.append(("best so far", f"{self.metric} {format_value(self.best[0])}  {self.best[1]}", ""))
         rows += [("running", f"{_clock(now - since)}  {title}", "") for title, since in list(self.running.items())[:8]]
         if len(self.running) > 8:
             rows.append(("", f"and {len(self.running) - 8:,} more", ""))

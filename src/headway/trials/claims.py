@@ -27,7 +27,7 @@ from types import TracebackType
 
 from headway.errors import BrokenRun, CannotWrite, HeadwayError
 from headway.runs import disk
-from headway.runs.config import filled
+from headway.runs.shapes import fill
 
 BEAT = 1.0
 PATIENCE = 15.0
@@ -138,7 +138,7 @@ class Claims:
             return False  # it has ended, or never was
         beat, gone = None, False
         try:
-            owner = filled(Owner, disk.read_json(self._owner(name)))
+            owner = fill(Owner, disk.read_json(self._owner(name)))
             beat, gone = owner.beat, owner.place == place() and not _runs(owner.pid, owner.born)
         except BrokenRun:
             gone = True  # owners are written whole: this is none

@@ -13,9 +13,10 @@ from typing import Any
 
 from headway.errors import HeadwayError
 from headway.runs import disk
-from headway.runs.config import RunConfig, filled
+from headway.runs.config import RunConfig
 from headway.runs.folder import RunFolder
 from headway.runs.seal import read_sealed, sealed
+from headway.runs.shapes import fill
 from headway.trials.trial import Study, Value
 
 RECORD = "trial.json"
@@ -46,7 +47,7 @@ def read_record(folder: RunFolder, config: RunConfig) -> dict[str, StudyRecord]:
         content = read_sealed(path) if path.exists() else {}
         if (content["trial"], content["weights"]) != (config.digest, folder.training().weights_sha256):
             return {}
-        entries = {name: filled(StudyRecord, entry) for name, entry in content["studies"].items()}
+        entries = {name: fill(StudyRecord, entry) for name, entry in content["studies"].items()}
         return entries if all(isinstance(d, str) for each in entries.values() for d in each.files.values()) else {}
     except (HeadwayError, KeyError, AttributeError, TypeError):
         return {}

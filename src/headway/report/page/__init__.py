@@ -11,35 +11,18 @@ import re
 from pathlib import Path
 from typing import Any
 
+from headway.compare import RunComparison
 from headway.errors import HeadwayError
-from headway.report.page.content import completed, content_of
-from headway.report.page.found import Found, find, find_comparison
+from headway.report.comparison import comparison_figure
+from headway.report.page.content import complete_heads, content_of
 from headway.report.page.markdown import TITLE, markdown_of
-from headway.report.page.reading import bytes_of, finite
+from headway.report.page.sources import Sources, find_comparison, find_sources
+from headway.report.studies import finite
 from headway.runs import disk
 
 HERE = Path(__file__).parent
 HEIGHT = 760
 """of a part in a notebook, in pixels"""
-EMPTY: dict[str, Any] = {
-    "title": "Headway",
-    "only": None,
-    "headlines": [],
-    "findings": [],
-    "model": None,
-    "heads": None,
-    "studies": [],
-    "maps": None,
-    "examples": [],
-    "seeds": [],
-    "lengths": [],
-    "comparisons": [],
-    "certificates": [],
-    "made": {"facts": {}, "commands": [], "runs": []},
-    "missing": [],
-    "files": [],
-    "left_out": [],
-}
 SHELL = """<!doctype html>
 <html lang="en" data-theme="light">
 <head>
@@ -60,60 +43,63 @@ SHELL = """<!doctype html>
 
 
 def write_page(folders: list[Path], out: Path) -> dict[str, Any]:
-    """One page of everything that is in these folders, and its words as Markdown beside it; says where, how large, and
-    what it found."""
-    words = _checked(out)
-    return _written(find(folders), out, words)
+    """Writes one page of everything that is in these folders, and its words as Markdown beside it; says where, how
+    large, and what it found."""
+    _check(out)
+    return _write(find_sources(folders), out)
 
 
-def write_comparison_page(comparison: Path, out: Path) -> dict[str, Any]:
-    """The page of one comparison alone."""
-    return _written(find_comparison(comparison), out, _checked(out))
+def write_comparison(comparison: RunComparison, out: Path) -> dict[str, str]:
+    """Writes compare.json, compare.csv (a line a group), compare-runs.csv (a line a run), the picture and the page of
+    this comparison alone; says where the page is."""
+    page = out / "report.html"
+    _check(page)
+    disk.write_json(out / "compare.json", comparison.to_json())
+    disk.write_bytes(out / "compare.csv", comparison.to_csv().encode(errors="replace"))
+    disk.write_bytes(out / "compare-runs.csv", comparison.runs_csv().encode(errors="replace"))
+    comparison_figure(out / "compare.json", out)
+    return {"report": _write(find_comparison(out / "compare.json"), page)["report"]}
 
 
-def _written(found: Found, out: Path, words: Path) -> dict[str, Any]:
-    content = content_of(found)
+def _write(sources: Sources, out: Path) -> dict[str, Any]:
+    content, words = content_of(sources), out.with_suffix(".md")
     page = page_of(content).encode(errors="replace")
+    home = out.resolve().parent
+    pictures = [path.resolve() for path in sources.files if path.suffix == ".svg"]
+    below = [path.relative_to(home).as_posix() for path in pictures if home in path.parents]
     disk.write_bytes(out, page)
-    disk.write_bytes(words, markdown_of(content, figures_beside(found, out)).encode(errors="replace"))
+    disk.write_bytes(words, markdown_of(content, below).encode(errors="replace"))
     return {
-        "report": _shown(out),
-        "markdown": _shown(words),
+        "report": _as_text(out),
+        "markdown": _as_text(words),
         "bytes": len(page),
         "findings": [finding["text"] for finding in content["findings"] if not finding["withheld"]],
-        "missing": [{**each, "command": _shown(each["command"])} for each in content["missing"]],
+        "missing": [{**each, "command": _as_text(each["command"])} for each in content["missing"]],
     }
 
 
-def _shown(name: str | Path) -> str:
+def _as_text(name: str | Path) -> str:
     """A name as a screen can show it, where the disk's is no text."""
     return str(name).encode(errors="replace").decode()
 
 
-def _checked(out: Path) -> Path:
-    """Where the words go; refused where they would take the place of something that is not a report's."""
+def _check(out: Path) -> None:
+    """Refuses where the page or its words would take the place of something that is not a report's."""
     if out.suffix.lower() not in (".html", ".htm"):
         raise HeadwayError(f"the page is an HTML file, {out} is not named like one; end --out in .html")
     words = out.with_suffix(".md")
-    if words.exists() and not bytes_of(words).startswith(TITLE.encode()):
-        raise HeadwayError(f"{words}, where the words of the page would go, is no report's; choose another --out")
-    return words
-
-
-def figures_beside(found: Found, out: Path) -> list[str]:
-    """The pictures that lie in the report's own folder or below it, as Markdown names them."""
-    home = out.resolve().parent
-    pictures = [path.resolve() for path in found.files if path.suffix == ".svg"]
-    return [path.relative_to(home).as_posix() for path in pictures if home in path.parents]
+    if words.exists() and not disk.read_bytes(words).startswith(TITLE.encode()):
+        raise HeadwayError(f"{words} is not a report, and the words of the page would replace it; choose another name")
 
 
 class Inline:
     """A part of the page inside a notebook: the same bundle, shown in a frame of its own."""
 
     def __init__(self, content: dict[str, Any]) -> None:
-        self.content = {**EMPTY, "only": "try", **content}
+        empty = content_of(Sources([Path()], Path()))
+        self.content = {**empty, "title": "Headway", "only": "try", "missing": [], **content}
         if self.content["heads"] is not None:
-            self.content["heads"] = completed(self.content["heads"])
+            self.content["heads"] = complete_heads(self.content["heads"])
 
     def _repr_html_(self) -> str:
         page = html.escape(page_of(self.content), quote=True)
@@ -135,4 +121,4 @@ def page_of(content: dict[str, Any]) -> str:
     return re.sub(r"\{(title|style|content|script)\}", lambda found: parts[found[1]], SHELL)
 
 
-__all__ = ["Found", "Inline", "content_of", "find", "page_of", "write_comparison_page", "write_page"]
+__all__ = ["Inline", "Sources", "content_of", "find_sources", "page_of", "write_comparison", "write_page"]

@@ -5,193 +5,142 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from headway.compare.describe import Values
 from headway.errors import BrokenRun, HeadwayError
-from headway.report.comparing import drawn
-from headway.report.page import told
-from headway.report.page.commands import command_of_comparison, missing, recorded
-from headway.report.page.found import Found
-from headway.report.page.packing import packed, packed_files
-from headway.report.page.reading import (
-    CERTIFICATE,
-    COMPARISON,
-    HEADS,
-    LENGTHS,
-    MAPS,
-    MEMBER,
-    POPULATION,
-    SPREAD_OF_METRIC,
-    check,
-    read,
-)
+from headway.report import studies
+from headway.report.comparison import thin_out
+from headway.report.page import findings
+from headway.report.page.commands import command_of_comparison, missing_parts, recorded_command
+from headway.report.page.findings import Found
+from headway.report.page.packing import pack_files, pack_model
+from headway.report.page.sources import Sources
+from headway.runs.certificate import find_fault
 from headway.runs.folder import RunFolder
-from headway.runs.seal import is_sealed
 
-SHOWN = 3
-"""decimals of an attention weight"""
+DECIMALS = 3
+"""of an attention weight"""
+FACTS = {
+    "headway": "Headway", "python": "Python", "torch": "PyTorch", "system": "system", "device": "device",
+    "threads": "threads", "started": "started",
+}  # fmt: skip
+"""of environment.json, by what the page calls them"""
 
 
-def content_of(found: Found) -> dict[str, Any]:
-    heads = completed(read(found.heads[0], HEADS)) if found.heads else None
-    population = None if found.population is None else _population(found.population)
-    lengths = [
-        {"signals": [], "diagnosis": [], "findings": [], "name": found.name(path), **read(path, LENGTHS)}
-        for path in found.lengths
-    ]
-    comparisons = [_comparison(found, path) for path in found.comparisons]
-    adder, seeds, (files, left_out) = found.adder, _seeds(found, population), packed_files(found)
-    told_of_each = [
-        *told.of_heads(found, heads, len(seeds)),
-        *told.of_population(found, population),
-        *told.of_lengths(found, lengths),
-        *told.of_comparisons(found, comparisons),
-        *told.of_lab(found),
-    ]
+def content_of(sources: Sources) -> dict[str, Any]:
+    heads = [(path, complete_heads(study)) for path, study in sources.read("heads", studies.HeadsFile)]
+    populations = sources.read("heads-population", studies.PopulationFile)[:1]
+    lengths = sources.read("lengths", studies.LengthsFile)
+    comparisons = sources.read("compare", studies.ComparisonFile)
+    labs = sources.read("lab", studies.LabFile)[-1:]
+    maps = studies.complete({}, studies.MapsFile)
+    for path, _ in heads[:1]:
+        if (beside := path.with_name("maps.json")).exists():
+            maps = studies.read_study(beside, studies.MapsFile)
+    adder, seeds, (files, left_out) = sources.adder, _seeds(heads, populations), pack_files(sources)
+    commands = [command for command in map(recorded_command, sources.runs) if command]
+    commands += [command_of_comparison(*each) for each in comparisons]
     return {
-        "title": f"Headway: {found.root.name or found.root}",
-        "headlines": [*told.headline_of_heads(heads, population), *told.headline_of_lengths(lengths)],
-        "findings": [{"more": False, **each} for each in told_of_each],
-        "model": None if adder is None else {"run": found.name(adder.path), **packed(adder)},
+        "title": f"Headway: {sources.root.name or sources.root}",
+        "headlines": [*findings.headline_of_heads(heads, populations), *findings.headline_of_lengths(lengths)],
+        "findings": [
+            *findings.findings_of_heads(sources, heads, len(seeds)),
+            *findings.findings_of_population(populations),
+            *findings.findings_of_lengths(sources, lengths),
+            *findings.findings_of_comparisons(comparisons),
+            *findings.findings_of_lab(sources, labs),
+        ],
+        "model": None if adder is None else {"run": sources.name(adder.path), **pack_model(adder)},
         "only": None,
-        "heads": heads,
-        "studies": [found.name(path.parent) for path in found.heads],
-        "maps": _average_maps(found),
-        "examples": [] if adder is not None else _examples(found),
+        "heads": next((study for _, study in heads), None),
+        "studies": [sources.name(path.parent) for path, _ in heads],
+        "maps": None if maps["average"] is None else _rounded(maps["average"]["all"]["maps"]),
+        "examples": [{**each, "maps": _rounded(each["maps"])} for each in maps["examples"] if adder is None],
         "seeds": seeds,
-        "lengths": lengths,
-        "comparisons": comparisons,
-        "certificates": [_certificate(found, path) for path in found.certificates],
+        "lengths": [{"name": sources.name(path), **study} for path, study in lengths],
+        "comparisons": [_comparison(sources, *each) for each in comparisons],
+        "certificates": [_certificate(sources, *each) for each in sources.read("certificate", studies.CertificateFile)],
         "made": {
-            "facts": _facts(found),
-            "commands": _commands(found, comparisons),
-            "runs": [_row(found, run) for run in found.runs],
+            "facts": _facts(sources),
+            "commands": list(dict.fromkeys(commands)),
+            "runs": [_run(sources, run) for run in sources.runs],
         },
-        "missing": missing(found),
+        "missing": missing_parts(sources),
         "files": files,
         "left_out": left_out,
     }
 
 
-def completed(study: dict[str, Any]) -> dict[str, Any]:
+def complete_heads(study: studies.HeadsFile) -> studies.HeadsFile:
     """A study of heads with what older files do not say, and what its costs are counted in where that is a loss."""
-    counted = told.counted_in(study) if told.by_loss(study) else None
-    return {"findings": [], "withheld": [], "roles": None, "counted": counted, **study}
+    study = studies.complete(study, studies.HeadsFile)
+    return {"counted": findings.cost_of(study) if findings.is_by_loss(study) else None, **study}
 
 
-def _population(path: Path) -> dict[str, Any]:
-    content = read(path, POPULATION)
-    for place, member in enumerate(content["members"]):
-        if "refused" not in member:
-            check(path, member, MEMBER, f"members[{place}]")
-    return content
-
-
-def _beside(found: Found) -> dict[str, Any]:
-    """The maps that the study of heads keeps beside its numbers."""
-    path = found.heads[0].with_name("maps.json") if found.heads else None
-    return read(path, MAPS) if path is not None and path.exists() else {}
-
-
-def _average_maps(found: Found) -> list[dict[str, Any]] | None:
-    kept = _beside(found).get("average")
-    return None if kept is None else _shortened(kept["all"]["maps"])
-
-
-def _examples(found: Found) -> list[dict[str, Any]]:
-    """Problems worked out beforehand, for a page that has no model inside."""
-    kept = _beside(found).get("examples", [])
-    return [{**example, "maps": _shortened(example["maps"])} for example in kept]
-
-
-def _shortened(maps: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _rounded(maps: list[studies.SiteMapsJson]) -> list[studies.SiteMapsJson]:
     def short(values: Any) -> Any:
-        return [short(each) for each in values] if isinstance(values, list) else round(values or 0.0, SHOWN)
+        return [short(each) for each in values] if isinstance(values, list) else round(values or 0.0, DECIMALS)
 
     return [{**site, "heads": short(site["heads"])} for site in maps]
 
 
-def _seeds(found: Found, population: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """What differs from seed to seed: of a population, or of every study there is."""
-    if population is not None:
-        return [{key: member[key] for key in MEMBER} for member in population["members"] if "refused" not in member]
+def _seeds(heads: Found[studies.HeadsFile], populations: Found[studies.PopulationFile]) -> list[Any]:
+    """What differs from seed to seed: a MemberJson of each run of a population, or of every study there is."""
+    for _, population in populations:
+        members = [member for member in population["members"] if "refused" not in member]
+        return [{key: member.get(key) for key in studies.MemberJson.__annotations__} for member in members]
     rows = []
-    for study in (read(path, HEADS) for path in found.heads):
-        if study["alone"] is not None and study["together"] is not None:
+    for _, study in heads:
+        alone, left, together = study["alone"], study["alone_removed_together"], study["together"]
+        if alone is not None and left is not None and together is not None:
             critical = [row["head"] for row in study["heads"] if row["verdict"] == "critical"]
-            left = {"alone_removed_together": study["alone_removed_together"]["accuracy"]}
-            counts = {"alone": study["alone"]["count"], "together": study["together"]["count"], **left}
-            whole = {"together_accuracy": study["together"]["accuracy"], "critical": critical}
-            rows.append({"subject": study["subject"], **counts, **whole})
+            counts = {"subject": study["subject"], "alone": alone["count"], "together": together["count"]}
+            shares = {"alone_removed_together": left["accuracy"], "together_accuracy": together["accuracy"]}
+            rows.append({**counts, **shares, "critical": critical})
     return rows
 
 
-def _comparison(found: Found, path: Path) -> dict[str, Any]:
+def _comparison(sources: Sources, path: Path, study: studies.ComparisonFile) -> dict[str, Any]:
     """A comparison with its runs as dots: by metric and group, the value and the run of each."""
-    content = read(path, COMPARISON)
-    metrics = dict.fromkeys(content["metrics"], SPREAD_OF_METRIC)
-    for place, row in enumerate(content["rows"]):
-        for key in content["by"]:
-            if isinstance(value := row.get(key, []), dict | list):
-                check(path, value, str, f"rows[{place}].{key}")
-        check(path, row["metrics"], metrics, f"rows[{place}].metrics")
-    dots: dict[str, list[list[Any]]] = {metric: [[] for _ in content["rows"]] for metric in metrics}
-    for place, run in enumerate(content["runs"]):
-        if not 0 <= run["group"] < len(content["rows"]):
+    rows, metrics = study["rows"], study["metrics"]
+    for place, row in enumerate(rows):
+        lacking = [key for key in study["by"] if isinstance(row.get(key, []), dict | list)]
+        lacking += [metric for metric in metrics if metric not in row["metrics"]]
+        if lacking:
+            raise BrokenRun(f"{path} is not what Headway writes: rows[{place}] has no {lacking[0]!r}; make it again")
+    dots: dict[str, list[list[tuple[float, str]]]] = {metric: [[] for _ in rows] for metric in metrics}
+    for place, run in enumerate(study["runs"]):
+        if not 0 <= run["group"] < len(rows):
             raise BrokenRun(f"{path} is not what Headway writes: runs[{place}] is of no group; make it again")
         for metric in metrics if run["state"] == "complete" else ():
             if isinstance(value := run.get(metric), int | float):
                 dots[metric][run["group"]].append((float(value), run["run"]))
-    shown = {metric: [drawn(each) for each in groups] for metric, groups in dots.items()}
-    return {**{key: value for key, value in content.items() if key != "runs"}, "name": found.name(path), "dots": shown}
+    shown = {metric: [thin_out(each) for each in groups] for metric, groups in dots.items()}
+    return {**{key: value for key, value in study.items() if key != "runs"}, "name": sources.name(path), "dots": shown}
 
 
-def _certificate(found: Found, path: Path) -> dict[str, Any]:
+def _certificate(sources: Sources, path: Path, content: studies.CertificateFile) -> Values:
     """What was proved; where the certificate is not of the run beside it, why it does not count."""
-    content = read(path, CERTIFICATE)
-    shown = {"contexts": content["contexts"], "smallest_margin": content["smallest_margin"]}
-    return {**shown, "run": found.name(path.parent), "refused": _refused(content, RunFolder(path.parent))}
-
-
-def _refused(content: dict[str, Any], run: RunFolder) -> str | None:
-    if not run.complete:
-        return "no finished run lies beside it"
-    if not is_sealed(content):
-        return "it was altered after it was granted"
+    run = RunFolder(path.parent)
+    refused = None if content.get("certified") is True and content.get("wrong") == 0 else "it was not granted"
     try:
+        if fault := find_fault(content, run.training().weights_sha256):
+            refused = f"it {fault}"
         run.verified()
     except HeadwayError as error:
-        return str(error)
-    if content.get("weights_sha256") != run.training().weights_sha256:
-        return "it is of other weights"
-    return None if content.get("certified") is True and content.get("wrong") == 0 else "it was not granted"
+        refused = str(error) if run.complete else "no finished run lies beside it"
+    shown = {"contexts": content["contexts"], "smallest_margin": content["smallest_margin"]}
+    return {**shown, "run": sources.name(path.parent), "refused": refused}
 
 
-def _commands(found: Found, comparisons: list[dict[str, Any]]) -> list[str]:
-    """That made the runs, and put them side by side."""
-    begun = [command for command in map(recorded, found.runs) if command]
-    compared = [command_of_comparison(*each) for each in zip(found.comparisons, comparisons, strict=True)]
-    return list(dict.fromkeys([*begun, *compared]))
+def _facts(sources: Sources) -> dict[str, str]:
+    made = studies.read_study(sources.runs[0].path / "environment.json", studies.Environment) if sources.runs else {}
+    return {title: str(made[key]) for key, title in FACTS.items() if made.get(key) is not None}
 
 
-def _facts(found: Found) -> dict[str, str]:
-    if not found.runs:
-        return {}
-    made = read(found.runs[0].path / "environment.json")
-    named = {
-        "headway": "Headway",
-        "python": "Python",
-        "torch": "PyTorch",
-        "system": "system",
-        "device": "device",
-        "threads": "threads",
-        "started": "started",
-    }
-    return {title: str(made[key]) for key, title in named.items() if made.get(key) is not None}
-
-
-def _row(found: Found, run: RunFolder) -> dict[str, Any]:
+def _run(sources: Sources, run: RunFolder) -> Values:
     config, training = run.config(), run.training() if run.complete else None
     return {
-        "run": found.name(run.path),
+        "run": sources.name(run.path),
         "task": config.task,
         "positions": config.model.positions,
         "config": config.digest[:8],

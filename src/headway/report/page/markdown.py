@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
+from headway.report.studies import ComparisonFile, HeadsFile, Real, SpreadJson, group_values
+
 TITLE = "# Headway: "
 LISTED = 200
 """groups of a comparison"""
@@ -17,21 +19,19 @@ def markdown_of(content: dict[str, Any], figures: Sequence[str] = ()) -> str:
     for each in content["headlines"]:
         lines += [f"**{_plain(each['question'])}** {_plain(each['answer'])}. {_plain(each['rest'])}", ""]
     for finding in content["findings"]:
-        told = (
-            f"~~{_plain(finding['text'])}~~ Withheld: {_plain(finding['withheld'])}." if finding["withheld"] else None
-        )
-        lines.append(f"- {told or _plain(finding['text'])}")
+        text, withheld = _plain(finding["text"]), finding["withheld"]
+        lines.append(f"- ~~{text}~~ Withheld: {_plain(withheld)}." if withheld else f"- {text}")
     for each in content["certificates"]:
-        told = f"{_plain(each['run'])} is proved right at every length ({each['contexts']:,} contexts)"
-        lines.append(f"- ~~{told}~~ Struck out: {_plain(each['refused'])}." if each["refused"] else f"- {told}.")
+        proved = f"{_plain(each['run'])} is proved right at every length ({each['contexts']:,} contexts)"
+        lines.append(f"- ~~{proved}~~ Struck out: {_plain(each['refused'])}." if each["refused"] else f"- {proved}.")
     if content["heads"] is not None:
         lines += ["", "## Heads", "", *_ranking(content["heads"])]
     for study in content["lengths"]:
         lines += ["", f"## Length: {_plain(study['task'])}, {_plain(study['track'])} track", ""]
         reach = [[row["positions"], row["index"], row["probe"], row["worst"], row["median"]] for row in study["reach"]]
         lines += _table(["encoding", "index", "probe", "worst seed reaches", "median"], reach)
-    for found in content["comparisons"]:
-        lines += ["", f"## Comparison by {_plain(', '.join(found['by']))}", "", *_groups(found)]
+    for study in content["comparisons"]:
+        lines += ["", f"## Comparison by {_plain(', '.join(study['by']))}", "", *_groups(study)]
     if figures:
         lines += ["", "## Figures", ""]
         lines += [f"![{_plain(path)}]({quote(path, errors='replace')})" for path in figures]
@@ -40,39 +40,36 @@ def markdown_of(content: dict[str, Any], figures: Sequence[str] = ()) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _ranking(heads: dict[str, Any]) -> list[str]:
-    counted = heads.get("counted")
-    if counted is None:
-        rows = sorted(heads["heads"], key=lambda row: -row["drop"])
+def _ranking(heads: HeadsFile) -> list[str]:
+    cost = heads.get("counted")
+    if cost is None:
         cells = [
             [row["head"], f"{row['accuracy']:.4f}", f"{row['drop']:.4f}", row["verdict"], row.get("pattern")]
-            for row in rows
+            for row in sorted(heads["heads"], key=lambda row: -row["drop"])
         ]
         return _table(["head", "right without it", "cost", "verdict", "looks"], cells)
-    rows = sorted(heads["heads"], key=lambda row: -(row["loss_increase"] or 0.0))
     cells = [
         [row["head"], _number(row["loss_increase"]), _bounds(row["interval"]), row["verdict"], row.get("pattern")]
-        for row in rows
+        for row in sorted(heads["heads"], key=lambda row: -(row["loss_increase"] or 0.0))
     ]
-    margin = f"A head is redundant when the {_plain(counted)} rises by less than {heads['max_loss_increase']:g}."
-    return [margin, "", *_table(["head", f"more {counted}", "interval", "verdict", "looks"], cells)]
+    margin = f"A head is redundant when the {_plain(cost)} rises by less than {heads['max_loss_increase']:g}."
+    return [margin, "", *_table(["head", f"more {cost}", "interval", "verdict", "looks"], cells)]
 
 
-def _groups(found: dict[str, Any]) -> list[str]:
-    def told(cell: dict[str, Any]) -> str | None:
-        if cell["median"] is None:
+def _groups(study: ComparisonFile) -> list[str]:
+    def summary(spread: SpreadJson) -> str | None:
+        if spread["median"] is None:
             return None
-        return f"{cell['median']:.4g}" + (
-            f" ({cell['least']:.4g} to {cell['most']:.4g})" if cell["least"] != cell["most"] else ""
-        )
+        ends = "" if spread["least"] == spread["most"] else f" ({spread['least']:.4g} to {spread['most']:.4g})"
+        return f"{spread['median']:.4g}{ends}"
 
-    names = [*found["by"], "runs", "complete", "seeds", *(f"{metric}, median" for metric in found["metrics"])]
+    names = [*study["by"], "runs", "complete", "seeds", *(f"{metric}, median" for metric in study["metrics"])]
     rows = [
-        [*(row[key] for key in found["by"]), row["runs"], row["complete"], row["seeds"]]
-        + [told(row["metrics"][metric]) for metric in found["metrics"]]
-        for row in found["rows"][:LISTED]
+        [*group_values(study, row), row["runs"], row["complete"], row["seeds"]]
+        + [summary(row["metrics"][metric]) for metric in study["metrics"]]
+        for row in study["rows"][:LISTED]
     ]
-    more = len(found["rows"]) - LISTED
+    more = len(study["rows"]) - LISTED
     return _table(names, rows) + (["", f"And {more:,} more groups, in compare.csv."] if more > 0 else [])
 
 
@@ -83,11 +80,11 @@ def _table(names: list[str], rows: list[list[Any]]) -> list[str]:
     return lines
 
 
-def _number(value: float | None) -> str | None:
+def _number(value: Real) -> str | None:
     return None if value is None else f"{value:.4f}"
 
 
-def _bounds(interval: list[float | None] | None) -> str | None:
+def _bounds(interval: Sequence[Real] | None) -> str | None:
     return None if not interval or None in interval else "{:.4f} to {:.4f}".format(*interval)
 
 

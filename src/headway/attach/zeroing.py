@@ -1,0 +1,59 @@
+"""A user's model without some heads: the columns of their output projections at zero, saved so that plain transformers
+or `load_state_dict` reads it. Nothing is smaller; the answers are those of the model with these gates closed."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headway.attach.runner import UserRunner
+from headway.errors import HeadwayError
+from headway.models import Head
+from headway.runs import disk
+from headway.tasks import Problems
+
+ROUNDING = 1e-4
+
+
+@torch.no_grad()
+def check_same(runner: UserRunner, zeroed: nn.Module, heads: Collection[Head], problems: Problems) -> float:
+    """How far the zeroed model's logits are from the gated one's; refuses where that is more than rounding."""
+    worst = size = 0.0
+    for batch in runner.batches(problems):
+        gated = runner.run(batch, runner.close(heads))
+        own = runner.reader(zeroed, batch.source, batch.answer)
+        worst, size = max(worst, float((gated - own).abs().max())), max(size, float(gated.abs().max()))
+    if not worst <= ROUNDING * max(1.0, size):
+        raise HeadwayError(f"the model with zeroed columns differs from the gated one by {worst:.2g}; nothing is saved")
+    return worst
+
+
+def save(zeroed: nn.Module, tokenizer: Any, out: Path) -> None:
+    """As transformers saves it where it is one of theirs, else its weights as safetensors."""
+    out.mkdir(parents=True, exist_ok=True)
+    if hasattr(zeroed, "save_pretrained"):
+        zeroed.save_pretrained(out)  # pyright: ignore[reportCallIssue]
+        if tokenizer is not None:
+            tokenizer.save_pretrained(out)
+        return
+    from safetensors.torch import save as packed
+
+    weights: dict[str, Tensor] = {name: each.contiguous().clone() for name, each in zeroed.state_dict().items()}
+    disk.write_bytes(out / "model.safetensors", packed(weights))
+
+
+def read_back(zeroed: nn.Module, out: Path) -> nn.Module:
+    """What was saved, as its users read it."""
+    device = next(zeroed.parameters()).device
+    if hasattr(zeroed, "save_pretrained"):
+        return type(zeroed).from_pretrained(out).to(device).eval()  # pyright: ignore[reportAttributeAccessIssue]
+    from safetensors.torch import load_file
+
+    again = copy.deepcopy(zeroed)
+    again.load_state_dict(load_file(out / "model.safetensors"))
+    return again.to(device).eval()

@@ -1,0 +1,171 @@
+"""A run as one flat row: what it is, how far it came, and what studies found of it.
+
+A row has text, numbers and truth values under short keys, and lacks what is not known. A study that is broken or
+ill-typed is left out and named under `error`; it makes no run broken.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from headway.errors import HeadwayError
+from headway.runs import disk
+from headway.runs.certificate import find_fault
+from headway.runs.config import RunConfig, TrainingConfig
+from headway.runs.folder import RunFolder
+from headway.runs.schema import schema_of
+
+Value = str | int | float | bool
+Row = dict[str, Value]
+Values = dict[str, Value | None]
+
+OF_MODEL = (
+    "positions", "index", "pooling", "kind", "d_model", "heads", "d_ff", "layers", "decoder_layers", "segments",
+    "pruned",
+)  # fmt: skip
+OF_TRAINING = tuple(entry.name for entry in fields(TrainingConfig) if entry.name != "steps")
+SETTINGS = ("task", *OF_MODEL, "steps_asked", *OF_TRAINING, "data")
+"""what a run was asked to be, besides its seed and its task's options"""
+FOUND = (
+    "steps", "seconds", "final_loss", "perfect", "parameters", "exact_match", "examples", "errors", "reach", "in_range",
+    "converged", "tested_to", "heads_alone", "heads_together", "together_accuracy", "baseline", "ablation", "max_drop",
+    "certified", "healthy",
+)  # fmt: skip
+"""what came of it"""
+KINDS = {**dict.fromkeys(("perfect", "converged", "certified", "healthy"), bool), "ablation": str}
+"""of these; all others are numbers"""
+FILES = (
+    "evaluation-sample.json", "evaluation.json", "lengths.json", "measured.json", "heads.json", "certificate.json",
+    "doctor.json",
+)  # fmt: skip
+"""of studies; what a later one says takes the place of what an earlier one says"""
+KEYS = ("run", "state", "seed", *SETTINGS, *FOUND, "digest", "error")
+"""of every row, besides `option.NAME` and `reach.PROBE`"""
+OPEN = ("option.", "reach.")
+"""how keys begin that only some runs have"""
+
+MOST_NAMES = 100
+"""options, or probes, of one run"""
+LONGEST = 1_000
+"""letters of a value"""
+MOST = 2**63 - 1
+_NAME = re.compile(r"[a-z0-9_][a-z0-9_+-]{0,59}")
+
+
+def describe(folder: RunFolder) -> Row:
+    """Describes a run in one row; `error` says what could not be read."""
+    row: Values = {"state": "unfinished"}
+    errors: list[str] = []
+
+    def add(part: Callable[[], Values], breaks: bool = False) -> None:
+        try:
+            row.update(part())
+        except (HeadwayError, OSError, ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
+            if breaks:
+                row["state"] = "broken"
+            shown = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+            errors.append(shown.replace(f"{folder.path}/", ""))
+
+    add(lambda: _of_config(folder.config()), breaks=True)
+    if folder.complete and row["state"] != "broken":
+        ended = ("steps", "seconds", "parameters", "final_loss", "perfect")
+        add(lambda: {"state": "complete", **_entries(vars(folder.training()), *ended)}, breaks=True)
+    for name in FILES:
+        if (folder.path / name).exists():
+            add(partial(_of_study, folder, folder.path / name))
+    if errors:
+        row["error"] = "; ".join(dict.fromkeys(errors))
+    return {key: kept for key, value in row.items() if (kept := plain(value)) is not None}
+
+
+def plain(value: Value | None) -> Value | None:
+    """A value that a row can hold; None where it is none."""
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, int):
+        return value if abs(value) <= MOST else float(value) if abs(value) < 10**300 else None
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value.encode(errors="replace").decode()[:LONGEST]
+
+
+def _of_config(config: RunConfig) -> Values:
+    model, training = config.model, config.training
+    return {
+        "task": config.task,
+        "seed": config.seed,
+        **{key: getattr(model, key) for key in OF_MODEL if key != "pruned" or model.pruned},
+        "steps_asked": training.steps,
+        **{key: getattr(training, key) for key in OF_TRAINING},
+        "data": config.data,
+        "digest": config.digest,
+        **_named("option", config.options.items()),
+    }
+
+
+def _of_study(folder: RunFolder, path: Path) -> Values:
+    study = disk.read_json(path)
+    if not isinstance(study, dict):
+        raise HeadwayError(f"{path.name} is not what Headway writes; make it again")
+    match schema_of(path, study, in_run=True):
+        case "evaluation":
+            return _entries(study, "exact_match", "examples", "errors")
+        case "measured":
+            return _of_lengths(study)
+        case "heads":
+            return _of_heads(study)
+        case "doctor":
+            return _entries(study, "healthy")
+        case "certificate":
+            if fault := find_fault(study, folder.training().weights_sha256):
+                raise HeadwayError(f"{path.name} {fault}; remove it and certify again")
+            return _entries(study, "certified")
+    return {}
+
+
+def _of_lengths(study: Any) -> Values:
+    """The reach of a run that has not learned its task in range says nothing, and is left out."""
+    values = _entries(study, "in_range", "converged")
+    asked, reach = study.get("asked"), study.get("reach")
+    if isinstance(asked, dict) and isinstance(asked.get("lengths"), list):
+        lengths = [length for length in asked["lengths"] if _is_number(length)]
+        values["tested_to"] = max(lengths, default=None)
+    if isinstance(reach, dict) and values["converged"] is not False:
+        values |= _entries({"reach": reach.get("default")}, "reach")
+        values |= _named("reach", ((name, value) for name, value in reach.items() if _is_number(value)))
+    return values
+
+
+def _of_heads(study: Any) -> Values:
+    alone, together = (part if isinstance(part := study.get(key), dict) else {} for key in ("alone", "together"))
+    sets = {"heads_alone": alone.get("count"), "heads_together": together.get("count")}
+    found = {**study, **sets, "together_accuracy": together.get("accuracy")}
+    return _entries(found, *sets, "together_accuracy", "baseline", "max_drop", "ablation")
+
+
+def _entries(study: Any, *keys: str) -> Values:
+    """These entries of a study, each None where it is missing or ill-typed."""
+    values = {key: study.get(key) for key in keys}
+    return {
+        key: value if (isinstance(value, KINDS[key]) if key in KINDS else _is_number(value)) else None
+        for key, value in values.items()
+    }
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _named(kind: str, values: Iterable[tuple[str, Any]]) -> Values:
+    """Values under keys of their own, in small letters alone: a table does not distinguish others."""
+    named: Values = {}
+    for name, value in values:
+        if value is not None and len(named) < MOST_NAMES and _NAME.fullmatch(name.lower()):
+            named.setdefault(f"{kind}.{name.lower()}", value if isinstance(value, Value) else str(value)[:LONGEST])
+    return named

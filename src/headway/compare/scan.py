@@ -1,0 +1,167 @@
+"""What has changed under a folder since it was last scanned, without reading what has not.
+
+Only the folders that hold runs are asked for their stamp: when they were last written to. Where one has changed, the
+runs in it are asked for theirs, and those that have changed are described anew. `RunFolder.changed` tells the folder
+above of every file that it replaces. Stamps are compared for being the same, never for which is later: clocks are set
+back. A folder that was written to a moment ago may be written to again without its stamp telling, so it is scanned
+again next time. Links to folders are not followed.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headway.compare.describe import Row, describe
+from headway.runs.folder import RunFolder
+
+MOMENT = 1_000_000_000
+"""nanoseconds for which a stamp is not trusted: clocks of file systems tick every few thousandths of a second"""
+UNSETTLED = ""
+"""the stamp of what has to be scanned again"""
+SKIPPED = (b"checkpoint",)
+TOP = b"."
+Stamps = dict[bytes, str]
+
+
+@dataclass(frozen=True)
+class ScannedRun:
+    path: bytes
+    """from the root on, as the disk spells it"""
+    parent: bytes
+    stamp: str
+    row: Row
+
+    @property
+    def name(self) -> str:
+        """The path as people can read it."""
+        return os.fsdecode(self.path).encode(errors="replace").decode()
+
+
+@dataclass
+class FolderChanges:
+    """What is new in one folder."""
+
+    folder: bytes
+    stamp: str | None
+    """None where it need not be scanned again"""
+    rows: list[ScannedRun] = field(default_factory=list)
+    ended: list[bytes] = field(default_factory=list)
+    """runs that are only folders now"""
+    gone: list[bytes] = field(default_factory=list)
+    """runs and folders that are there no more, with all that was in them"""
+
+
+def holds_a_run(root: bytes) -> bool:
+    """Whether there is any, at any depth."""
+    waiting = [root]
+    while waiting:
+        folder = waiting.pop()
+        if _is_run(folder):
+            return True
+        waiting += [folder + b"/" + name for name in _folders_in(folder)]
+    return False
+
+
+def scan(root: bytes, known: Stamps, runs_in: Callable[[bytes], Stamps]) -> Iterator[FolderChanges]:
+    """Goes through the folders that are known and those that it finds, and yields what has changed.
+
+    `known` has the stamps of folders when they were last scanned, `runs_in` those of the runs in one of them.
+    """
+    waiting = deque([TOP, *sorted(folder for folder in known if folder != TOP)])  # a folder before those in it
+    met, gone = set(waiting), set[bytes]()
+    inside: dict[bytes, list[bytes]] = {}
+    for folder in known:
+        inside.setdefault(_parent(folder), []).append(folder)
+    while waiting:
+        folder = waiting.popleft()
+        if any(above in gone for above in _above(folder)):
+            continue
+        stamp = _stamp(_join(root, folder))
+        if stamp is not None and stamp == known.get(folder) != UNSETTLED:
+            continue
+        changes, folders = _scan_folder(root, folder, stamp, runs_in(folder), inside.get(folder, []))
+        gone.update(changes.gone)
+        new = [each for each in folders if each not in met]
+        met.update(new)
+        waiting.extend(new)
+        if changes != FolderChanges(folder, UNSETTLED) or known.get(folder) != UNSETTLED:
+            yield changes
+
+
+def _scan_folder(
+    root: bytes, folder: bytes, stamp: str | None, runs: Stamps, folders: list[bytes]
+) -> tuple[FolderChanges, list[bytes]]:
+    """What is new in a folder, and which folders in it are to be scanned."""
+    if stamp is None:
+        return FolderChanges(folder, None, gone=[folder]), []
+    changes, inner, there = FolderChanges(folder, stamp), list[bytes](), set[bytes]()
+    for name in _folders_in(_join(root, folder)):
+        child = name if folder == TOP else folder + b"/" + name
+        there.add(child)
+        own = _stamp(_join(root, child))
+        if own is None or (own == runs.get(child) != UNSETTLED):
+            continue
+        if _is_run(_join(root, child)):
+            changes.rows.append(_scan_run(root, child, own))
+            inner += [child] if _folders_in(_join(root, child)) else []
+        else:
+            inner.append(child)
+            changes.ended += [child] if child in runs else []
+    changes.gone = [child for child in {*runs, *folders} - there if child != TOP]
+    if _is_run(_join(root, folder)):  # with folders in it, or since a moment ago
+        changes.rows.append(_scan_run(root, folder, stamp))
+        changes.stamp = stamp if there or folder == TOP else None
+    if changes.stamp is not None and any(run.stamp == UNSETTLED for run in changes.rows):
+        changes.stamp = UNSETTLED
+    return changes, inner
+
+
+def _scan_run(root: bytes, path: bytes, stamp: str) -> ScannedRun:
+    return ScannedRun(path, _parent(path), stamp, describe(RunFolder(Path(os.fsdecode(_join(root, path))))))
+
+
+def _stamp(path: bytes) -> str | None:
+    """When a folder was last written to; None where it is not a folder."""
+    now = time.time_ns()
+    try:
+        about = os.lstat(path)
+    except OSError:
+        return None
+    if not stat.S_ISDIR(about.st_mode):
+        return None
+    if about.st_ctime_ns > now - MOMENT or abs(now - about.st_mtime_ns) < MOMENT:
+        return UNSETTLED
+    return f"{about.st_mtime_ns} {about.st_ctime_ns}"
+
+
+def _folders_in(path: bytes) -> list[bytes]:
+    try:
+        with os.scandir(path) as entries:
+            return sorted(e.name for e in entries if e.name not in SKIPPED and e.is_dir(follow_symlinks=False))
+    except OSError:  # one that may not be read
+        return []
+
+
+def _is_run(path: bytes) -> bool:
+    return RunFolder.is_run(Path(os.fsdecode(path)))
+
+
+def _join(root: bytes, path: bytes) -> bytes:
+    return root + b"/." if path == TOP else root + b"/" + path  # of a root that is a link, what it leads to
+
+
+def _parent(path: bytes) -> bytes:
+    return b"" if path == TOP else path.rpartition(b"/")[0] or TOP
+
+
+def _above(path: bytes) -> Iterator[bytes]:
+    """The folder itself and those it lies in."""
+    while path:
+        yield path
+        path = _parent(path)

@@ -1,0 +1,152 @@
+"""A comparison in words: which group is best and whether that may be believed, what else differs, what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from headway.compare.differences import Difference, differences, differing_conditions
+from headway.compare.spread import Number
+from headway.output import format_value
+from headway.runs.metrics import is_reach, metric_of_runs
+
+if TYPE_CHECKING:
+    from headway.compare.groups import Group, RunComparison
+
+LISTED = 4
+"""names that a sentence lists"""
+
+
+def sentences(comparison: RunComparison) -> list[str]:
+    found = [each for metric in comparison.metrics for each in _of_metric(comparison, metric)]
+    found += [*_of_settings(comparison), *_of_runs(comparison)]
+    if not comparison.metrics:
+        found.append("No run has a number to compare: 'headway evaluate' and 'headway lengths' measure some.")
+    if comparison.where is not None:
+        runs = f"{len(comparison.runs):,} of {comparison.among:,} runs"
+        found.append(f"{runs} are those that --where {comparison.where!r} asks for.")
+    return found
+
+
+def _of_metric(comparison: RunComparison, metric: str) -> list[str]:
+    measured = [group for group in comparison.groups if group.spreads[metric].n]
+    differ = differing_conditions([group.complete for group in measured], comparison.by, metric)
+    alike = [f"{metric} was not measured alike: {each.name} differs ({_values(each, measured)})." for each in differ]
+    return [*_ranked(metric, measured), *_capped(metric, measured), *alike, *_absent(comparison, metric)]
+
+
+def _ranked(metric: str, groups: list[Group]) -> list[str]:
+    """The best by the median and the next, and whether their runs overlap."""
+    if not groups:
+        return []
+    lower = metric_of_runs(metric).lower_is_better
+    sign = 1 if lower else -1
+    ranked = sorted(groups, key=lambda group: sign * (group.spreads[metric].median or 0))
+    first, *others = ranked
+    top = first.spreads[metric]
+    if not others:
+        return [f"{metric}: {_summary(first, metric)}."]
+    same = [group for group in ranked if group.spreads[metric].median == top.median]
+    if len(same) > 1:
+        rest = [group.spreads[metric].median or 0.0 for group in ranked if group not in same]
+        worst = (max if lower else min)(rest, default=0.0)
+        below = f"; the others are at {format_value(worst)} or better" if rest else ""
+        names = listed([group.name for group in same])
+        return [f"{metric}: {names} have the same median, {format_value(top.median)}{below}."]
+    order = f"{metric}: best by the median {_summary(first, metric)}, then {_summary(others[0], metric)}"
+    if top.n < 2 or others[0].spreads[metric].n < 2:
+        return [f"{order}."]
+    best = [group.spreads[metric].best or 0.0 for group in others]
+    apart = top.worst is not None and all(sign * (top.worst - each) < 0 for each in best)
+    verdict = f"every run of {first.name} is better than every other" if apart else "their runs overlap"
+    return [f"{order}; {verdict}."]
+
+
+def _summary(group: Group, metric: str) -> str:
+    found = group.spreads[metric]
+    if found.n == 1:
+        return f"{group.name} {format_value(found.median)} (one run)"
+    same = found.least == found.most
+    span = "all the same" if same else f"{format_value(found.least)} to {format_value(found.most)}"
+    return f"{group.name} {format_value(found.median)} ({found.n:,} runs, {span})"
+
+
+def _capped(metric: str, groups: list[Group]) -> list[str]:
+    """A reach that ends where the testing ended may be longer."""
+    if not is_reach(metric):
+        return []
+    capped = [group.name for group in groups if group.spreads[metric].median == _tested_to(group, metric)]
+    return [f"{metric} of {listed(capped)} ends where testing ended: it may be longer."] if capped else []
+
+
+def _tested_to(group: Group, metric: str) -> Number | None:
+    lengths = [row["tested_to"] for row in group.complete if metric in row and "tested_to" in row]
+    return max((each for each in lengths if not isinstance(each, str)), default=None)
+
+
+def _absent(comparison: RunComparison, metric: str) -> list[str]:
+    found = []
+    for group in comparison.groups:
+        if unlearned := group.spreads[metric].unlearned:
+            found.append(
+                f"{unlearned:,} of {len(group.complete):,} complete runs of {group.name} did not learn in range and "
+                f"have no {metric}: its median is of the others, its worst is not told."
+            )
+    missing = sum(group.spreads[metric].missing - group.spreads[metric].unlearned for group in comparison.groups)
+    if missing:
+        complete = sum(len(group.complete) for group in comparison.groups)
+        command = metric_of_runs(metric).command
+        remedy = f"; '{command}' measures it" if command else ""
+        found.append(f"{metric} is missing in {missing:,} of {complete:,} complete runs{remedy}.")
+    return found
+
+
+def _of_settings(comparison: RunComparison) -> list[str]:
+    found, groups = [], [group for group in comparison.groups if group.complete]
+    if len(comparison.groups) == 1:
+        found.append(f"All runs are of one group, {comparison.groups[0].name}: there is nothing to compare.")
+    differ = differences([group.complete for group in groups], comparison.by)
+    between, within = ([each for each in differ if each.between is way] for way in (True, False))
+    if between:
+        one = len(comparison.by) == 1
+        verb = "is not the only thing that differs" if one else "are not the only things that differ"
+        detail = f" ({between[0].name} {_values(between[0], groups)})"
+        found.append(f"{listed(comparison.by)} {verb}: {listed([each.name for each in between])} too{detail}.")
+    if within:
+        names = listed([each.name for each in within])
+        found.append(f"Within each group {names} varies, alike in all: the spread is not of seeds alone.")
+    return found
+
+
+def _values(difference: Difference, groups: Sequence[Group]) -> str:
+    """Which groups have which."""
+    having: dict[str, list[str]] = {}
+    for group, values in zip(groups, difference.by_group, strict=True):
+        shown = ["none" if value is None else format_value(value) or repr(value) for value in values]
+        having.setdefault(listed(shown), []).append(group.name)
+    parts = [f"{values} in {listed(names)}" for values, names in having.items()]
+    return "; ".join(parts[:LISTED]) + ("; …" if len(parts) > LISTED else "")
+
+
+def _of_runs(comparison: RunComparison) -> list[str]:
+    """Of single seeds, of copies, and of runs that are not complete."""
+    found, complete = [], [row for group in comparison.groups for row in group.complete]
+    single = [group.name for group in comparison.groups if group.seeds == 1]
+    if single and len(single) == sum(bool(group.complete) for group in comparison.groups):
+        found.append("One seed a group: no spread can be told, and another seed may turn the order round.")
+    elif single:
+        found.append(f"No spread can be told of {listed(single)}: one seed.")
+    if copies := len(complete) - len({row["digest"] for row in complete}):
+        runs = f"{copies:,} of {len(complete):,} complete runs"
+        found.append(f"{runs} have the config of another: a copy is no second seed.")
+    counts = {state: sum(row["state"] == state for row in comparison.runs) for state in ("unfinished", "broken")}
+    if shown := " and ".join(f"{count:,} {state}" for state, count in counts.items() if count):
+        found.append(f"{shown} of {len(comparison.runs):,} runs: they are counted, and no number is of them.")
+    return found
+
+
+def listed(names: Sequence[str]) -> str:
+    """a, b and c; of many the first few."""
+    if len(names) > LISTED:
+        names = [*names[: LISTED - 1], f"{len(names) - LISTED + 1:,} more"]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,95 @@
+"""What may be asked about heads: which ones a model needs, and which may go. No torch in here."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headway.attach.question import Opening
+from headway.errors import HeadwayError
+
+
+@dataclass(frozen=True)
+class Margin:
+    """How much a removal may cost: in accuracy, or in loss."""
+
+    drop: float
+    loss: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.drop < 1:
+            raise HeadwayError(f"max_drop is {self.drop}; it must lie between 0 and 1, such as 0.01")
+        if self.loss is not None and not 0 < self.loss < math.inf:
+            raise HeadwayError(f"max_loss_increase is {self.loss}; it must be above 0")
+
+    def allows(self, drop: float, loss_increase: float) -> bool:
+        return drop <= self.drop if self.loss is None else loss_increase <= self.loss
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemovalQuestion(Opening):
+    """Which heads can go together."""
+
+    max_drop: float = 0.01
+    """how much accuracy a removal may cost"""
+    max_loss_increase: float | None = None
+    """judge heads by the loss, or the metric, instead: how much it may rise"""
+    beam: int = 1
+    """sets kept at a time in the search for heads that can go together"""
+    budget: float | int | None = None
+    """seconds a run for the search of all sets of heads (default 20 for one run, none for a folder of runs)"""
+    seed: int = 0
+    """seed of the problems"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self.margin
+        if not 1 <= self.beam <= 64:
+            raise HeadwayError(f"beam is {self.beam}; it must be from 1 to 64")
+        if self.budget is not None and not 0 <= self.budget < math.inf:
+            raise HeadwayError(f"budget is {self.budget}; it must be a number of seconds, or 0 for no search")
+
+    @property
+    def margin(self) -> Margin:
+        return Margin(self.max_drop, self.max_loss_increase)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadsQuestion(RemovalQuestion):
+    """Which heads a model needs, which can go together, and what each does."""
+
+    ablation: str = "zero"
+    """what takes the place of a head's output: zero, mean or resample"""
+    all: bool = False
+    """every problem there is"""
+    brief: bool = False
+    """only what each head costs and which can go: one kind of ablation, no patterns, no causal tests"""
+    kinds: bool = False
+    """of a folder of runs: how many kinds of solution, by causal tests"""
+    out: str | Path | None = None
+    """folder of numbers, maps and pictures (default: the run's own)"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.all and self.count is not None:
+            raise HeadwayError("`all` takes every problem; leave out `examples`")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PruneQuestion(RemovalQuestion):
+    """Which heads to remove for good, and where to put what is left."""
+
+    out: str | Path = field(kw_only=False)
+    """folder of the pruned model"""
+    heads: object = ()
+    """these heads instead, such as decoder.1.cross.2 or L1H2"""
+    budget: float | int | None = 0.0
+    """seconds for the search of all sets of heads (default none: heads go one by one)"""
+    recover: int = 0
+    """steps of training after the removal"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.recover < 0:
+            raise HeadwayError(f"recover is {self.recover}; it must be a number of steps, or 0 for none")

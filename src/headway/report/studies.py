@@ -1,0 +1,243 @@
+"""The files of studies as pages and pictures read them: what each must hold, and a sentence for one that does not.
+
+A file may hold more than is named here; what older files lack is filled in from `DEFAULTS`.
+"""
+# ruff: noqa: UP013  (parts of a file are a line each, as in the JSON)
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any, NotRequired, TypedDict, TypeVar
+
+from headway.compare.describe import Value
+from headway.errors import BrokenRun
+from headway.runs import disk
+from headway.runs.shapes import find_fault
+
+Kind = TypeVar("Kind")
+Real = float | None
+"""a number, or nothing where it was not finite"""
+Bounds = tuple[Real, Real]
+"""a list of two"""
+DEEPEST = 100
+"""levels of lists and objects in one another"""
+LARGEST = 10**300
+
+# fmt: off
+StratumJson = TypedDict("StratumJson", {"stratum": str, "examples": int, "errors": int})
+PatternJson = TypedDict("PatternJson", {"label": str, "stable": float})
+HeadJson = TypedDict("HeadJson", {
+    "head": str, "accuracy": float, "drop": float, "interval": Bounds | None, "loss_increase": Real, "verdict": str,
+    "pattern": NotRequired[str | None], "pattern_scores": NotRequired[PatternJson | None],
+    "by_stratum": list[StratumJson],
+})
+AloneJson = TypedDict("AloneJson", {"count": int, "heads": list[str]})
+RemovalJson = TypedDict("RemovalJson", {
+    "accuracy": float, "loss_increase": NotRequired[Real], "interval": NotRequired[Bounds | None],
+})
+TogetherJson = TypedDict("TogetherJson", {
+    "count": int, "heads": list[str], "accuracy": float, "loss_increase": NotRequired[Real],
+    "interval": NotRequired[Bounds | None], "optimal": NotRequired[bool],
+})
+OptimumJson = TypedDict("OptimumJson", {"at_most": int})
+CurveJson = TypedDict("CurveJson", {
+    "order": str, "accuracy": list[float], "loss": NotRequired[list[Real]], "heads": list[list[str]],
+})
+PairJson = TypedDict("PairJson", {"heads": tuple[str, str], "drop": float, "sum_of_drops": float, "backup": float})
+RoleJson = TypedDict("RoleJson", {
+    "part": str, "contrast": str, "at_answer": bool, "flips": Real, "pairs": int, "named": bool,
+})
+ExplainedJson = TypedDict("ExplainedJson", {"contrast": str, "heads": list[str], "flips": Real, "sound": bool})
+RolesJson = TypedDict("RolesJson", {
+    "table": list[RoleJson], "explained": list[ExplainedJson], "mean_explained": Real,
+})
+WithheldJson = TypedDict("WithheldJson", {"check": str, "reason": str})
+MemberJson = TypedDict("MemberJson", {
+    "subject": str, "alone": int, "alone_removed_together": float, "together": int, "together_accuracy": float,
+    "critical": list[str],
+})
+RefusedJson = TypedDict("RefusedJson", {"subject": str, "refused": str})
+RangeJson = TypedDict("RangeJson", {"least": float, "median": float, "most": float})
+DistributionJson = TypedDict("DistributionJson", {
+    "members": int, "refused": int, "heads": NotRequired[int], "alone": NotRequired[RangeJson],
+    "alone_removed_together": NotRequired[RangeJson], "together": NotRequired[RangeJson],
+})
+SiteMapsJson = TypedDict("SiteMapsJson", {
+    "site": str, "queries": list[str], "keys": list[str], "heads": list[list[list[Real]]],
+})
+ProblemMapsJson = TypedDict("ProblemMapsJson", {"maps": list[SiteMapsJson]})
+AverageMapsJson = TypedDict("AverageMapsJson", {"all": ProblemMapsJson})
+ExampleJson = TypedDict("ExampleJson", {
+    "read": list[str], "wanted": list[str], "answers": dict, "maps": list[SiteMapsJson],
+})
+EntryJson = TypedDict("EntryJson", {"positions": str, "index": str, "pooling": NotRequired[str | None]})
+LengthJson = TypedDict("LengthJson", {
+    "positions": str, "index": str, "pooling": NotRequired[str | None], "seed": int, "probe": str, "length": int,
+    "accuracy": float,
+})
+ReachJson = TypedDict("ReachJson", {
+    "positions": str, "index": str, "pooling": NotRequired[str | None], "probe": str, "by_seed": dict[str, int | None],
+    "median": Real, "worst": Real,
+})
+ConvergedJson = TypedDict("ConvergedJson", {
+    "positions": str, "index": str, "pooling": NotRequired[str | None], "seed": int, "converged": bool,
+})
+DiagnosisJson = TypedDict("DiagnosisJson", {
+    "positions": str, "index": str, "probe": str, "length": int, "sentence": str, "causes": list[str],
+})
+MomentJson = TypedDict("MomentJson", {
+    "table": NotRequired[list[list[Real]] | None], "bias": NotRequired[list[list[Real]] | None],
+    "likeness": NotRequired[list[Real] | None],
+})
+SignalJson = TypedDict("SignalJson", {
+    "positions": str, "index": str, "pooling": NotRequired[str | None], "trained": int, "tokens": int,
+    "before": MomentJson, "after": MomentJson,
+})
+SpreadJson = TypedDict("SpreadJson", {
+    "n": int, "missing": int, "unlearned": int, "median": Real, "mean": Real, "best": Real, "worst": Real,
+    "least": Real, "most": Real, "interval": Bounds | None,
+})
+GroupJson = TypedDict("GroupJson", {  # and the values that it is a group by
+    "runs": int, "complete": int, "unfinished": int, "broken": int, "seeds": int, "metrics": dict[str, SpreadJson],
+})
+ComparedRunJson = TypedDict("ComparedRunJson", {"run": str, "group": int, "state": str})  # and its numbers
+LabRunJson = TypedDict("LabRunJson", {
+    "finding": str, "examples": int, "errors": int, "seed": int, "interval": tuple[float, float] | None,
+    "withheld": NotRequired[list[dict[str, str]]],
+})
+LabWithheldJson = TypedDict("LabWithheldJson", {"run": str, "about": str, "check": str, "reason": str})
+# fmt: on
+
+
+class HeadsFile(TypedDict):
+    """heads.json, of one subject."""
+
+    subject: str
+    baseline: float
+    examples: int
+    ablation: str
+    metric: str
+    max_drop: float
+    max_loss_increase: Real
+    confidence_of_each_interval: Real
+    interval_of: str
+    heads: list[HeadJson]
+    alone: AloneJson | None
+    alone_removed_together: RemovalJson | None
+    together: TogetherJson | None
+    optimum: OptimumJson | None
+    curves: list[CurveJson]
+    pairs: list[PairJson]
+    roles: RolesJson | None
+    findings: list[str]
+    withheld: list[WithheldJson]
+    counted: NotRequired[str | None]
+    """what costs are counted in, where heads are judged by a loss; a page adds it"""
+
+
+class PopulationFile(TypedDict):
+    """heads-population.json, of many runs."""
+
+    members: list[MemberJson | RefusedJson]
+    distribution: DistributionJson
+    findings: list[str]
+
+
+class MapsFile(TypedDict):
+    """maps.json, beside heads.json."""
+
+    average: AverageMapsJson | None
+    examples: list[ExampleJson]
+
+
+class LengthsFile(TypedDict):
+    """lengths.json, of a study of many runs."""
+
+    task: str
+    track: str
+    train_lengths: tuple[int, int]
+    examples: int
+    rows: list[LengthJson]
+    reach: list[ReachJson]
+    converged: list[ConvergedJson]
+    diagnosis: list[DiagnosisJson]
+    signals: list[SignalJson]
+    findings: list[str]
+    withheld: list[WithheldJson]
+
+
+class ComparisonFile(TypedDict):
+    """compare.json"""
+
+    folders: list[str]
+    by: list[str]
+    metrics: list[str]
+    where: str | None
+    among: int
+    rows: list[GroupJson]
+    runs: list[ComparedRunJson]
+    findings: list[str]
+
+
+class LabFile(TypedDict):
+    """lab.json"""
+
+    runs: list[LabRunJson]
+    withheld: list[LabWithheldJson]
+
+
+CertificateFile = TypedDict("CertificateFile", {"contexts": int, "smallest_margin": Real})
+Environment = TypedDict("Environment", {"command": NotRequired[str | None]})
+"""environment.json, of a run"""
+
+_NO_WORDS = {"findings": [], "withheld": []}
+DEFAULTS = {
+    HeadsFile: {
+        **_NO_WORDS, "metric": "exact", "max_loss_increase": None, "confidence_of_each_interval": 0.0,
+        "interval_of": "drop", "optimum": None, "roles": None,
+    },
+    PopulationFile: {"distribution": {"members": 0, "refused": 0}, "findings": []},
+    MapsFile: {"average": None, "examples": []},
+    LengthsFile: {**_NO_WORDS, "converged": [], "diagnosis": [], "signals": []},
+    ComparisonFile: {"where": None},
+    LabFile: {"withheld": []},
+}  # fmt: skip
+
+
+def read_study(path: Path, kind: type[Kind]) -> Kind:
+    """Reads a file, which must be of this kind; numbers that are not finite become None."""
+    try:
+        content = finite(disk.read_json(path))
+    except RecursionError as error:
+        raise BrokenRun(f"{path} is nested too deeply to be Headway's; restore it, or make it again") from error
+    content = complete(content, kind)
+    if fault := find_fault(content, kind):
+        raise BrokenRun(f"{path} is not what Headway writes: {fault}; restore it, or make it again")
+    return content
+
+
+def complete(content: Any, kind: type[Kind]) -> Kind:
+    """A study with what older files do not say."""
+    filled: Any = {**DEFAULTS.get(kind, {}), **content} if isinstance(content, dict) else content
+    return filled
+
+
+def finite(value: Any, deep: int = 0) -> Any:
+    """Without NaN and infinity, which JSON does not have, and numbers that no float holds."""
+    if deep > DEEPEST:
+        raise RecursionError(f"more than {DEEPEST} levels")
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, int) and not -LARGEST < value < LARGEST:
+        return None
+    if isinstance(value, dict):
+        return {key: finite(each, deep + 1) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(each, deep + 1) for each in value]
+    return value
+
+
+def group_values(comparison: ComparisonFile, group: GroupJson) -> list[Value | None]:
+    """The values that a group is one by."""
+    return [group[key] for key in comparison["by"]]  # pyright: ignore[reportGeneralTypeIssues]

@@ -1,0 +1,54 @@
+"""What a SUBJECT names: a run, a folder of runs, a Hugging Face model, or a function of a user's. No torch in here."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Literal
+
+from headway.errors import HeadwayError, unknown
+from headway.plugins import is_plugin
+from headway.runs import disk
+from headway.runs.folder import RunFolder, runs_in
+
+PRETRAINED = Path(str(files("headway") / "pretrained"))
+
+Kind = Literal["run", "runs", "transformers", "factory"]
+
+
+def kind_of(subject: str | Path, hub: bool = False) -> Kind:
+    """What a SUBJECT names; with `hub`, a name that is no folder of Headway's is looked up there."""
+    path = Path(subject)
+    if str(subject).startswith("pretrained:"):
+        return "run"
+    if is_plugin(str(subject)):
+        return "factory"
+    if is_transformers_folder(path):
+        return "transformers"
+    if RunFolder.is_run(path):
+        return "run"
+    return "transformers" if hub else "runs" if path.is_dir() else "run"
+
+
+def is_transformers_folder(name: str | Path) -> bool:
+    """Whether a folder holds what `save_pretrained` writes."""
+    try:
+        content = disk.read_json(Path(name) / "config.json")
+    except HeadwayError:
+        return False
+    return isinstance(content, dict) and "model_type" in content
+
+
+def find_runs(subject: str | Path) -> list[RunFolder]:
+    """The run folders a SUBJECT names: a run, a folder of runs, or pretrained:NAME."""
+    name = str(subject)
+    if name.startswith("pretrained:"):
+        return [pretrained_folder(name.removeprefix("pretrained:"))]
+    return runs_in(Path(name))
+
+
+def pretrained_folder(name: str) -> RunFolder:
+    known = [path.name for path in PRETRAINED.iterdir() if RunFolder.is_run(path)] if PRETRAINED.is_dir() else []
+    if name not in known:
+        raise unknown("pretrained model", name, known)
+    return RunFolder(PRETRAINED / name)

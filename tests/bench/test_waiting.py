@@ -1,0 +1,38 @@
+"""Rows of the bench about waiting: what they time is what people wait for."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+import torch
+
+from headway.bench import ROWS, first_minutes, rows_of
+from headway.bench.many_runs import queries
+from headway.cli import main
+
+CPU = torch.device("cpu")
+
+
+def test_the_help_is_timed_beside_a_plain_one() -> None:
+    row = first_minutes.help_command(0, CPU, quiet=True)
+    assert row.same_result
+    assert min(row.ours_seconds, row.reference_seconds) > 0
+
+
+def test_a_question_finds_what_reading_every_folder_finds() -> None:
+    row = queries(0, CPU, quiet=True, runs=250)
+    assert row.same_result
+    assert row.details["found"] > 0
+
+
+def test_a_missing_browser_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert main(["bench", "page", "--quiet"]) == 2
+    assert capsys.readouterr().err == (
+        "error: the row 'page' needs a browser: install chromium from Debian and playwright from PyPI\n"
+    )
+
+
+def test_every_group_has_rows() -> None:
+    assert set(rows_of("first-minutes") + rows_of("many-runs")) <= set(ROWS)

@@ -1,0 +1,97 @@
+"""The examples of docs/extending.md, run as they are printed."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from headway.cli import main
+
+MOST_LINES = 40
+DOCUMENT = (Path(__file__).parents[1] / "docs" / "extending.md").read_text()
+SECTIONS = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", DOCUMENT, re.DOTALL | re.MULTILINE))
+
+
+def files_of(section: str) -> dict[str, str]:
+    """The files that a section prints, by the names that stand before them."""
+    return dict(re.findall(r"`(\w+\.py)`:\n\n```python\n(.*?)```", SECTIONS[section], re.DOTALL))
+
+
+def commands_of(section: str) -> list[list[str]]:
+    blocks = re.findall(r"```sh\n(.*?)```", SECTIONS[section], re.DOTALL)
+    return [shlex.split(line) for block in blocks for line in block.splitlines()]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def run(section: str, here: Path, capsys: pytest.CaptureFixture[str]) -> list[dict]:
+    """What each command of a section says, with its files written as they are printed."""
+    for name, text in files_of(section).items():
+        (here / name).write_text(text)
+    said = []
+    for program, *words in commands_of(section):
+        assert program == "headway"
+        assert main([*words, "--json", "--quiet"]) == 0, capsys.readouterr().err
+        said.append(json.loads(capsys.readouterr().out))
+    return said
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_every_example_is_one_short_file(section: str) -> None:
+    (text,) = files_of(section).values()
+    assert len(text.splitlines()) <= MOST_LINES
+    assert commands_of(section)
+
+
+def test_a_position_encoding(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (found,) = run("A position encoding", here, capsys)
+    assert [entry["positions"] for entry in found["reach"]] == ["rings:Rings", "rings:Rings+rings=4"]
+
+
+def test_a_task(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trained, evaluated, written = run("A task", here, capsys)
+    assert trained["runs"][0]["steps"] == 20
+    assert evaluated["examples"] == 500
+    assert all(
+        item["target"] == sorted(item["input"])
+        for file in written["files"]
+        for item in json.loads(Path(file).read_text())
+    )
+
+
+def test_a_probe(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    evaluated, measured = run("A probe", here, capsys)
+    assert evaluated["errors"] == 0
+    assert [each for each in evaluated["strata"] if each["stratum"].startswith("propagated")] == [
+        {"stratum": "propagated carries=0", "examples": 500, "errors": 0}
+    ]
+    assert {row["probe"] for row in measured["rows"]} == {"default", "doubles.py:doubles"}
+
+
+def test_a_probe_that_was_edited_is_asked_again(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run("A probe", here, capsys)
+    (kept,) = [path for path in here.rglob("lengths.json") if (path.parent / "config.json").exists()]
+    before = json.loads(kept.read_text())
+    file = here / "doubles.py"
+    file.write_text(file.read_text() + "\n# edited\n")
+    main([*commands_of("A probe")[1][1:], "--quiet"])
+    after = json.loads(kept.read_text())
+    assert before["rows"] == after["rows"]
+    assert before["asked"] != after["asked"]
+
+
+def test_a_doctors_check(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (found,) = run("A doctor's check", here, capsys)
+    assert found["checks"][-1]["check"] == "leads"
+    assert found["checks"][-1]["status"] == "pass"
+    assert main(["doctor", "pretrained:adder", "--check", "leads.py:NARROW"]) == 2
+    assert "leads.py:NARROW" in capsys.readouterr().err

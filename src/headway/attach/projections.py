@@ -18,30 +18,10 @@ from headway.errors import HeadwayError
 from headway.models.sites import Site
 from headway.subjects.subject import Maps
 
-OUTPUTS = [
-    "o_proj",
-    "out_proj",
-    "c_proj",
-    "out_lin",
-    "linear_out",
-    "wo",
-    "o",
-    "dense",
-    "proj",
-    "proj_out",
-    "output_proj",
-    "fc_out",
-    "post_proj",
-    "fc_o",
-    "w_o",
-    "W_o",
-    "to_out",
-    "to_out.0",
-    "out",
-    "output",
-    "output.dense",
-    "projection",
-]
+OUTPUTS = (
+    "o_proj", "out_proj", "c_proj", "out_lin", "linear_out", "wo", "o", "dense", "proj", "proj_out", "output_proj",
+    "fc_out", "post_proj", "fc_o", "w_o", "W_o", "to_out", "to_out.0", "out", "output", "output.dense", "projection",
+)  # fmt: skip
 """what output projections are called, in the modules that people write"""
 HEADS = ("num_heads", "n_heads", "num_attention_heads", "n_head", "nhead", "heads", "nheads", "h")
 

@@ -10,7 +10,6 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypedDict
 
 import torch
 from safetensors.torch import save
@@ -19,7 +18,7 @@ from torch import Tensor
 from headway.errors import HeadwayError
 from headway.evaluation.examples import number_of_problems
 from headway.runs.config import RunConfig
-from headway.runs.folder import RunFolder
+from headway.runs.folder import LogEntry, RunFolder
 from headway.tasks import create_task
 
 LOG_EVERY = 20
@@ -28,17 +27,6 @@ CHECK_EVERY = 50  # for runs that go on until perfect
 
 Watch = Callable[[int, int, str], None]
 """Told the steps done, the steps in all, and a line of words."""
-
-
-class LogEntry(TypedDict):
-    """A line of a run's log."""
-
-    step: int
-    loss: float | None
-    """null where it is no number"""
-    exact_match: float
-    seconds: float
-    examples_per_second: float
 
 
 @dataclass(frozen=True)

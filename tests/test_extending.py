@@ -87,3 +87,11 @@ def test_a_probe_that_was_edited_is_asked_again(here: Path, capsys: pytest.Captu
     after = json.loads(kept.read_text())
     assert before["rows"] == after["rows"]
     assert before["asked"] != after["asked"]
+
+
+def test_a_doctors_check(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (found,) = run("A doctor's check", here, capsys)
+    assert found["checks"][-1]["check"] == "leads"
+    assert found["checks"][-1]["status"] == "pass"
+    assert main(["doctor", "pretrained:adder", "--check", "leads.py:NARROW"]) == 2
+    assert "leads.py:NARROW" in capsys.readouterr().err

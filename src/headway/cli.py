@@ -178,7 +178,7 @@ class Heads(Common, HeadsQuestion):
         if self.screen is not None:
             screening = screen_heads(self.subject, self, self.screen)
             rows = screening.to_json()["heads"]
-            return Output(screening.to_json(), "Heads by the slope", rows, words=screening.findings())
+            return Output(screening.to_json(), "Heads by the gradient", rows, words=screening.findings())
         if kind_of(self.subject, self.hub) == "runs":
             found = study_members(self.subject, self)
             shown = ("subject", "baseline", "alone", "alone_removed_together", "together", "refused")
@@ -307,27 +307,28 @@ class Doctor(Common, Opening):
     """run folders, folders of runs, pretrained:adder, or module:factory or file.py:factory of your own"""
     strict: bool = False
     """warnings count as failures"""
+    check: tuple[str, ...] = ()
+    """checks of your own besides, such as parity.py:parity"""
     examples: str | None = None
     """of a Hugging Face model: the file that holds its examples, JSONL or text"""
 
     def run(self) -> Output:
         from headway.api.examining import examine, examine_all, names_many
+        from headway.doctor.examination import SCHEMA
 
         if not self.subjects:
             raise HeadwayError("name a run folder, pretrained:adder, or a module:factory of your own")
         if not names_many(self.subjects):
-            found = examine(self.subjects[0], strict=self.strict, device=self.device, opening=self)
+            found = examine(self.subjects[0], strict=self.strict, checks=self.check, device=self.device, opening=self)
             words = [line for name in found.checks for line in found.message(name)]
             words += [] if found.alarms else ["", "Nothing found that forbids a conclusion."]
             return Output(found.to_json(), "", [], words=words, status=found.status)
-        many = examine_all(self.subjects, strict=self.strict, device=self.device, quiet=self.quiet)
+        many = examine_all(self.subjects, strict=self.strict, checks=self.check, device=self.device, quiet=self.quiet)
         content = {"healthy": all(each.healthy for each in many), "members": [each.to_json() for each in many]}
-        status = max(each.status for each in many)
         words = [f"{each.subject}: {each.refused}" for each in many if each.refused]
-        rows = [each.row() for each in many]
-        for row, name in zip(rows, told_apart([each.subject for each in many]), strict=True):
-            row["subject"] = name
-        return Output(content, "Doctor", rows, words=words, status=status)
+        names = told_apart([each.subject for each in many])
+        rows = [{**each.row(), "subject": name} for each, name in zip(many, names, strict=True)]
+        return Output({"schema": SCHEMA, **content}, "Doctor", rows, words=words, status=max(e.status for e in many))
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 import headway
 from headway.cli import main
 from headway.doctor import patient as patient_module
-from headway.doctor.check import CHECKS, failed, passed
-from headway.doctor.examination import Examination, examine_subject
+from headway.doctor.check import failed, passed
+from headway.doctor.examination import CHECKS, Examination, examine_subject
 from headway.models import Head
 from headway.subjects.own import open_one, subject_of
 from headway.subjects.subject import Subject

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.doctor.check import CHECKS
-from headway.doctor.examination import Examination, examine_subject
+from headway.doctor.examination import CHECKS, Examination, examine_subject
 
 MUSEUM = Path(__file__).parents[2] / "recipes" / "mistakes"
 LINES = 4

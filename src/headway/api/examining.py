@@ -13,7 +13,7 @@ import torch
 
 from headway.attach.opening import open_subject
 from headway.attach.question import Opening
-from headway.doctor.examination import Examination, examine_subject
+from headway.doctor.examination import CHECKS, Examination, examine_subject, load_check
 from headway.errors import HeadwayError
 from headway.evaluation.exact import evaluate_chunks
 from headway.machine import choose_device
@@ -26,23 +26,31 @@ from headway.tasks import Problems
 
 
 def examine(
-    subject: Subject | Run | str | Path, *, strict: bool = False, device: str = "auto", opening: Opening | None = None
+    subject: Subject | Run | str | Path,
+    *,
+    strict: bool = False,
+    device: str = "auto",
+    opening: Opening | None = None,
+    checks: Sequence[str] = (),
 ) -> Examination:
-    """Whether conclusions may be drawn from a subject: what is wrong, how it shows, how to mend it."""
-    name, chosen = str(subject), choose_device(device)
+    """Whether conclusions may be drawn from a subject: what is wrong, how it shows, how to mend it.
+
+    `checks` are the user's own, each `file.py:function`; they are made beside all others.
+    """
+    name, chosen = str(subject), [*CHECKS.values(), *map(load_check, checks)]
     if isinstance(subject, str | Path) and kind_of(name) in ("run", "runs"):
-        subject = open_one(name, chosen)
+        subject = open_one(name, choose_device(device))
     if isinstance(subject, Run):
         subject = _with_score(subject)
     if isinstance(subject, Subject):
-        return examine_subject(subject, strict)
+        return examine_subject(subject, strict, chosen)
     with at_home(name), redirect_stdout(sys.stderr):  # what a factory prints is no result of ours
-        found = examine_subject(open_subject(name, chosen, opening), strict)
+        found = examine_subject(open_subject(name, choose_device(device), opening), strict, chosen)
     return replace(found, subject=name) if kind_of(name) == "factory" else found
 
 
 def examine_all(
-    names: Sequence[str], *, strict: bool = False, device: str = "auto", quiet: bool = True
+    names: Sequence[str], *, strict: bool = False, checks: Sequence[str] = (), device: str = "auto", quiet: bool = True
 ) -> list[Examination]:
     """The same for every subject that these name; one that cannot be examined keeps none of the others from it."""
     found: list[Examination] = []
@@ -52,9 +60,9 @@ def examine_all(
             watch(number, len(everyone), name)
             try:
                 if kind_of(name) == "runs":
-                    found += _examine_folder(name, strict, choose_device(device))
+                    found += _examine_folder(name, strict, choose_device(device), checks)
                 else:
-                    found.append(examine(name, strict=strict, device=device))
+                    found.append(examine(name, strict=strict, checks=checks, device=device))
             except HeadwayError as error:
                 found.append(Examination(name, {}, strict, refused=str(error)))
     return found
@@ -73,15 +81,16 @@ def _with_score(run: Run) -> Subject:
     return replace(subject_of(run), score=score)
 
 
-def _examine_folder(folder: str, strict: bool, device: torch.device) -> list[Examination]:
+def _examine_folder(folder: str, strict: bool, device: torch.device, checks: Sequence[str]) -> list[Examination]:
     """Every run of a folder, and how they differ: the check `seeds` is of all of them."""
-    folders = find_runs(folder)
+    folders, chosen = find_runs(folder), [*CHECKS.values(), *map(load_check, checks)]
     subjects = [replace(_with_score(open_run(each, device)), name=str(each.path)) for each in folders]
-    if not one_shape(folders):
-        return [examine_subject(each, strict) for each in subjects]
-    first = examine_subject(replace(subjects[0], others=subjects[1:]), strict)
-    others = [examine_subject(each, strict) for each in subjects[1:]]
-    return [first, *(replace(each, checks={**each.checks, "seeds": first.checks["seeds"]}) for each in others)]
+    alike = one_shape(folders)
+    if alike:
+        subjects[0] = replace(subjects[0], others=subjects[1:])
+    first, *others = [examine_subject(each, strict, chosen) for each in subjects]
+    seeds = {"seeds": first.checks["seeds"]} if alike else {}
+    return [first, *(replace(each, checks={**each.checks, **seeds}) for each in others)]
 
 
 def _expand(name: str) -> list[str]:

@@ -1,5 +1,5 @@
-"""A check, registered by name, and what it finds: whether all is well, what was measured, what that means for
-conclusions, and how to mend it.
+"""A check, and what it finds: whether all is well, what was measured, what that means for conclusions, and how to mend
+it.
 
 A new check is a function under `@check(…)` in a file of its own, and the file's name in `examination.MODULES`.
 """
@@ -46,6 +46,9 @@ def skipped(why: str) -> Checked:
 
 @dataclass(frozen=True)
 class Check:
+    """A function of a patient under the name that people see."""
+
+    name: str
     run: Callable[[Patient], Checked]
     forbids: tuple[Study, ...]
     """the studies whose findings are withheld where it fails"""
@@ -54,21 +57,16 @@ class Check:
     as_warning: bool
     """whether it explains failures also where it only warns"""
 
+    def __call__(self, patient: Patient) -> Checked:
+        return self.run(patient)
+
     @property
     def about(self) -> str:
-        return (self.run.__doc__ or "").splitlines()[0]
-
-
-CHECKS: dict[str, Check] = {}
+        return (self.run.__doc__ or "").partition("\n")[0]
 
 
 def check(
     name: str, *, forbids: tuple[Study, ...] = (), explains: tuple[str, ...] = (), as_warning: bool = False
-) -> Callable[[Callable[[Patient], Checked]], Callable[[Patient], Checked]]:
-    """Registers a function as the check of that name; its docstring is what `headway list checks` says of it."""
-
-    def register(run: Callable[[Patient], Checked]) -> Callable[[Patient], Checked]:
-        CHECKS[name] = Check(run, forbids, explains, as_warning)
-        return run
-
-    return register
+) -> Callable[[Callable[[Patient], Checked]], Check]:
+    """Makes a check of a function, whose docstring is what `headway list checks` says of it."""
+    return lambda run: Check(name, run, forbids, explains, as_warning)

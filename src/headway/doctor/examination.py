@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from textwrap import wrap
@@ -11,17 +11,22 @@ from typing import Any
 import torch
 
 from headway.attach.opening import ready
-from headway.doctor.check import CHECKS, Checked, Scalar, Study
+from headway.doctor.check import Check, Checked, Scalar, Study
 from headway.doctor.patient import Patient
 from headway.errors import HeadwayError
 from headway.machine import exact_products
+from headway.plugins import load_function
 from headway.subjects.subject import Subject
 
 SCHEMA = "headway.doctor/1"
 MODULES = ("answers", "decoding", "counting", "sight", "repeating", "data", "order", "wiring", "claims")
 """the files of checks, in the order in which their checks are made"""
-for _module in MODULES:
-    import_module(f"headway.doctor.{_module}")
+CHECKS = {
+    each.name: each
+    for module in MODULES
+    for each in vars(import_module(f"headway.doctor.{module}")).values()
+    if isinstance(each, Check)
+}
 
 
 @dataclass(frozen=True)
@@ -54,8 +59,9 @@ class Examination:
         """Whether no other alarm explains this one."""
 
         def explains(other: str) -> bool:
+            check = CHECKS.get(other)
             by_failing = self.checks[other].status == "fail" or self.checks[name].status == "warn"
-            return other in CHECKS and name in CHECKS[other].explains and (by_failing or CHECKS[other].as_warning)
+            return check is not None and name in check.explains and (by_failing or check.as_warning)
 
         return name in self.alarms and not any(explains(other) for other in self.alarms)
 
@@ -108,30 +114,39 @@ def forbidden(subject: Subject, study: Study) -> tuple[dict[str, str], ...]:
 
     Only the checks that can forbid this study are made.
     """
-    found = examine_subject(subject, checks=[name for name, check in CHECKS.items() if study in check.forbids])
+    found = examine_subject(subject, checks=[check for check in CHECKS.values() if study in check.forbids])
     failing = {name: each for name, each in found.checks.items() if each.status == "fail"}
     causes = Examination(subject.name, failing).causes  # among failures alone: a warning hides none
     return tuple({"check": name, "reason": failing[name].meaning} for name in causes)
 
 
-def examine_subject(subject: Subject, strict: bool = False, checks: Collection[str] | None = None) -> Examination:
+def examine_subject(subject: Subject, strict: bool = False, checks: Iterable[Check | str] | None = None) -> Examination:
     """What these checks find, or all; the model is left as it was."""
     patient = Patient(ready(subject))
+    chosen = [CHECKS[each] if isinstance(each, str) else each for each in (CHECKS if checks is None else checks)]
     kept = {name: buffer.clone() for name, buffer in subject.model.named_buffers()}
     with exact_products(), torch.no_grad():  # a GPU's rounding differs from batch to batch
         _ = patient.right  # a model that fails on its own examples is refused before any check
-        found = {name: _run(name, patient) for name in (CHECKS if checks is None else checks)}
+        found = {check.name: _run(check, patient) for check in chosen}
     for name, buffer in subject.model.named_buffers():  # running means, which a model in training mode moves
         buffer.copy_(kept[name])
     return Examination(subject.name, found, strict)
 
 
-def _run(name: str, patient: Patient) -> Checked:
+def _run(check: Check, patient: Patient) -> Checked:
     try:
-        return CHECKS[name].run(patient)
+        return check(patient)
     except HeadwayError:
         raise
     except (Exception, SystemExit) as error:  # of what a user's code returns
         raise HeadwayError(
-            f"the check {name} of {patient.subject.name} could not be made ({type(error).__name__}: {error})"
+            f"the check {check.name} of {patient.subject.name} could not be made ({type(error).__name__}: {error})"
         ) from error
+
+
+def load_check(name: str) -> Check:
+    """A user's own check, `file.py:function`."""
+    found = load_function(name)
+    if not isinstance(found, Check):
+        raise HeadwayError(f'{name!r} is no check; write @check("its name") before the function')
+    return found

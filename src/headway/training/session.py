@@ -93,7 +93,6 @@ class Session:
         return steps == self.training.steps or steps % every == 0
 
     def log_entry(self, steps: int, loss: float, exact_match: float, seconds: float) -> LogEntry:
-        """A line of the log; the loss is null where it is no number."""
         return {
             "step": steps,
             "loss": loss if math.isfinite(loss) else None,

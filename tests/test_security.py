@@ -15,13 +15,12 @@ from typing import Any
 
 import pytest
 import torch
-from headway.sweeps.plan import trials_of
 
 import headway
 from headway.attach.from_transformers import load
 from headway.cli import main
 from headway.errors import HeadwayError
-from headway.lengths.extrapolation import Entry
+from headway.lengths.answer import Entry
 from headway.models import EncoderDecoder
 from headway.runs.config import Overrides, RunConfig
 from headway.runs.folder import RunFolder
@@ -244,7 +243,7 @@ def test_a_sweep_file_runs_nothing_and_a_python_file_is_named_as_one(
     ):
         (tmp_path / "sweep.toml").write_text(written)
         with pytest.raises(HeadwayError):
-            trials_of(read_sweep("sweep.toml"))
+            read_sweep("sweep.toml").trials()
     assert not mark.exists()
 
 

@@ -158,7 +158,7 @@ class Heads(Common, HeadsQuestion):
         if self.screen is not None:
             screening = screen_heads(self.subject, self, self.screen)
             rows = screening.to_json()["heads"]
-            return Output(screening.to_json(), "Heads by the slope", rows, words=screening.findings())
+            return Output(screening.to_json(), "Heads by the gradient", rows, words=screening.findings())
         if kind_of(self.subject, self.hub) == "runs":
             found = study_members(self.subject, self)
             shown = ("subject", "baseline", "alone", "alone_removed_together", "together", "refused")

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import torch
 
-from headway.api import evaluate, study_heads
+from headway.api import evaluate, study_heads, train_seeds
 from headway.api.lengths import LENGTHS, TRIO
 from headway.doctor.examination import forbidden
 from headway.evaluation.exact import device_of
@@ -29,12 +29,8 @@ from headway.runs import disk
 from headway.runs.config import Overrides
 from headway.runs.folder import RunFolder
 from headway.subjects.own import Run, open_run, subject_of
-from headway.training.defaults import QUICK_CLASSIFIER, plan
+from headway.training.defaults import QUICK_CLASSIFIER
 from headway.training.tracks import Track
-from headway.trials.drive import train_trials
-from headway.trials.engines import InProcess
-from headway.trials.plan import pieces_of
-from headway.trials.trial import Terms, Trial
 
 GREEDY_CHECKED = 20_000
 CLASSIFIED = 9_000
@@ -57,14 +53,12 @@ def run_lab(preset: Literal["quick", "full"], out: Path, seed: int, device: str,
     began = time.monotonic()
     settings, chosen = PRESETS[preset], choose_device(device)
     seeds = tuple(range(seed, seed + settings.seeds))
-    adders = [Trial(plan("addition", Overrides(), each), {"seed": each}, f"addition/seed-{each}") for each in seeds]
-    for trial in adders:
-        trial.folder(out).check(trial.config, resume=True)
-    terms = Terms(str(out), chosen.type, may_diverge=False, watched=True)
-    train_trials(pieces_of(adders, ()), InProcess(terms), f"{len(adders)} × addition", quiet)
+    adders = train_seeds(
+        "addition", list(seeds), Overrides(), out=out / "addition", device=device, resume=True, quiet=quiet
+    )
     rows: list[dict[str, Any]] = []
-    for trial in adders:
-        run = open_run(trial.folder(out), chosen)
+    for adder in adders:
+        run = open_run(RunFolder(Path(adder.run)), chosen)
         rows.append({**_adder_row(run, quiet), "withheld": _withheld(run, "heads")})
         if not (run.path / "heads.json").exists():
             study_heads(run, quiet=quiet)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
+import math
 import shutil
 import struct
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from headway.sweeps.claims import Claims
-from headway.sweeps.plan import _count, trials_of
-from headway.sweeps.trial import Order, carry_out, home_of, metrics_of
 from mutating import DOUBTED, REFUSED, Bench, put, take_away
 from safetensors.torch import load_file
 
@@ -27,24 +24,29 @@ from headway.attach.prompts import problems_of, read_prompts
 from headway.compare.index import list_runs
 from headway.heads.ledger import Ledger
 from headway.heads.variants import Variants
-from headway.lengths import extrapolation
-from headway.lengths.extrapolation import errors_in_range, measured, questions_of
+from headway.lengths import measuring
+from headway.lengths.measuring import errors_in_range, measure_run, questions_of
 from headway.report.page import write_page
 from headway.runs import disk
 from headway.runs.config import Overrides, RunConfig
 from headway.runs.folder import RunFolder
 from headway.runs.seal import sealed
 from headway.subjects.own import open_run, open_stack, subject_of
-from headway.sweeps.file import Study, read_sweep
+from headway.sweeps.file import read_sweep
 from headway.tasks import create_task
 from headway.tasks.data import Stored, read_split, write_data
 from headway.training.checkpoint import Pointer, load_checkpoint
 from headway.training.defaults import plan
 from headway.training.loop import train_run
+from headway.trials.carry import carry_out
+from headway.trials.claims import Claims
+from headway.trials.plan import trial_of
+from headway.trials.record import metrics_of
+from headway.trials.trial import Piece, Study, Terms
 
 ROOT, CPU = Path(__file__).parents[2], torch.device("cpu")
 SMALL = Overrides(d_model=8, heads=2, d_ff=16, layers=1, decoder_layers=1, steps=5, batch=4, warmup=1)
-STUDIES = [Study("evaluate", {"examples": 50})]
+STUDIES = (Study("evaluate", {"examples": 50}),)
 QUICK, MANY = 16, 420
 """broken files of each kind of file: of every test run, and of a proof"""
 
@@ -65,7 +67,7 @@ class Made:
 def few() -> Iterator[None]:
     """What is measured again is measured on a few problems."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(extrapolation, "IN_RANGE", 50)
+        patch.setattr(measuring, "IN_RANGE", 50)
         patch.setattr(disk.os, "fsync", lambda descriptor: None)  # nobody pulls the plug here
         yield
 
@@ -74,15 +76,15 @@ def few() -> Iterator[None]:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     home = tmp_path_factory.mktemp("readers")
     config = plan("addition", SMALL, 0, {"digits": 2})
-    order = Order([config.to_json()], [asdict(each) for each in STUDIES], str(home / "trials"))
-    (result,) = carry_out(order)
+    trial = trial_of(config, {})
+    (result,) = carry_out(Piece((trial,), STUDIES), Terms(str(home / "trials"), shared=True))
     assert result.metrics is not None, result.error
-    run = home_of(home / "trials", config).path
+    run = trial.folder(home / "trials").path
     shutil.copytree(run, home / "run")
     shutil.copytree(run, home / "kept")
     kept = RunFolder(home / "kept")
     errors_in_range(kept, CPU)
-    measured(kept, _questions(config), torch.float32)
+    measure_run(kept, _questions(config), torch.float32)
     outcome(kept)
     _interrupted(home / "interrupted", config)
     _page(home / "page", run)
@@ -273,10 +275,10 @@ def record_of_a_trial(made: Made, tmp_path: Path, many: bool) -> Bench:
 def trial_made_again(made: Made, tmp_path: Path, many: bool) -> Bench:
     """What a sweep does with a broken trial: the same numbers in the end."""
     bench = made.bench(tmp_path, "trials")
-    order = Order([made.config.to_json()], [asdict(each) for each in STUDIES], str(bench.inside))
+    piece, terms = Piece((trial_of(made.config, {}),), STUDIES), Terms(str(bench.inside), shared=True)
 
     def again() -> Any:
-        (result,) = carry_out(order)
+        (result,) = carry_out(piece, terms)
         assert result.kind in ("", "CannotWrite", "HeadwayError", "BrokenRun"), (result.error, result.tail)
         return result.metrics
 
@@ -295,7 +297,7 @@ def kept_results(made: Made, tmp_path: Path, many: bool) -> Bench:
     folder, questions = RunFolder(bench.inside), _questions(made.config)
     readers: dict[str, Callable[[], Any]] = {
         "choosing.json": lambda: errors_in_range(folder, CPU),
-        "lengths.json": lambda: measured(folder, questions, torch.float32),
+        "measured.json": lambda: measure_run(folder, questions, torch.float32).to_json(),
         "heads.partial.json": lambda: outcome(folder),
     }
     for name, reader in readers.items():
@@ -349,7 +351,8 @@ def sweep_file(made: Made, tmp_path: Path, many: bool) -> Bench:
 
     def planned() -> Any:
         sweep = read_sweep(str(path))
-        trials = trials_of(sweep) if functools.reduce(lambda n, axis: n * _count(axis), sweep.axes, 1) < 500 else []
+        count = math.prod(axis.count for axis in sweep.axes)
+        trials = sweep.trials() if count < 500 else []
         return [(trial.address, trial.title) for trial in trials]
 
     def lies_inside(found: Any) -> bool:

@@ -23,8 +23,9 @@ from headway.cli import main
 from headway.errors import HeadwayError
 from headway.evaluation.metrics import METRICS
 from headway.heads.ablation import measure
+from headway.heads.ablations import neighbours
 from headway.heads.ledger import Ledger
-from headway.heads.variants import Variants, neighbours
+from headway.heads.variants import Variants
 from headway.subjects.ragged import lengths_of
 from headway.subjects.subject import Subject
 

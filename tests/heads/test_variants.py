@@ -12,7 +12,8 @@ from headway.attach.opening import ready
 from headway.errors import HeadwayError
 from headway.evaluation.greedy import check_greedy
 from headway.evaluation.verdicts import losses_of, right
-from headway.heads import variants as module
+from headway.heads import ablations as module
+from headway.heads.ablations import Resample
 from headway.heads.together import pairs
 from headway.heads.variants import Variants
 from headway.models import Attention, Gate, Head, Site, Trace, build_model, heads_of
@@ -113,7 +114,7 @@ def test_mean_ablation_is_the_mean_at_each_position_over_held_out_problems(
 def test_resample_ablation_takes_the_output_of_another_problem(subject: Subject, problems) -> None:
     ran = Variants(subject, "resample", seed=3)
     outcome = ran(problems, some_variants(subject))
-    said = outputs(subject, ran.donors(problems))
+    said = outputs(subject, ran.ablation.donors(problems))
     for number, closed in enumerate(some_variants(subject)):
         expected = slow(subject, problems, closed, lambda site, row: said[site][row : row + 1])
         assert outcome.right[number].tolist() == expected[0]
@@ -128,7 +129,7 @@ def test_donors_are_other_problems_in_an_order_that_knows_no_labels() -> None:
             model, heads=tuple(heads_of(model)), examples=lambda rows, seed, held, task=task: task.testing(seed, rows)
         ))  # fmt: skip
         problems = own.draw(400, 0, False)
-        donors = Variants(own, "resample").donors(problems)
+        donors = Resample(own, 0).donors(problems)
         assert not (donors.source == problems.source).all(1).any()
         if task.classes is not None:
             assert 0.4 < (donors.answer == problems.answer).float().mean() < 0.6

@@ -21,6 +21,7 @@ from headway.models import Classifier, build_model
 from headway.report.page import find_sources
 from headway.runs.config import Overrides
 from headway.runs.folder import RunFolder
+from headway.runs.seal import sealed
 from headway.subjects.own import open_run
 from headway.tasks import Sortedness
 from headway.training.defaults import plan
@@ -97,19 +98,23 @@ def test_a_study_says_what_it_trained_measured_and_may_conclude(tmp_path: Path, 
     for picture in ("lengths-curves.svg", "lengths-tables.png", "lengths-likeness.svg"):
         assert (out / picture).stat().st_size > 5_000
     trained = {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")}
-    measured = {path: path.stat().st_mtime_ns for path in out.rglob("seed-*/lengths.json")}
+    measured = {path: path.stat().st_mtime_ns for path in out.rglob("seed-*/measured.json")}
     assert len(trained) == len(measured) == 4
     assert main([*command, "--out", str(out), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == found
     assert all(path.stat().st_mtime_ns == when for path, when in {**trained, **measured}.items())
     kept = [json.loads(path.read_text()) for path in measured]
     assert all(run["converged"] is False and list(run["reach"]) == run["asked"]["probes"] for run in kept)
-    older = next(iter(measured))  # of a Headway that did not tell its reach: told from the rows that are there
-    older.write_text(json.dumps({key: value for key, value in kept[0].items() if key not in ("reach", "converged")}))
-    assert main([*command, "--out", str(out), "--json"]) == 0
-    capsys.readouterr()
-    assert json.loads(older.read_text()) == kept[0]
-    assert len(find_sources([out]).lengths) == 1  # a run's own file is no study
+    newer = next(iter(measured))  # an older Headway called it lengths.json, and did not tell the reach
+    content = {key: value for key, value in kept[0].items() if key not in ("schema", "reach", "converged", "sha256")}
+    (newer.parent / "lengths.json").write_text(json.dumps(sealed(content)))
+    newer.unlink()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Questions, "measure", None)  # nothing is measured again
+        assert main([*command, "--out", str(out), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == found
+    assert json.loads(newer.read_text()) == kept[0]
+    assert len(find_sources([out]).studies["lengths"]) == 1  # a run's own file is no study
     assert {row["converged"] for row in list_runs(out, "in_range >= 0 and tested_to = 40")} == {False}
     longer = [word.replace("20,40", "20") for word in command]
     assert main([*longer, "--out", str(out), "--json"]) == 0  # other questions: the runs stay, the rows are new
@@ -123,7 +128,7 @@ def test_a_tuned_track_takes_one_rate_for_all_seeds(tmp_path: Path) -> None:
         probes=("default",), out=tmp_path, steps=2, batch=16, **SMALL,
     )  # fmt: skip
     assert len(list(tmp_path.rglob("training.json"))) == 2 * 3 * 2  # indices, rates, seeds
-    for entry in study.asked.entries:
+    for entry in study.plan.entries:
         own = [run for run in study.runs if run.entry == entry]
         assert [run.seed for run in own] == [0, 1]
         assert len({run.rate for run in own}) == 1

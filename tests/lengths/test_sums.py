@@ -8,18 +8,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from headway.lengths.tracks import find_track
 
 from headway.cli import main
 from headway.errors import HeadwayError
+from headway.lengths.answer import Entry, LengthsPlan, LengthStudy, TrainedRun
 from headway.lengths.diagnosis import diagnose
-from headway.lengths.extrapolation import Asked, Entry, LengthStudy, Trained
+from headway.lengths.measuring import MeasuredRun
 from headway.lengths.probes import Measured, Questions
 from headway.models import Decoder, EncoderDecoder, build_model
 from headway.runs.config import Overrides
 from headway.subjects.own import open_one
 from headway.tasks import Addition
 from headway.training.defaults import plan
+from headway.training.tracks import find_track
 
 CPU = torch.device("cpu")
 SMALL = {"d_model": 32, "heads": 4, "d_ff": 64, "layers": 1}
@@ -141,8 +142,8 @@ def test_too_few_to_be_sure_is_said() -> None:
     run = open_one("pretrained:certified-adder")
     measured = Questions(run.task, (8, 2_000), ("default",), 2_000, 0, CPU, 40_000).measure(run.model)
     entry = Entry("window", "coupled", None)
-    asked = Asked("addition", (entry,), find_track("tuned"), (0,), (2_000,), ("default",), {})
-    trained = Trained(entry, 0, "", 1.0, 1.0, (0.99, 1.0), 0.0, 1.0, tuple(measured), ())
+    asked = LengthsPlan("addition", (entry,), find_track("tuned"), (0,), (2_000,), ("default",), {})
+    trained = TrainedRun(entry, 0, "", 1.0, 0.0, 1.0, MeasuredRun(1.0, (0.99, 1.0), tuple(measured), ()))
     study = LengthStudy(asked, (1, 8), (trained,), "float32")
     assert study.findings() == [
         "window, coupled: trained to 8, reach 8 on default; none wrong up to 2,000 either, but 9 problems are too few "

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from headway.errors import HeadwayError
-from headway.lengths.diagnosis import weight_of_one_key
 from headway.models import Classifier, build_model
 from headway.positions import POSITIONS, Relative, Shape, find_positions
 from headway.positions.sinusoidal import sinusoids
@@ -154,7 +153,7 @@ def test_a_head_on_one_key_thins_out_as_the_theory_says() -> None:
     for keys in (16, 256, 4096):
         scores = torch.zeros(keys)
         scores[3] = 4.0
-        assert float(scores.softmax(0)[3]) == pytest.approx(float(weight_of_one_key(4.0, keys)), rel=1e-5)
+        assert float(scores.softmax(0)[3]) == pytest.approx(1 / (1 + (keys - 1) * math.exp(-4.0)), rel=1e-5)
     sharp = [float((scores * math.log(n)).softmax(0)[0]) for n in (16, 4096) for scores in [torch.eye(n)[0] * 2]]
     assert sharp[1] > sharp[0] > 0.9
 

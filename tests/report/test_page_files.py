@@ -230,10 +230,10 @@ def test_lengths_measured_of_a_run_are_no_study(home: Path) -> None:
     run, study = home / "adder", json.loads((ROOT / "results" / "lengths-plain" / "lengths.json").read_text())
     measured = {"asked": {}, "reach": {"default": 16}, "converged": True, "rows": []}
     disk.write_json(run / "lengths.json", measured)  # as older versions called it
-    assert find_sources([home]).lengths == []
+    assert find_sources([home]).studies["lengths"] == []
     disk.write_json(run / "measured.json", {"schema": "headway.measured/1", **measured})
     disk.write_json(run / "lengths.json", {"schema": "headway.lengths/1", **study})
-    assert find_sources([home]).lengths == [run / "lengths.json"]
+    assert find_sources([home]).studies["lengths"] == [run / "lengths.json"]
     assert run / "measured.json" in find_sources([home]).files
 
 

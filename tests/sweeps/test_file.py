@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from headway.errors import HeadwayError
-from headway.sweeps.file import Resources, Study, read_sweep
-from headway.sweeps.plan import trials_of
+from headway.sweeps.file import read_sweep
+from headway.trials.trial import Resources, Study
 
 GOOD = """
 name = "a sweep"
@@ -46,7 +46,7 @@ def test_a_file_says_it_all(tmp_path: Path) -> None:
     assert sweep.studies == (Study("evaluate", {"examples": 100}),)
     assert sweep.resources == Resources(threads=2, memory=2 * 2**30, timeout=900.0, gpus=0.5)
     assert (sweep.compare.by, sweep.compare.metrics) == (("positions",), ("exact_match",))
-    assert len(trials_of(sweep)) == 2 * 2 * 2
+    assert len(sweep.trials()) == 2 * 2 * 2
 
 
 def test_a_file_without_a_name_is_called_by_its_own(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ WRONG = {
     '[resources]\ntimeout = "soon"': "timeout is 'soon'",
     "[resources]\ntimeout = -1": "timeout is -1",
     "[resources]\ngpus = -1": "gpus is -1",
-    '[resources]\nprecision = "half"': "unknown precision 'half'",
+    '[resources]\nprecision = "half"': "precision is 'half'; there are: auto, float32, bfloat16",
     "[compare]\nby = 3": "by is 3",
     "a = [": "is no TOML",
     '[base]\ntask = "addition"\nsteps = 1' + "0" * 400: "steps is a number of",
@@ -108,9 +108,23 @@ WRONG = {
 @pytest.mark.parametrize("text", WRONG)
 def test_what_is_wrong_gets_a_sentence(tmp_path: Path, text: str) -> None:
     with pytest.raises(HeadwayError) as caught:
-        trials_of(read_sweep(written(tmp_path, text)))
+        read_sweep(written(tmp_path, text)).trials()
     assert WRONG[text] in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+AXES = {
+    'how = "zip"\nd_model = [32, 64]\nheads = [2, 4]': [(32, 2), (64, 4)],
+    "d_model = [32, 64]\nheads = [2, 4]": [(32, 2), (32, 4), (64, 2), (64, 4)],
+    'how = "list"\ntrials = [{heads = 2}, {d_model = 64, heads = [1, 2]}]': [(128, 2), (64, 1), (64, 2)],
+    'how = "random"\ndraws = 1\ndraw_seed = 3\nheads = [1]\nd_model = {low = 63, high = 64}': [(63, 1)],
+}
+
+
+@pytest.mark.parametrize("text", AXES)
+def test_axes_make_trials(tmp_path: Path, text: str) -> None:
+    sweep = read_sweep(written(tmp_path, f'[base]\ntask = "addition"\n[[axis]]\n{text}'))
+    assert [(trial.config.model.d_model, trial.config.model.heads) for trial in sweep.trials()] == AXES[text]
 
 
 def test_no_file_and_no_function_get_a_sentence(tmp_path: Path) -> None:
@@ -137,7 +151,7 @@ def test_a_toml_file_runs_no_code(tmp_path: Path, text: str, monkeypatch: pytest
     for name in ("evil.py", "evil"):
         (tmp_path / f"{name.removesuffix('.py')}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     with pytest.raises(HeadwayError, match="a TOML file runs none"):
-        trials_of(read_sweep(written(tmp_path, text)))
+        read_sweep(written(tmp_path, text)).trials()
     assert not (tmp_path / "ran").exists()
 
 

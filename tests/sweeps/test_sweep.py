@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +11,11 @@ import pytest
 
 from headway.api import study_lengths
 from headway.cli import main
-from headway.errors import HeadwayError
 from headway.machine import choose_device
 from headway.runs.folder import RunFolder
-from headway.sweeps.board import Board
-from headway.sweeps.claims import alone
-from headway.sweeps.file import Study
-from headway.sweeps.plan import Trial, config_of
-from headway.sweeps.ray import run_files, write_run
-from headway.sweeps.trial import Order, carry_out, home_of, metrics_of
+from headway.sweeps.file import read_sweep
 from headway.training.loop import train_run
+from headway.trials.plan import config_of
 
 TINY = {
     "task": "addition", "d_model": 8, "heads": 2, "d_ff": 16, "layers": 1, "decoder_layers": 1, "steps": 5, "batch": 4,
@@ -140,49 +134,19 @@ def test_the_leaderboard_is_that_of_headway_lengths(
 
 
 def test_the_recipe_is_the_published_leaderboard() -> None:
-    from headway.sweeps.file import read_sweep
-    from headway.sweeps.plan import trials_of
-
     root = Path(__file__).parents[2]
     recipe = root / "recipes" / "leaderboard.toml"
     assert len(recipe.read_text().splitlines()) <= 40
     published = json.loads((root / "results" / "lengths-tuned" / "lengths.json").read_text())
-    trials = trials_of(read_sweep(str(recipe)))
+    sweep = read_sweep(str(recipe))
+    trials = sweep.trials()
     entries = {(t.config.model.positions, t.config.model.index, t.config.model.pooling) for t in trials}
     assert entries == {(row["positions"], row["index"], row["pooling"]) for row in published["reach"]}
     assert {t.config.seed for t in trials} == {row["seed"] for row in published["rows"]}
     assert len(trials) == 3 * len(published["converged"])
-    tested = set(read_sweep(str(recipe)).studies[0].options["lengths"])
-    assert tested | {16} == {row["length"] for row in published["rows"]}
-
-
-def test_trials_of_one_shape_as_a_population(tmp_path: Path) -> None:
-    """On a GPU that is the rule; on a CPU the same way gives the same to rounding."""
-    runs = [config_of({**TINY, "seed": seed}) for seed in (0, 1)]
-    order = Order([config.to_json() for config in runs], [], str(tmp_path / "together"))
-    results = carry_out(order)
-    assert [result.error for result in results] == ["", ""]
-    alone = carry_out(replace(order, configs=[runs[1].to_json()], out=str(tmp_path / "alone")))
-    together, apart = results[1].metrics, alone[0].metrics
-    assert together is not None
-    assert apart is not None
-    assert together["final_loss"] == pytest.approx(apart["final_loss"], rel=1e-4)
-    assert not list((tmp_path / "together").glob("populations/*/checkpoint"))
-    RunFolder(tmp_path / "together" / "runs" / runs[0].address).verified()
-
-
-def test_the_driver_writes_what_a_node_sends_and_nothing_outside(tmp_path: Path) -> None:
-    config, studies = config_of({**TINY, "seed": 0}), [Study("evaluate", {"examples": 50})]
-    order = Order([config.to_json()], [asdict(study) for study in studies], str(tmp_path / "node"))
-    (result,) = carry_out(order)
-    files = run_files(tmp_path / "node", config)
-    write_run(tmp_path / "driver", config, files)
-    assert metrics_of(home_of(tmp_path / "driver", config), config, studies) == result.metrics
-    for name in ("../outside", "/etc/outside", "a/b", "..", "", "x\0y", "..\\outside"):
-        with pytest.raises(HeadwayError, match="no plain name"):
-            write_run(tmp_path / "evil", config, {**files, name: b"evil"})
-    assert not (tmp_path / "evil").exists()
-    assert not (tmp_path / "outside").exists()
+    tested = sweep.studies[0].options["lengths"]
+    assert isinstance(tested, list)
+    assert {*tested, 16} == {row["length"] for row in published["rows"]}
 
 
 REFUSED = {
@@ -227,47 +191,6 @@ def test_flags_that_do_not_go_together(tmp_path: Path, words: str, capsys: pytes
     assert said.count("\n") == 1
 
 
-def test_a_half_written_study_is_made_again_and_a_record_of_other_weights_is_not_believed(tmp_path: Path) -> None:
-    config, studies = config_of({**TINY, "seed": 0}), [Study("evaluate", {"examples": 50})]
-    order = Order([config.to_json()], [asdict(study) for study in studies], str(tmp_path))
-    (result,) = carry_out(order)
-    folder = home_of(tmp_path, config)
-    assert metrics_of(folder, config, studies) == result.metrics
-    (folder.path / "evaluation-sample.json").unlink()
-    assert metrics_of(folder, config, studies) is None
-    assert carry_out(order)[0].metrics == result.metrics
-    record = json.loads((folder.path / "trial.json").read_text())
-    record["studies"]["evaluate"]["metrics"]["exact_match"] = 1.0
-    (folder.path / "trial.json").write_text(json.dumps(record))
-    assert metrics_of(folder, config, studies) is None, "an altered record"
-    assert carry_out(order)[0].metrics == result.metrics
-
-
-def test_nobody_works_in_a_folder_where_another_process_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headway.sweeps.trial.WAIT", 0.1)
-    config = config_of({**TINY, "seed": 0})
-    (tmp_path / "claims").mkdir()
-    with alone(tmp_path / "claims" / f"{config.address}.lock"):
-        (result,) = carry_out(Order([config.to_json()], [], str(tmp_path)))
-    assert "another process works" in result.error
-    assert not (tmp_path / "runs").exists()
-
-
-def test_what_stands_in_a_trials_place_is_set_aside(tmp_path: Path) -> None:
-    config = config_of({**TINY, "seed": 0})
-    order = Order([config.to_json()], [], str(tmp_path))
-    path = home_of(tmp_path, config).path
-    path.parent.mkdir()
-    path.write_text("a file")
-    (result,) = carry_out(order)
-    assert result.error == ""
-    (path / "model.safetensors").unlink()
-    (path / "model.safetensors").mkdir()
-    (again,) = carry_out(order)
-    assert again.metrics == result.metrics
-    assert len(list((tmp_path / "broken").iterdir())) == 2
-
-
 def test_what_a_function_prints_or_raises_is_no_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine.py").write_text(
         'def loud(): print("hello"); return {"base": {"task": "addition"}}\n'
@@ -294,34 +217,3 @@ def test_a_file_in_the_current_folder_is_not_run(
     (tmp_path / "queue.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     assert called(tmp_path, FILE.replace("seeds = 2", "seeds = 1"), capsys)["done"] == 1
     assert not (tmp_path / "ran").exists()
-
-
-def test_the_board_counts_and_knows_the_best(capsys: pytest.CaptureFixture[str]) -> None:
-    trials = [Trial(config_of({**TINY, "seed": seed}), {"seed": seed}) for seed in range(4)]
-    with Board("a sweep", 5, "final_loss", quiet=True) as board:
-        for trial in trials[:3]:
-            board.begin(trial)
-        board.end(trials[0], {"final_loss": 2.0})
-        board.end(trials[1], {"final_loss": 1.0})
-        board.end(trials[2], None, "it broke")
-        board.end(trials[3], {"final_loss": None}, reused=True)
-        line = board.line()
-    assert "2 done, 1 reused, 1 failed, 0 running, 1 left" in line
-    assert "best final_loss 1 (seed=1)" in line
-
-
-def test_a_population_of_which_some_are_done_can_be_finished(tmp_path: Path) -> None:
-    runs = [config_of({**TINY, "seed": seed}) for seed in (0, 1, 2)]
-    whole = Order([config.to_json() for config in runs], [], str(tmp_path / "whole"))
-    order = replace(whole, out=str(tmp_path / "cut"), population=whole.configs)
-    carry_out(whole)
-    carry_out(order)
-    lost = tmp_path / "cut" / "runs" / runs[1].address
-    for path in lost.iterdir():
-        path.unlink()
-    lost.rmdir()
-    (result,) = carry_out(replace(order, configs=[runs[1].to_json()]))
-    assert result.address == runs[1].address
-    for config in runs:
-        ours, theirs = (tmp_path / home / "runs" / config.address for home in ("cut", "whole"))
-        assert (ours / "model.safetensors").read_bytes() == (theirs / "model.safetensors").read_bytes()

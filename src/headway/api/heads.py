@@ -22,6 +22,7 @@ from headway.errors import HeadwayError
 from headway.evaluation.exact import Evaluation, device_of, evaluate_chunks
 from headway.evaluation.metrics import METRICS
 from headway.heads.ablation import TooWeak, measure
+from headway.heads.ablations import find_ablation
 from headway.heads.ledger import Ledger
 from headway.heads.members import study_stack
 from headway.heads.optimum import check_searchable
@@ -45,7 +46,7 @@ from headway.runs.config import RunConfig
 from headway.runs.folder import RunFolder
 from headway.subjects.naming import find_runs, kind_of
 from headway.subjects.own import Run, one_shape, open_one, open_run, open_stack, subject_of
-from headway.subjects.splits import Split, drawn
+from headway.subjects.splits import Split, draw_split
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 from headway.training.recovery import recover as recovered
@@ -87,7 +88,7 @@ def _ledger(subject: Subject, question: HeadsQuestion, home: Path) -> Ledger | N
     """Where a long study of a user's model writes down what it has; a function of a user's own may have changed."""
     metric = subject.measured_by
     known = metric is None or METRICS.get(metric.name) is metric
-    resumes = subject.runner.is_attached and known and question.ablation != "resample"
+    resumes = subject.runner.is_attached and known and not find_ablation(question.ablation).varies
     return Ledger(home / "heads.partial.json") if resumes else None
 
 
@@ -97,7 +98,7 @@ def _keep(study: HeadStudy, subject: Subject, home: Path, seed: int) -> None:
     disk.write_bytes(home / "heads.csv", study.to_csv().encode())
     if not study.withheld:
         heads_figures(home / "heads.json", home)
-    problems = subject.runner.one_length(drawn(subject, Split.REPORT, MAPPED, seed))
+    problems = subject.runner.one_length(draw_split(subject, Split.REPORT, MAPPED, seed))
     maps = {
         "average": average_maps(subject, problems),
         "problem": maps_of(subject, problems[:1]),
@@ -129,7 +130,7 @@ def view(study: HeadStudy, subject: Subject, problem: Any = None) -> Inline:
 
 def _problem(subject: Subject, asked: Any) -> Problems:
     if asked is None:
-        return drawn(subject, Split.REPORT, 1, 0)
+        return draw_split(subject, Split.REPORT, 1, 0)
     if isinstance(asked, Problems):
         return asked[:1]
     if subject.problem is None:
@@ -203,7 +204,7 @@ def _studied_together(folders: Sequence[RunFolder], question: HeadsQuestion, dev
 def screen_heads(subject: Studied, question: HeadsQuestion, ends: int) -> Screening:
     """A quick look at all heads: their cost by the gradient of one pass, and how far that is so at both ends."""
     with opened(subject, question) as own:
-        problems = drawn(own, Split.REPORT, question.count or MAPPED, question.seed)
+        problems = draw_split(own, Split.REPORT, question.count or MAPPED, question.seed)
         return screen(Variants(own, question.ablation, question.seed), problems, ends)
 
 
@@ -239,7 +240,7 @@ def _cut(run: Run, question: PruneQuestion) -> dict[str, Any]:
     model, config = without(run.model, run.config.model, gone)
     smaller = replace(run.config, model=config, training=replace(run.config.training, recovered=recover))
     folder.check(smaller, resume=True)
-    problems = drawn(subject, Split.COMPARE, COMPARED, question.seed)
+    problems = draw_split(subject, Split.COMPARE, COMPARED, question.seed)
     with exact_products():
         comparison = compare(run.model, model, gone, problems)
     if comparison.largest_difference > ROUNDING or not comparison.same_answers:
@@ -293,7 +294,7 @@ def _zeroed(subject: Subject, question: PruneQuestion) -> dict[str, Any]:
     if out.exists() and any(out.iterdir()):
         raise HeadwayError(f"{out} is not empty; name a new folder")
     gone = _to_remove(subject, question)
-    problems = drawn(subject, Split.REPORT, COMPARED, question.seed)
+    problems = draw_split(subject, Split.REPORT, COMPARED, question.seed)
     zeroed = runner.prune(gone)
     with exact_products():
         difference = check_same(runner, zeroed, gone, problems)

@@ -145,26 +145,26 @@ def listening(listen: Listener) -> Iterator[None]:
 
 
 def at_dispatch(model: nn.Module, sites: Mapping[nn.Module, Site], gated: set[Site]) -> Hook:
-    """The door that gates what attention modules dispatch; of a site gated elsewhere it only records the map."""
+    """The hook that gates what attention modules dispatch; of a site gated elsewhere it only records the map."""
     register()
 
     @contextmanager
-    def door(passage: Intervention) -> Iterator[None]:
+    def hook(intervention: Intervention) -> Iterator[None]:
         def listen(module: nn.Module, z: Tensor, maps: Tensor | None) -> Tensor:
             site = sites.get(module)
             if site is None:
                 return z
             if site in gated:
-                return passage.through(site, z, maps)
-            passage.see(site, maps)
+                return intervention.through(site, z, maps)
+            intervention.see(site, maps)
             return z
 
         own = {config._attn_implementation for config in configs_of(model)}
-        fast = FAST.get(own.pop()) if len(own) == 1 and not passage.sees else None
+        fast = FAST.get(own.pop()) if len(own) == 1 and not intervention.sees else None
         with under(model, fast or NAME), listening(listen):
             yield
 
-    return door
+    return hook
 
 
 @contextmanager

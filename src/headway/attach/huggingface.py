@@ -23,10 +23,10 @@ from headway.attach.multihead import at_multihead
 from headway.attach.projections import (
     at_projection,
     child,
-    heads_said,
     inputs_of,
     named_output,
     projection_at,
+    stated_heads,
     watching,
     weight_of,
 )
@@ -41,7 +41,7 @@ CROSS = re.compile(r"cross|enc_?dec|encoder_att", re.IGNORECASE)
 
 
 @dataclass
-class Seen:
+class FoundAttention:
     """One attention module, as it ran."""
 
     path: str
@@ -98,7 +98,7 @@ def _call_of(model: Any, example: Mapping[str, Any] | Callable[[], Any] | None) 
     ) from failed
 
 
-def _assembled(model: nn.Module, seen: Sequence[Seen], names: Mapping[str, Site], asking: bool) -> Attached:
+def _assembled(model: nn.Module, seen: Sequence[FoundAttention], names: Mapping[str, Site], asking: bool) -> Attached:
     """The model with what was seen as sites of these names; `asking` for maps that it does not return unasked."""
     hooks: list[Hook] = []
     projections: dict[Site, Projection] = {}
@@ -121,7 +121,7 @@ def _assembled(model: nn.Module, seen: Sequence[Seen], names: Mapping[str, Site]
     return Attached(model, tuple(projections), projections, blocks_of(model, owners), owners, hooks, ways)
 
 
-def _found(model: nn.Module, call: Callable[[], Any]) -> list[Seen]:
+def _found(model: nn.Module, call: Callable[[], Any]) -> list[FoundAttention]:
     """Every attention module that ran, with its output projection."""
     dispatched, called = _looked_at(model, call)
     for each in dispatched.values():
@@ -138,25 +138,25 @@ def _found(model: nn.Module, call: Callable[[], Any]) -> list[Seen]:
     return found
 
 
-def _looked_at(model: Any, call: Callable[[], Any]) -> tuple[dict[nn.Module, Seen], set[nn.Module]]:
+def _looked_at(model: Any, call: Callable[[], Any]) -> tuple[dict[nn.Module, FoundAttention], set[nn.Module]]:
     """What dispatched as the model ran, and every module that looks like attention and was called."""
     paths = {module: path for path, module in model.named_modules()}
-    seen: dict[nn.Module, Seen] = {}
+    seen: dict[nn.Module, FoundAttention] = {}
     called: set[nn.Module] = set()
-    waiting: list[tuple[Seen, Tensor]] = []
+    waiting: list[tuple[FoundAttention, Tensor]] = []
 
     def listen(module: nn.Module, z: Tensor, maps: Tensor | None) -> Tensor:
         waiting.clear()
         if module in paths and module not in seen:
-            seen[module] = Seen(paths[module], module, z.shape[2], z.shape[2] * z.shape[3], dispatches=True)
+            seen[module] = FoundAttention(paths[module], module, z.shape[2], z.shape[2] * z.shape[3], dispatches=True)
             waiting.append((seen[module], z.flatten(2)))
         return z
 
     def read(module: nn.Module, inputs: tuple[Any, ...]) -> None:
         if not waiting or not inputs or not isinstance(inputs[0], Tensor):
             return
-        site, said = waiting[0]
-        if inputs[0].numel() == said.numel() and torch.equal(inputs[0].reshape(said.shape), said):
+        site, outputs = waiting[0]
+        if inputs[0].numel() == outputs.numel() and torch.equal(inputs[0].reshape(outputs.shape), outputs):
             site.output = paths[module]
             waiting.clear()
 
@@ -178,7 +178,7 @@ def _switches(model: Any) -> bool:
         return any(config._attn_implementation == NAME for config in configs_of(model))
 
 
-def _silent(model: nn.Module, called: set[nn.Module], seen: Mapping[nn.Module, Seen]) -> dict[str, nn.Module]:
+def _silent(model: nn.Module, called: set[nn.Module], seen: Mapping[nn.Module, FoundAttention]) -> dict[str, nn.Module]:
     """The innermost attention modules that ran and did not dispatch."""
     found = {}
     for path, module in model.named_modules():
@@ -190,7 +190,7 @@ def _silent(model: nn.Module, called: set[nn.Module], seen: Mapping[nn.Module, S
     return found
 
 
-def _called(seen: Seen) -> str:
+def _called(seen: FoundAttention) -> str:
     return f"{type(seen.module).__name__} at {seen.path}"
 
 
@@ -206,12 +206,12 @@ def _output_of(model: nn.Module, path: str, width: int | None = None) -> str | N
     return None
 
 
-def _without_dispatch(model: Any, path: str, module: nn.Module) -> Seen:
+def _without_dispatch(model: Any, path: str, module: nn.Module) -> FoundAttention:
     """An attention module that is gated at its projection, if that is found."""
     if isinstance(module, nn.MultiheadAttention):
-        return Seen(path, module, module.num_heads, None, f"{path}.out_proj", "MultiheadAttention")
-    heads = heads_said(module, child(model, path.rpartition(".")[0]), model.config)
-    seen = Seen(path, module, heads or 0, output=_output_of(model, path))
+        return FoundAttention(path, module, module.num_heads, None, f"{path}.out_proj", "MultiheadAttention")
+    heads = stated_heads(module, child(model, path.rpartition(".")[0]), model.config)
+    seen = FoundAttention(path, module, heads or 0, output=_output_of(model, path))
     width = None if seen.output is None else inputs_of(model.get_submodule(seen.output))
     if heads is None or not width or width % heads:
         raise HeadwayError(
@@ -225,14 +225,14 @@ def _with_maps(model: nn.Module) -> Hook:
     """Asks the model for its maps while they are traced."""
 
     @contextmanager
-    def door(passage: Intervention) -> Iterator[None]:
-        with nullcontext() if passage.trace is None else attentions_on(model):
+    def hook(intervention: Intervention) -> Iterator[None]:
+        with nullcontext() if intervention.trace is None else attentions_on(model):
             yield
 
-    return door
+    return hook
 
 
-def _named(model: nn.Module, seen: Sequence[Seen], call: Callable[[], Any]) -> Attached:
+def _named(model: nn.Module, seen: Sequence[FoundAttention], call: Callable[[], Any]) -> Attached:
     """The sites in the order in which they fire, as encoder.0.self and so on where that names each of them once."""
     paths = {each.path: Site(each.path) for each in seen}
     asking = False
@@ -262,12 +262,12 @@ def _idle(model: nn.Module, ran: set[nn.Module]) -> tuple[str, ...]:
 def _traced(attached: Attached, call: Callable[[], Any]) -> tuple[Mapping[Site, str], list[Site], dict[Site, Tensor]]:
     """The layers of the sites, the order in which they fire, and their maps."""
     trace = Trace()
-    passage = Intervention({}, trace, strict=False)
-    attached.passed(call, passage)
-    return attached.blocks, list(passage.fired), trace.maps
+    intervention = Intervention({}, trace, strict=False)
+    attached.passed(call, intervention)
+    return attached.blocks, list(intervention.fired), trace.maps
 
 
-def _name(model: Any, seen: Seen, block: str | None, maps: Tensor | None) -> Site:
+def _name(model: Any, seen: FoundAttention, block: str | None, maps: Tensor | None) -> Site:
     """The stack, layer and kind of a site, from where it stands and what it does."""
     parts = seen.path.split(".")
     two_stacks = getattr(model.config, "is_encoder_decoder", False)
@@ -282,9 +282,9 @@ def _name(model: Any, seen: Seen, block: str | None, maps: Tensor | None) -> Sit
     else:
         causal = getattr(seen.module, "is_causal", False) or getattr(model.config, "is_decoder", False)
         stack = "decoder" if causal else "encoder"
-    said = getattr(seen.module, "is_cross_attention", False) is True
-    said = said or any(map(CROSS.search, [*parts[-2:], type(seen.module).__name__]))
-    cross = said or (two_stacks and stack == "decoder" and maps is not None and not square)
+    named = getattr(seen.module, "is_cross_attention", False) is True
+    named = named or any(map(CROSS.search, [*parts[-2:], type(seen.module).__name__]))
+    cross = named or (two_stacks and stack == "decoder" and maps is not None and not square)
     layer = getattr(seen.module, "layer_idx", None) if block is None else int(block.rpartition(".")[2])
     return Site("decoder" if cross else stack, layer, "cross" if cross else "self", heads=seen.heads)
 

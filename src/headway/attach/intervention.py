@@ -106,7 +106,7 @@ def fitting(gate: Gate, site: Site, z: Tensor) -> Gate:
 
 
 Hook = Callable[[Intervention], AbstractContextManager[None]]
-"""Leads what some sites say through a passage, until it is left."""
+"""Applies an intervention to some sites, until it is left."""
 _RUNNING: set[int] = set()
 """the modules whose heads are being gated right now, by id"""
 
@@ -142,10 +142,10 @@ class Attached:
         """What `call` returns while the gates are in force; it runs the model any way it likes."""
         return self.passed(call, Intervention(gates or {}, trace))
 
-    def passed(self, call: Callable[[], T], passage: Intervention) -> T:
-        """The same with a passage of the caller's, which afterwards says what fired."""
-        self.check(passage.gates)
-        with self.opened(passage):
+    def passed(self, call: Callable[[], T], intervention: Intervention) -> T:
+        """The same with an intervention of the caller's, which afterwards says what fired."""
+        self.check(intervention.gates)
+        with self.opened(intervention):
             return call()
 
     def check(self, gates: Gates) -> None:
@@ -157,16 +157,16 @@ class Attached:
                 raise HeadwayError(f"the gate of {site} has {gate.passed.shape[-1]} heads; it has {self.width[site]}")
 
     @contextmanager
-    def opened(self, passage: Intervention) -> Iterator[None]:
-        """The hooks lead through this passage while it lasts, whatever runs: its gates may change from call to call."""
+    def opened(self, intervention: Intervention) -> Iterator[None]:
+        """The hooks apply this intervention while it lasts, whatever runs: its gates may change from call to call."""
         own = {id(projection.module) for projection in self.projections.values()}
         if own & _RUNNING:
             raise HeadwayError("this model is already running under gates; run one call inside another on a copy of it")
         with ExitStack() as stack:
             _RUNNING.update(own)
             stack.callback(_RUNNING.difference_update, own)
-            for door in self.hooks:
-                stack.enter_context(door(passage))
+            for hook in self.hooks:
+                stack.enter_context(hook(intervention))
             yield
 
 

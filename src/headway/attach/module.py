@@ -22,10 +22,10 @@ from headway.attach.projections import (
     OUTPUTS,
     at_projection,
     child,
-    heads_said,
     inputs_of,
     named_output,
     projection_at,
+    stated_heads,
     watching,
     weight_of,
 )
@@ -89,9 +89,9 @@ def attach_module(
 
 def _in_order(attached: Attached, call: Callable[[], Any], logits_of: Callable[[Any], Tensor] | None) -> Attached:
     prove(attached, call, logits_of)
-    passage = Intervention({}, None)
-    attached.passed(call, passage)
-    return replace(attached, sites=tuple(passage.fired))
+    intervention = Intervention({}, None)
+    attached.passed(call, intervention)
+    return replace(attached, sites=tuple(intervention.fired))
 
 
 def _every_multihead(model: nn.Module) -> list[Site]:
@@ -157,7 +157,7 @@ def _projection(model: nn.Module, site: Site, owner: nn.Module) -> Projection:
     path = f"{site.stack}.{name}" if name else site.stack
     module = _module(model, path)
     parent = child(model, site.stack.rpartition(".")[0])
-    heads = site.heads or heads_said(owner, parent)
+    heads = site.heads or stated_heads(owner, parent)
     if heads is None:
         raise HeadwayError(f"{site} does not say how many heads it has; write Site({site.stack!r}, …, heads=4)")
     return projection_at(site, module, path, heads)
@@ -176,7 +176,7 @@ def candidates(model: nn.Module) -> list[Site]:
         mixing = [name for name, module in weighted.items() if not READS.fullmatch(name) and _squarish(module)]
         known = [name for name in mixing if name in OUTPUTS] or mixing or [named_output(owner)]
         if known[-1] is not None:
-            found.append(Site(path, output=known[-1], heads=heads_said(owner)))
+            found.append(Site(path, output=known[-1], heads=stated_heads(owner)))
     return found
 
 

@@ -32,7 +32,7 @@ def slow_path() -> Iterator[None]:
 
 
 def at_multihead(site: Site, attention: nn.MultiheadAttention) -> Hook:
-    """The door that gates a MultiheadAttention."""
+    """The hook that gates a MultiheadAttention."""
     if type(attention).forward is not nn.MultiheadAttention.forward:
         raise HeadwayError(
             f"{type(attention).__name__} at {site} has a forward of its own, not nn.MultiheadAttention's; name its "
@@ -40,7 +40,7 @@ def at_multihead(site: Site, attention: nn.MultiheadAttention) -> Hook:
         )
 
     @contextmanager
-    def door(passage: Intervention) -> Iterator[None]:
+    def hook(intervention: Intervention) -> Iterator[None]:
         def forward(
             query: Tensor,
             key: Tensor,
@@ -51,36 +51,36 @@ def at_multihead(site: Site, attention: nn.MultiheadAttention) -> Hook:
             average_attn_weights: bool = True,
             is_causal: bool = False,
         ) -> tuple[Tensor, Tensor | None]:
-            turned = attention.batch_first and query.ndim == 3
-            if turned:  # PyTorch's function wants token batch embed
-                query, key, value = _turned(query, key, value)
+            transposed = attention.batch_first and query.ndim == 3
+            if transposed:  # PyTorch's function wants token batch embed
+                query, key, value = _tokens_first(query, key, value)
             asked = (query, key, value, key_padding_mask, attn_mask)
-            said, weights = _said(attention, *asked, need_weights, is_causal)
+            outputs, weights = _head_outputs(attention, *asked, need_weights, is_causal)
             maps = None
-            if passage.trace is not None:
-                maps = weights if weights is not None else _said(attention, *asked, True, is_causal)[1]
+            if intervention.trace is not None:
+                maps = weights if weights is not None else _head_outputs(attention, *asked, True, is_causal)[1]
                 assert maps is not None
                 maps = maps if maps.ndim == 4 else maps[None]  # batch head query key
-            said = _gated(passage, site, said, maps, attention.num_heads)
-            output = attention.out_proj(said)
+            outputs = _gated(intervention, site, outputs, maps, attention.num_heads)
+            output = attention.out_proj(outputs)
             if need_weights and average_attn_weights and weights is not None:
                 weights = weights.mean(dim=-3)
-            return output.transpose(0, 1) if turned else output, weights
+            return output.transpose(0, 1) if transposed else output, weights
 
         with slow_path(), own_forward(attention, forward):
             yield
 
-    return door
+    return hook
 
 
-def _gated(passage: Intervention, site: Site, said: Tensor, maps: Tensor | None, heads: int) -> Tensor:
-    batched = said if said.ndim == 3 else said[:, None]  # query batch embed
+def _gated(intervention: Intervention, site: Site, outputs: Tensor, maps: Tensor | None, heads: int) -> Tensor:
+    batched = outputs if outputs.ndim == 3 else outputs[:, None]  # query batch embed
     z = batched.transpose(0, 1).unflatten(-1, (heads, -1))  # batch query head dim
-    z = passage.through(site, z, maps).flatten(2).transpose(0, 1)
-    return z if said.ndim == 3 else z[:, 0]
+    z = intervention.through(site, z, maps).flatten(2).transpose(0, 1)
+    return z if outputs.ndim == 3 else z[:, 0]
 
 
-def _turned(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _tokens_first(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """With tokens first; what was one tensor stays one, which PyTorch's function looks for."""
     if key is value:
         first = query.transpose(0, 1)
@@ -89,7 +89,7 @@ def _turned(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, 
     return query.transpose(0, 1), key.transpose(0, 1), value.transpose(0, 1)
 
 
-def _said(
+def _head_outputs(
     attention: nn.MultiheadAttention,
     query: Tensor,
     key: Tensor,
@@ -101,7 +101,7 @@ def _said(
 ) -> tuple[Tensor, Tensor | None]:
     """What the heads say, side by side, and their maps where asked."""
     same = attention.in_proj_weight is not None
-    mirror = torch.eye(attention.embed_dim, dtype=query.dtype, device=query.device)
+    identity = torch.eye(attention.embed_dim, dtype=query.dtype, device=query.device)
     return F.multi_head_attention_forward(
         query,
         key,
@@ -114,7 +114,7 @@ def _said(
         attention.bias_v,
         attention.add_zero_attn,
         attention.dropout,
-        mirror,
+        identity,
         None,
         training=attention.training,
         key_padding_mask=key_padding_mask,

@@ -19,29 +19,9 @@ from headway.models.sites import Site
 from headway.subjects.subject import Maps
 
 OUTPUTS = (
-    "o_proj",
-    "out_proj",
-    "c_proj",
-    "out_lin",
-    "linear_out",
-    "wo",
-    "o",
-    "dense",
-    "proj",
-    "proj_out",
-    "output_proj",
-    "fc_out",
-    "post_proj",
-    "fc_o",
-    "w_o",
-    "W_o",
-    "to_out",
-    "to_out.0",
-    "out",
-    "output",
-    "output.dense",
-    "projection",
-)
+    "o_proj", "out_proj", "c_proj", "out_lin", "linear_out", "wo", "o", "dense", "proj", "proj_out", "output_proj",
+    "fc_out", "post_proj", "fc_o", "w_o", "W_o", "to_out", "to_out.0", "out", "output", "output.dense", "projection",
+)  # fmt: skip
 """what output projections are called, in the modules that people write"""
 HEADS = ("num_heads", "n_heads", "num_attention_heads", "n_head", "nhead", "heads", "nheads", "h")
 
@@ -92,13 +72,13 @@ def named_output(owner: nn.Module, width: int | None = None) -> str | None:
     return None
 
 
-def heads_said(*modules: object) -> int | None:
+def stated_heads(*modules: object) -> int | None:
     """How many heads a module says that it has, or the next of these."""
     for module in modules:
         for name in HEADS:
-            said = getattr(module, name, None)
-            if isinstance(said, int) and not isinstance(said, bool) and said > 0:
-                return said
+            stated = getattr(module, name, None)
+            if isinstance(stated, int) and not isinstance(stated, bool) and stated > 0:
+                return stated
     return None
 
 
@@ -119,11 +99,11 @@ def projection_at(site: Site, module: nn.Module, path: str, heads: int) -> Proje
 
 
 def at_projection(site: Site, projection: Projection, batch_first: bool = True) -> Hook:
-    """The door that gates a projection's input."""
+    """The hook that gates a projection's input."""
     heads_first: list[bool] = []
 
     @contextmanager
-    def door(passage: Intervention) -> Iterator[None]:
+    def hook(intervention: Intervention) -> Iterator[None]:
         forward = projection.module.forward
 
         def gated_input(*inputs: Any, **named: Any) -> Any:
@@ -135,9 +115,9 @@ def at_projection(site: Site, projection: Projection, batch_first: bool = True) 
         def through(x: Tensor) -> Tensor:
             if projection.layout == "head dim out" and x.ndim == 4:
                 return apart(x)
-            turned = x.transpose(0, 1) if not batch_first and x.ndim > 2 else x
-            z = turned.reshape(len(turned), -1, projection.heads, projection.dim)  # batch query head dim
-            z = passage.through(site, z, None).reshape(turned.shape)
+            transposed = x.transpose(0, 1) if not batch_first and x.ndim > 2 else x
+            z = transposed.reshape(len(transposed), -1, projection.heads, projection.dim)  # batch query head dim
+            z = intervention.through(site, z, None).reshape(transposed.shape)
             return z.transpose(0, 1) if not batch_first and x.ndim > 2 else z
 
         def apart(x: Tensor) -> Tensor:
@@ -151,21 +131,21 @@ def at_projection(site: Site, projection: Projection, batch_first: bool = True) 
                     f"another number of queries than {projection.heads}"
                 )
             if not heads_first[0]:
-                return passage.through(site, x, None)
-            return passage.through(site, x.transpose(1, 2), None).transpose(1, 2)
+                return intervention.through(site, x, None)
+            return intervention.through(site, x.transpose(1, 2), None).transpose(1, 2)
 
         with own_forward(projection.module, gated_input):
             yield
 
-    return door
+    return hook
 
 
 def watching(site: Site, owner: nn.Module, heads: int, maps: Maps | None = None) -> Hook:
-    """The door that records the map of an attention module: what a user's function reads, or its second output."""
+    """The hook that records the map of an attention module: what a user's function reads, or its second output."""
 
     @contextmanager
-    def door(passage: Intervention) -> Iterator[None]:
-        if passage.trace is None:
+    def hook(intervention: Intervention) -> Iterator[None]:
+        if intervention.trace is None:
             yield
             return
         forward = owner.forward
@@ -173,13 +153,13 @@ def watching(site: Site, owner: nn.Module, heads: int, maps: Maps | None = None)
         def watched(*inputs: Any, **named: Any) -> Any:
             output = forward(*inputs, **named)
             read = maps(owner, inputs, output) if maps is not None else returned_map(output, heads)
-            passage.see(site, read)
+            intervention.see(site, read)
             return output
 
         with own_forward(owner, watched):
             yield
 
-    return door
+    return hook
 
 
 def returned_map(output: Any, heads: int) -> Tensor | None:

@@ -30,6 +30,9 @@ ROUNDING = 1e-5
 """of the largest number compared, or of one, whichever is larger; in float64 too, where many compute their softmax in
 float32"""
 
+Logits = Callable[[], Tensor]
+"""Runs the model once: its logits."""
+
 
 @dataclass(frozen=True)
 class Proof:
@@ -48,42 +51,41 @@ class Proof:
 @torch.no_grad()
 def prove(attached: Attached, call: Callable[[], Any], logits_of: Callable[[Any], Tensor] | None = None) -> Proof:
     """Proves every claim on what `call` runs, or stops with the site and the difference."""
+    read = logits_of or logits_in
     with exact_products():
-        return _proved(attached, call, logits_of or logits_in)
+        return _proved(attached, lambda: read(call()))
 
 
-def _proved(attached: Attached, call: Callable[[], Any], read: Callable[[Any], Tensor]) -> Proof:
-    original = read(call())
+def _proved(attached: Attached, logits: Logits) -> Proof:
+    original = logits()
     sums: dict[Site, float] = {}
-    passage = Intervention({}, None)
+    intervention = Intervention({}, None)
     with _watched(attached, sums):
-        opened = read(attached.passed(call, passage))
+        opened = attached.passed(logits, intervention)
     for site in attached.sites:
-        if not passage.fired[site]:
+        if not intervention.fired[site]:
             raise HeadwayError(
                 f"{site} never fires: its output projection {attached.projections[site].path} was not called; leave "
                 "the site out, or name the module that is"
             )
-    unchanged, notes = _check_same(attached, call, read, original, opened)
-    _check_identity(attached, call, read, opened)
+    unchanged, notes = _check_same(attached, logits, original, opened)
+    _check_identity(attached, logits, opened)
     for site, difference in sums.items():
         if not difference <= _tolerance(opened):
             raise HeadwayError(f"the heads of {site} do not add up to its output: they differ by {difference:.2g}")
     closed = 0.0
     for number, site in enumerate(attached.sites):
-        closed = max(closed, _check_closed(attached, call, read, site, number % attached.width[site]))
+        closed = max(closed, _check_closed(attached, logits, site, number % attached.width[site]))
     return Proof(attached.sites, unchanged, max(sums.values(), default=0.0), closed, notes)
 
 
-def _check_same(
-    attached: Attached, call: Callable[[], Any], read: Callable[[Any], Tensor], original: Tensor, opened: Tensor
-) -> tuple[float, tuple[str, ...]]:
+def _check_same(attached: Attached, logits: Logits, original: Tensor, opened: Tensor) -> tuple[float, tuple[str, ...]]:
     """The logits with open gates are the model's own: by how much they differ, and what is to be known of it."""
     difference = difference_of(original, opened)
     if difference <= limit_of(original):
         return difference, ()
     with slow_path():
-        slow = read(call())
+        slow = logits()
     if difference_of(slow, opened) <= limit_of(slow):
         note = "PyTorch's fast path writes zeros at padded positions; the model was compared without it"
         return difference_of(slow, opened), (note,)
@@ -93,12 +95,12 @@ def _check_same(
     )
 
 
-def _check_identity(attached: Attached, call: Callable[[], Any], read: Callable[[Any], Tensor], opened: Tensor) -> None:
+def _check_identity(attached: Attached, logits: Logits, opened: Tensor) -> None:
     """Gates of one change no bit."""
-    same = read(attached.run(call, {site: Gate(torch.ones(1, heads)) for site, heads in attached.width.items()}))
+    same = attached.run(logits, {site: Gate(torch.ones(1, heads)) for site, heads in attached.width.items()})
     if not torch.equal(same.nan_to_num(), opened.nan_to_num()):
         for site, heads in attached.width.items():
-            alone = read(attached.run(call, {site: Gate(torch.ones(1, heads))}))
+            alone = attached.run(logits, {site: Gate(torch.ones(1, heads))})
             if (difference := difference_of(alone, opened)) > 0:
                 raise HeadwayError(
                     f"an open gate at {site} changes the logits by {difference:.2g}; it must change no bit"
@@ -109,18 +111,16 @@ def _check_identity(attached: Attached, call: Callable[[], Any], read: Callable[
         )
 
 
-def _check_closed(
-    attached: Attached, call: Callable[[], Any], read: Callable[[Any], Tensor], site: Site, head: int
-) -> float:
+def _check_closed(attached: Attached, logits: Logits, site: Site, head: int) -> float:
     """A head closed by its gate is the model with zeros in the projection."""
     passed = torch.ones(1, attached.width[site])
     passed[:, head] = 0
-    gated = read(attached.run(call, {site: Gate(passed)}))
+    gated = attached.run(logits, {site: Gate(passed)})
     with _zeroed(attached.projections[site], head):
-        zeroed = read(call())
+        zeroed = logits()
         if difference_of(zeroed, gated) > limit_of(zeroed):
             with slow_path():
-                zeroed = read(call())
+                zeroed = logits()
     difference = difference_of(zeroed, gated)
     if not difference <= limit_of(zeroed):
         raise HeadwayError(

@@ -36,8 +36,7 @@ class TextbookAdder(nn.Module):
         self.register_buffer("causal", nn.Transformer.generate_square_subsequent_mask(4))
 
     def forward(self, source: Tensor, answer: Tensor, gates: None = None) -> Tensor:
-        start = torch.full_like(answer[:, :1], self.start)
-        written = torch.cat((start, answer[:, :-1]), dim=1)
+        written = torch.cat((torch.full_like(answer[:, :1], self.start), answer[:, :-1]), dim=1)
         x = self.embed(source) + self.positions[: source.shape[1]]
         y = self.embed(written) + self.positions[: written.shape[1]]
         return self.unembed(self.transformer(x, y, tgt_mask=self.causal, tgt_is_causal=True))

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from headway.causes.patching import Pairs, Patch
-from headway.causes.roles import counted
+from headway.causes.roles import counted, parts_that_flip_half
 from headway.subjects.splits import Split
 from headway.subjects.subject import Subject
 from headway.tasks.problems import Contrast
 
 PROFILED = 60  # pairs of each contrast
-HALF, MOST_KINDS, CLEAR = 0.5, 8, 0.25
+MOST_KINDS, CLEAR = 8, 0.25
 """a silhouette below `CLEAR` is no structure: then there is one kind"""
 
 
@@ -32,15 +32,7 @@ class Profile:
 
     def signature(self) -> str:
         """Which attention sites flip at least half of the pairs, for each kind of contrast, the columns together."""
-        kinds: dict[str, list[str]] = {}
-        for site, row in self.flips.items():
-            by_kind: dict[str, list[float]] = {}
-            for contrast, share in row.items():
-                by_kind.setdefault(contrast.split()[0], []).append(share)
-            for kind, shares in by_kind.items():
-                kinds.setdefault(kind, [])
-                if sum(shares) / len(shares) >= HALF:
-                    kinds[kind].append(site)
+        kinds = parts_that_flip_half(self.flips)
         return "; ".join(f"{kind}: {' + '.join(sites) or 'no one site'}" for kind, sites in kinds.items())
 
     def vector(self) -> list[float]:

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from headway.errors import HeadwayError
-from headway.models import Gate, Head, Site
+from headway.models import Gate, Gates, Head
 from headway.models.rerun import Recording
 from headway.models.sites import Closed, site_of
 from headway.subjects.subject import Subject
@@ -48,7 +48,6 @@ class Pairs:
     def __init__(self, subject: Subject, contrasts: Sequence[Contrast]) -> None:
         self.subject, self.contrasts = subject, contrasts
         self.runner = subject.runner
-        self.order = {site: place for place, site in enumerate(self.runner.sites)}
         self.problems = Problems.join([side for c in contrasts for side in (c.clean, c.other)])
         self.donors = Problems.join([side for c in contrasts for side in (c.other, c.clean)])
         counts = [2 * len(c.clean) for c in contrasts]
@@ -99,35 +98,30 @@ class Pairs:
         own, donors = (self.runner.record(side[rows]) for side in (self.problems, self.donors))
         place = self.place[rows]
         found = [torch.empty(0)] * len(patches)
-        groups: dict[tuple[Site, bool], list[int]] = {}
-        for number, patch in enumerate(patches):
-            first = min((site_of(part) for part in patch.parts), key=self.order.__getitem__)
-            groups.setdefault((first, patch.at_answer), []).append(number)
-        for (first, _), numbers in groups.items():
-            while numbers:
-                at_once = self.runner.variants_at_once(own, len(numbers))
-                some, numbers = numbers[:at_once], numbers[at_once:]
-                gates = self._gates([patches[number] for number in some], donors, place)
-                logits = self.runner.replay(own, gates, first, len(some))
-                for number, each in zip(some, logits.split(len(own)), strict=True):
-                    found[number] = _at(each, place)
+        changed = [{site_of(part) for part in patch.parts} for patch in patches]
+
+        def gates(some: Sequence[int]) -> Gates:
+            return self._gates([patches[number] for number in some], donors, place)
+
+        for number, logits in self.runner.replay_each(own, changed, gates):
+            found[number] = _at(logits, place)
         return torch.stack(found)
 
-    def _gates(self, patches: Sequence[Patch], donors: Recording, place: Int[Tensor, "row 1"]) -> dict[Site, Gate]:
+    def _gates(self, patches: Sequence[Patch], donors: Recording, place: Int[Tensor, "row 1"]) -> Gates:
         """The gates of every row under every patch."""
         gates = {}
         for site in {site_of(part) for patch in patches for part in patch.parts}:
-            said, heads = donors.trace.outputs[site], self.runner.width.get(site, 1)
+            outputs, heads = donors.trace.outputs[site], self.runner.width.get(site, 1)
             passed = []
             for patch in patches:
                 shut = [float(site in patch.parts or Head(site, head) in patch.parts) for head in range(heads)]
-                closed = torch.tensor(shut, device=said.device).expand(*said.shape[:2], heads)  # row query head
+                closed = torch.tensor(shut, device=outputs.device).expand(*outputs.shape[:2], heads)  # row query head
                 if patch.at_answer:
-                    queries = torch.arange(said.shape[1], device=said.device)
+                    queries = torch.arange(outputs.shape[1], device=outputs.device)
                     here = queries == place + self.runner.before_answer(donors.source)  # row query
                     closed = closed * here[..., None]
                 passed.append(1 - closed)
-            gates[site] = Gate(torch.cat(passed), said.repeat(len(patches), 1, 1, 1))
+            gates[site] = Gate(torch.cat(passed), outputs.repeat(len(patches), 1, 1, 1))
         return gates
 
 

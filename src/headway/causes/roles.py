@@ -10,7 +10,7 @@ beside its placebo and random sets of as many heads that are not named. It is on
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -137,13 +137,11 @@ class Roles:
     def by_site(self) -> dict[str, dict[str, float]]:
         """For each kind of contrast the whole sites and feed-forward blocks that turn at least half of its pairs, the
         columns together."""
-        found: dict[str, dict[str, list[float]]] = {}
+        flips: dict[str, dict[str, float]] = {}
         for strength in self.table:
             if isinstance(strength.part, Site) and not strength.at_answer and strength.share is not None:
-                kind = found.setdefault(strength.contrast.split()[0], {})
-                kind.setdefault(str(strength.part), []).append(strength.share)
-        means = {kind: {part: sum(x) / len(x) for part, x in parts.items()} for kind, parts in found.items()}
-        return {kind: {part: mean for part, mean in parts.items() if mean >= 0.5} for kind, parts in means.items()}
+                flips.setdefault(str(strength.part), {})[strength.contrast] = strength.share
+        return parts_that_flip_half(flips)
 
     @staticmethod
     def mean_of(found: Sequence[Flips]) -> float | None:
@@ -177,6 +175,17 @@ class Roles:
                 name = names.get(kind, f"A {kind}")
                 words.append(f"{name}: patched as a whole, these turn at least half of the pairs: {listed}.")
         return words
+
+
+def parts_that_flip_half(flips: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
+    """For each kind of contrast, the columns together, the parts that flip at least half of its pairs and their mean
+    shares; `flips` are the shares by part and contrast."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for part, row in flips.items():
+        for contrast, share in row.items():
+            found.setdefault(contrast.split()[0], {}).setdefault(part, []).append(share)
+    means = {kind: {part: sum(x) / len(x) for part, x in parts.items()} for kind, parts in found.items()}
+    return {kind: {part: mean for part, mean in parts.items() if mean >= 0.5} for kind, parts in means.items()}
 
 
 def find_roles(subject: Subject, seed: int = 0, watch: Watch | None = None) -> Roles:

@@ -22,7 +22,7 @@ from headway.errors import HeadwayError
 from headway.runs.folder import RunFolder
 
 NAME = "runs.sqlite"
-VERSION = 1
+VERSION = 2
 """of the table and of what a row says: a table of another is made anew"""
 PATIENCE = 20.0
 """seconds that a process waits for another one's writing"""
@@ -89,10 +89,7 @@ def _find(root: Path, home: Path, where: Where | None, rebuild: bool) -> RunQuer
     with contextlib.closing(sqlite3.connect(home, timeout=PATIENCE, isolation_level=None)) as connection:
         # the journal stays where it is: a file that comes and goes would make the folder look changed each time
         connection.execute("PRAGMA journal_mode = TRUNCATE")
-        table = _Table(connection)
-        table.prepare(rebuild)
-        table.refresh(root)
-        return table.find(where)
+        return _Table(connection).answer(root, where, rebuild)
 
 
 def _find_in_memory(root: Path, home: Path | None, where: Where | None) -> RunQuery:
@@ -105,69 +102,68 @@ def _find_in_memory(root: Path, home: Path | None, where: Where | None) -> RunQu
                     there.execute("BEGIN")
                     there.execute("SELECT 1 FROM runs LIMIT 1").fetchall()  # nobody else writes from here on
                     there.backup(connection)
-        table = _Table(connection)
         try:
-            table.prepare(rebuild=False)
-            table.refresh(root)
+            return _Table(connection).answer(root, where, rebuild=False)
         except sqlite3.Error:  # the file was another program's
-            table.prepare(rebuild=True)
-            table.refresh(root)
-        return table.find(where)
+            return _Table(connection).answer(root, where, rebuild=True)
 
 
 class _Table:
     """The cache itself: a table of runs, and one of the folders that hold them."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
-        self.connection = connection
+        self.execute, self.executemany = connection.execute, connection.executemany
 
-    def prepare(self, rebuild: bool) -> None:
-        """Makes the tables where there are none, or those of another version."""
-        there = self.connection.execute("PRAGMA user_version").fetchone()[0]
-        if there == VERSION and not rebuild:
-            return
-        with self._writing():
-            for kind, name in self.connection.execute(
-                "SELECT type, name FROM sqlite_master WHERE type IN ('table', 'view') AND name IN ('runs', 'folders')"
-            ).fetchall():
-                self.connection.execute(f"DROP {kind} {name}")
-            columns = ", ".join(quoted(key) for key in KEYS)
-            self.connection.execute(f"CREATE TABLE runs (path BLOB PRIMARY KEY, parent BLOB, stamp TEXT, {columns})")
-            self.connection.execute("CREATE INDEX by_parent ON runs (parent)")
-            self.connection.execute("CREATE TABLE folders (path BLOB PRIMARY KEY, stamp TEXT)")
-            self.connection.execute(f"PRAGMA user_version = {VERSION}")
-
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
-        self.connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        except BaseException:
-            with contextlib.suppress(sqlite3.Error):
-                self.connection.execute("ROLLBACK")
-            raise
-        self.connection.execute("COMMIT")
-
-    def columns(self) -> list[str]:
-        return [row[1] for row in self.connection.execute("PRAGMA table_info(runs)")]
-
-    def refresh(self, root: Path) -> None:
-        """Finds what has changed in the folders, and writes it down."""
+    def answer(self, root: Path, where: Where | None, rebuild: bool) -> RunQuery:
+        """Finds runs, once the table says what the folders hold."""
+        if rebuild or self.execute("PRAGMA user_version").fetchone()[0] != VERSION:
+            self._create()
         waiting: list[FolderChanges] = []
-        for changes in scan(os.fsencode(root), self._stamps("SELECT path, stamp FROM folders"), self.runs_in):
+        for changes in scan(os.fsencode(root), self._stamps("SELECT path, stamp FROM folders"), self._runs_in):
             waiting.append(changes)
             if sum(len(each.rows) for each in waiting) >= TOGETHER:
                 self._write(waiting)
                 waiting = []
         if waiting:
             self._write(waiting)
+        keys = [name for name in self._columns() if name not in OWN]
+        condition, values = ("1", []) if where is None else where.sql(keys)
+        query = f"SELECT {', '.join(map(quoted, keys))} FROM runs WHERE {condition} ORDER BY +path"
+        rows = [_row(keys, cells) for cells in self.execute(query, values)]
+        return RunQuery(rows, self.execute("SELECT count(*) FROM runs").fetchone()[0], frozenset(keys))
 
-    def runs_in(self, parent: bytes) -> dict[bytes, str]:
+    def _create(self) -> None:
+        with self._writing():
+            for kind, name in self.execute(
+                "SELECT type, name FROM sqlite_master WHERE type IN ('table', 'view') AND name IN ('runs', 'folders')"
+            ).fetchall():
+                self.execute(f"DROP {kind} {name}")
+            columns = ", ".join(quoted(key) for key in KEYS)
+            self.execute(f"CREATE TABLE runs (path BLOB PRIMARY KEY, parent BLOB, stamp TEXT, {columns})")
+            self.execute("CREATE INDEX by_parent ON runs (parent)")
+            self.execute("CREATE TABLE folders (path BLOB PRIMARY KEY, stamp TEXT)")
+            self.execute(f"PRAGMA user_version = {VERSION}")
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        self.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(sqlite3.Error):
+                self.execute("ROLLBACK")
+            raise
+        self.execute("COMMIT")
+
+    def _columns(self) -> list[str]:
+        return [row[1] for row in self.execute("PRAGMA table_info(runs)")]
+
+    def _runs_in(self, parent: bytes) -> dict[bytes, str]:
         return self._stamps("SELECT path, stamp FROM runs WHERE parent = ?", parent)
 
     def _stamps(self, question: str, *values: bytes) -> dict[bytes, str]:
         """Stamps by path; what SQLite can read may still be no table of ours."""
-        found = self.connection.execute(question, values).fetchall()
+        found = self.execute(question, values).fetchall()
         if not all(isinstance(path, bytes) and isinstance(stamp, str) for path, stamp in found):
             raise sqlite3.DatabaseError("paths and stamps of other kinds")
         return dict(found)
@@ -175,44 +171,31 @@ class _Table:
     def _write(self, changes: Sequence[FolderChanges]) -> None:
         """A folder's rows and its stamp go together: whoever writes last, a stamp never speaks for older rows."""
         with self._writing():
-            columns = self._grown(self.columns(), (key for each in changes for run in each.rows for key in run.row))
-            places = ", ".join("?" * len(columns))
-            names = ", ".join(map(quoted, columns))
+            columns = self._add_columns(key for each in changes for run in each.rows for key in run.row)
+            names, places = ", ".join(map(quoted, columns)), ", ".join("?" * len(columns))
             for each in changes:
-                self._forget(each.gone)
-                self.connection.executemany("DELETE FROM runs WHERE path = ?", ((path,) for path in each.ended))
-                self.connection.executemany(
-                    f"INSERT OR REPLACE INTO runs ({names}) VALUES ({places})",
-                    (_cells(columns, run) for run in each.rows),
-                )
+                for path in each.gone:  # with all that was in them
+                    inside = (path, path + b"/", path + b"0")  # the sign after a slash: all that begins with it
+                    for name in ("runs", "folders"):
+                        self.execute(f"DELETE FROM {name} WHERE path = ? OR (path >= ? AND path < ?)", inside)
+                self.executemany("DELETE FROM runs WHERE path = ?", ((path,) for path in each.ended))
+                cells = (_cells(columns, run) for run in each.rows)
+                self.executemany(f"INSERT OR REPLACE INTO runs ({names}) VALUES ({places})", cells)
                 if each.stamp is None:
-                    self.connection.execute("DELETE FROM folders WHERE path = ?", (each.folder,))
+                    self.execute("DELETE FROM folders WHERE path = ?", (each.folder,))
                 else:
-                    self.connection.execute("INSERT OR REPLACE INTO folders VALUES (?, ?)", (each.folder, each.stamp))
+                    self.execute("INSERT OR REPLACE INTO folders VALUES (?, ?)", (each.folder, each.stamp))
 
-    def _forget(self, gone: Iterable[bytes]) -> None:
-        """Runs and folders that are there no more, with all that was in them."""
-        for path in gone:
-            inside = (path, path + b"/", path + b"0")  # the sign after a slash: all that begins with it
-            for name in ("runs", "folders"):
-                self.connection.execute(f"DELETE FROM {name} WHERE path = ? OR (path >= ? AND path < ?)", inside)
-
-    def _grown(self, columns: list[str], keys: Iterable[str]) -> list[str]:
+    def _add_columns(self, keys: Iterable[str]) -> list[str]:
+        """Makes columns of new keys; says which there are."""
+        columns = self._columns()
         for key in dict.fromkeys(keys):
             if key not in columns:
                 if len(columns) >= MOST_KEYS:
                     raise HeadwayError(f"these runs have more than {MOST_KEYS:,} different keys; list a smaller folder")
-                self.connection.execute(f"ALTER TABLE runs ADD COLUMN {quoted(key)}")
+                self.execute(f"ALTER TABLE runs ADD COLUMN {quoted(key)}")
                 columns.append(key)
         return columns
-
-    def find(self, where: Where | None) -> RunQuery:
-        keys = [name for name in self.columns() if name not in OWN]
-        condition, values = ("1", []) if where is None else where.sql(keys)
-        query = f"SELECT {', '.join(map(quoted, keys))} FROM runs WHERE {condition} ORDER BY +path"
-        rows = [_row(keys, cells) for cells in self.connection.execute(query, values)]
-        runs = self.connection.execute("SELECT count(*) FROM runs").fetchone()[0]
-        return RunQuery(rows, runs, frozenset(keys))
 
 
 def _cells(columns: list[str], run: ScannedRun) -> list[Any]:

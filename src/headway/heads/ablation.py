@@ -68,7 +68,7 @@ class Effect:
         return Interval(self.loss_increase - reach, self.loss_increase + reach)
 
 
-class Tally:
+class EffectSums:
     """Adds up what became of problems under variants, of which the first closes nothing. Outcomes of many models
     have a leading axis `model`."""
 
@@ -139,7 +139,7 @@ def measure(
     measured: Callable[[Problems, Sequence[Closed]], Outcome] | None = None,
 ) -> list[Effect]:
     """The effect of closing each of `closed`, beside `base` alone, which comes first. `measured` may know outcomes."""
-    tally = Tally()
+    tally = EffectSums()
     for chunk in chunks:
         sets = [frozenset(), *closed]
         outcome = variants(chunk, sets, base) if measured is None else measured(chunk, sets)

@@ -46,7 +46,7 @@ class Ledger:
 
     def _key(self, variants: Variants, problems: Problems, closed: Sequence[Closed]) -> str:
         """Everything that the numbers depend on, the weights among it."""
-        digest = hashlib.sha256(json.dumps([variants.ablation, variants.seed, variants.subject.name]).encode())
+        digest = hashlib.sha256(json.dumps([variants.kind, variants.seed, variants.subject.name]).encode())
         metric = variants.subject.measured_by
         digest.update(("exact" if metric is None else metric.name).encode())
         digest.update("|".join(",".join(sorted(map(str, parts))) for parts in closed).encode())

@@ -22,7 +22,7 @@ from torch.func import functional_call, vmap
 from headway.evaluation.exact import Watch
 from headway.evaluation.stacked import PASS_TOKENS
 from headway.evaluation.verdicts import best_constant, losses_of
-from headway.heads.ablation import Effect, Judge, Tally, TooWeak
+from headway.heads.ablation import Effect, EffectSums, Judge, TooWeak
 from headway.heads.population import Member, RefusedMember
 from headway.heads.question import HeadsQuestion
 from headway.heads.result import HeadRow, HeadStudy, Removal, as_list
@@ -159,7 +159,7 @@ def measure_members(
     watch: Watch | None = None,
 ) -> list[list[Effect]]:
     """For each member the effects of its variants beside all heads open, which comes first."""
-    tally, wanted = Tally(), torch.cat((torch.zeros_like(closed[:, :1]), closed), dim=1)
+    tally, wanted = EffectSums(), torch.cat((torch.zeros_like(closed[:, :1]), closed), dim=1)
     for start in range(0, len(problems), CHUNK):
         some = problems[start : start + CHUNK]
         tally.add(variants(some, wanted), variants.subject.strata(some))

@@ -30,12 +30,13 @@ from headway.evaluation.examples import MOST_LISTED
 from headway.evaluation.intervals import exact_interval
 from headway.evaluation.stacked import NARROW
 from headway.heads.ablation import Effect, Margin, measure
+from headway.heads.ablations import ABLATIONS
 from headway.heads.variants import Variants
 from headway.machine import exact_products, side_by_side
 from headway.models import Model
 from headway.models.branches import Branches
 from headway.models.sites import Closed
-from headway.subjects.splits import Split, drawn
+from headway.subjects.splits import Split, draw_split
 from headway.tasks import Problems
 
 CONFIDENCE = 0.99
@@ -128,16 +129,16 @@ class _Search:
         self.device = self.subject.device
         plain = self.subject.correct is right
         quick = torch.bfloat16 if self.device.type == "cuda" and plain else torch.float32
-        self.passes = {kind: Branches(model, kind, variants.means) for kind in {quick, torch.float32}}
+        self.passes = {kind: Branches(model, kind, variants.ablation.replacements()) for kind in {quick, torch.float32}}
         self.slack = {kind: NARROW[kind] if plain else 0.0 for kind in self.passes}
         self.precisions = [quick] + [torch.float32] * (len(STAGES) - 1)
-        self.problems = drawn(self.subject, Split.SCREEN, STAGES[-1], seed)
+        self.problems = draw_split(self.subject, Split.SCREEN, STAGES[-1], seed)
         self.fresh: list[Problems] = []
         self.seed, count = seed, self.subject.count
         listed = self.subject.every is not None and count is not None and count <= MOST_LISTED
         self.listable = listed and self.subject.even
         self.doubt = (1 - CONFIDENCE) / (2 if self.listable else 3)  # of the baseline, the screening, the last check
-        base = drawn(self.subject, Split.BASELINE, STAGES[-2], seed)
+        base = draw_split(self.subject, Split.BASELINE, STAGES[-2], seed)
         with exact_products():
             wrong = len(base) - int(variants(base, [frozenset()]).right.sum())
         worst = min(1.0, exact_interval(wrong, len(base), 1 - 2 * self.doubt).high + margin)
@@ -228,7 +229,7 @@ class _Search:
             if not closed:
                 return measure(self.variants, [self.problems[:PIECE]], [closed])[1]  # nothing costs nothing
             if not self.fresh:
-                problems = drawn(self.subject, Split.CHECK, CHECKED, self.seed)
+                problems = draw_split(self.subject, Split.CHECK, CHECKED, self.seed)
                 self.fresh = [problems[start : start + PIECE] for start in range(0, len(problems), PIECE)]
             effect = measure(self.variants, self._each_in_time(self.fresh), [closed])[1]
             tests = 2 * len(self.heads) + 2  # at most two of a size
@@ -264,8 +265,9 @@ def check_searchable(variants: Variants, margin: Margin) -> None:
         )
     if set(subject.heads) != set(variants.runner.heads):
         raise HeadwayError(f"{subject.name} names only some heads of its model; to search their sets name all")
-    if variants.ablation == "resample":
-        raise HeadwayError("all sets are searched with `ablation=zero` or mean; for resample add `budget=0`")
+    if variants.ablation.varies:
+        fixed = " or ".join(name for name, kind in ABLATIONS.items() if not kind.varies)
+        raise HeadwayError(f"all sets are searched with `ablation={fixed}`; for {variants.kind} add `budget=0`")
 
 
 def sizes_of_all_sets(heads: int, device: torch.device) -> Int[Tensor, " set"]:

@@ -15,10 +15,10 @@ from headway.errors import HeadwayError
 from headway.evaluation.intervals import Interval, wilson
 from headway.evaluation.metrics import METRICS
 from headway.heads.ablation import Effect, Judge, Verdict
+from headway.heads.ablations import ABLATIONS
 from headway.heads.optimum import Optimum
 from headway.heads.question import Margin
 from headway.heads.together import Curve, Pair
-from headway.heads.variants import ABLATIONS
 from headway.models import Head
 from headway.models.sites import Closed, site_of
 from headway.output import as_html

@@ -1,7 +1,7 @@
-"""A quick look at many heads: what the loss's slope says that each would cost, held against the cost itself.
+"""A quick look at many heads: what the gradient of the loss says that each would cost, beside what it does cost.
 
-One pass forward and one back give the slope at every gate. To first order a head costs minus its slope. How far that
-can be believed is measured: the heads that seem to cost most and least are closed for real, and the orders compared.
+One pass forward and one back give the gradient at every gate. To first order a head costs minus its gradient. How far
+that can be believed is measured: the heads that seem to cost most and least are ablated, and the two orders compared.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import torch
+from torch import Tensor
 
 from headway.errors import HeadwayError
 from headway.evaluation.verdicts import losses_of
 from headway.heads.ablation import Effect, measure
+from headway.heads.gradients import gradients_at_gates
 from headway.heads.variants import Variants
-from headway.models import Gate, Head
+from headway.models import Head
 from headway.models.sites import Closed
 from headway.tasks import Problems
 
@@ -25,11 +26,11 @@ class Screening:
     subject: str
     examples: int
     estimates: dict[Head, float]
-    """what each head would cost by the slope, in the loss or the metric"""
+    """what each head would cost by the gradient, in the loss or the metric"""
     exact: dict[Head, Effect]
     """what some of them do cost"""
-    slope_of: str
-    """what the slopes are of: the metric, or the loss where the metric has none"""
+    gradient_of: str
+    """what the gradients are of: the metric, or the loss where the metric has none"""
     correlation: float
     """of the two orders, over the heads that were closed (Spearman)"""
 
@@ -47,50 +48,43 @@ class Screening:
 
     def findings(self) -> list[str]:
         return [
-            f"By the slopes of the {self.slope_of} in one pass over {self.examples:,} problems.",
+            f"By the gradients of the {self.gradient_of} in one pass over {self.examples:,} problems.",
             f"{len(self.exact)} heads at both ends were closed for real: the two orders have a rank correlation of "
             f"{self.correlation:.2f}.",
         ]
 
 
 def screen(variants: Variants, problems: Problems, ends: int) -> Screening:
-    """All heads by the slope, and the `ends` that seem to cost most and least by closing them."""
+    """All heads by the gradient, and the `ends` highest and lowest also by ablating them."""
     if ends < 1:
         raise HeadwayError(f"screen is {ends}; it must be at least 1: so many heads at each end are closed for real")
-    estimates = estimated(variants, problems)
+    gradient_of = _differentiated(variants)
+    estimates = _estimate(variants, problems, gradient_of == "loss")
     order = sorted(estimates, key=estimates.__getitem__)
     chosen = list(dict.fromkeys([*order[:ends], *order[-ends:]]))
     closed: list[Closed] = [frozenset({head}) for head in chosen]
     effects = measure(variants, [problems], closed)[1:]
     exact = dict(zip(chosen, effects, strict=True))
     found = _spearman([estimates[head] for head in chosen], [exact[head].loss_increase for head in chosen])
-    return Screening(variants.subject.name, len(problems), estimates, exact, _sloped(variants), found)
+    return Screening(variants.subject.name, len(problems), estimates, exact, gradient_of, found)
 
 
-def estimated(variants: Variants, problems: Problems) -> dict[Head, float]:
-    """Minus the slope of the mean loss at each head's gate."""
-    subject, flat = variants.subject, _sloped(variants) == "loss"
-    totals: dict[Head, float] = dict.fromkeys(subject.heads, 0.0)
-    for batch in subject.runner.batches(problems):
-        passed = {site: torch.ones(1, variants.width[site], device=subject.device) for site in subject.sites}
-        for gate in passed.values():
-            gate.requires_grad_()
-        with torch.enable_grad():
-            logits = subject.runner.run(batch, {site: Gate(gate) for site, gate in passed.items()})
-            costs = losses_of(logits, batch) if flat else variants.costs(logits, batch, None)
-            value = costs.sum()
-            if not value.requires_grad:
-                raise HeadwayError("the metric has no slope; leave out `screen`, or take `metric=loss`")
-            slopes = torch.autograd.grad(value, list(passed.values()))
-        for site, slope in zip(passed, slopes, strict=True):
-            for number, size in enumerate(slope[0].tolist()):
-                if Head(site, number) in totals:
-                    totals[Head(site, number)] -= size / len(problems)
+def _estimate(variants: Variants, problems: Problems, by_loss: bool) -> dict[Head, float]:
+    """Minus the gradient of the mean cost at each head's gate."""
+
+    def cost(logits: Tensor, batch: Problems) -> Tensor:
+        return losses_of(logits, batch) if by_loss else variants.costs(logits, batch, None)
+
+    totals: dict[Head, float] = dict.fromkeys(variants.subject.heads, 0.0)
+    for gradients in gradients_at_gates(variants.subject, problems, cost):
+        for head, gradient in gradients.items():
+            totals[head] -= float(gradient.sum()) / len(problems)
     return totals
 
 
-def _sloped(variants: Variants) -> str:
-    """A divergence is flat where nothing is closed, and a share of tokens everywhere: there the loss stands in."""
+def _differentiated(variants: Variants) -> str:
+    """What the gradients are of. A divergence is flat where nothing is closed, and a share of tokens everywhere: there
+    the loss stands in."""
     metric = variants.subject.measured_by
     return "loss" if metric is None or metric.name in ("loss", "kl", "accuracy") else metric.name
 

@@ -14,16 +14,17 @@ from headway.errors import HeadwayError
 from headway.evaluation.examples import MOST_LISTED
 from headway.evaluation.verdicts import best_constant
 from headway.heads.ablation import Effect, Judge, Verdict, measure
+from headway.heads.ablations import ABLATIONS
 from headway.heads.ledger import Ledger
 from headway.heads.optimum import Optimum, check_searchable, find_optimum
 from headway.heads.question import HeadsQuestion, RemovalQuestion
 from headway.heads.result import HeadRow, HeadStudy, Removal, Withheld, as_list
-from headway.heads.together import Curve, Pair, at_random, by_cost, by_slope, greedy, in_order, in_rounds, pairs
-from headway.heads.variants import ABLATIONS, Variants, with_neighbours
+from headway.heads.together import Curve, Pair, at_random, by_cost, by_gradient, greedy, in_order, in_rounds, pairs
+from headway.heads.variants import Variants
 from headway.models import Head, Site
 from headway.models.sites import Closed, Part
 from headway.progress import Progress
-from headway.subjects.splits import Split, drawn
+from headway.subjects.splits import Split, draw_split
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
@@ -61,7 +62,7 @@ def study_subject(
         ablation=question.ablation,
         whole=whole,
         judge=work.judge,
-        heads=work.judge_each(singles, () if question.brief or withheld else ABLATIONS),
+        heads=work.judge_each(singles, () if question.brief or withheld else tuple(ABLATIONS)),
         parts=tuple(parts),
         alone=Removal((), whole),
         together=Removal((), whole),
@@ -89,7 +90,7 @@ class _Work:
         self.many = len(subject.heads) > MANY
         self.variants = Variants(subject, question.ablation, question.seed)
         self.budget = _budget(self.variants, question)
-        exact = question.all and question.ablation != "resample"  # what is put in a head's place is drawn
+        exact = question.all and not self.variants.ablation.varies  # what is put in a head's place is drawn
         self.judge = Judge(question.margin, len(subject.heads), exact)
         self.total = subject.count if question.all and subject.count is not None else question.count or EXAMPLES
         if isinstance(subject.examples, Problems):
@@ -117,9 +118,12 @@ class _Work:
         sample = self._drawn(Split.REPORT, min(self.total, EXAMPLES))
         sampled = replace(self.judge, exact=False)
         for kind in kinds:
-            own = with_neighbours(sample) if kind == "resample" and subject.runner.varied_lengths else sample
-            if kind not in verdicts and len(own):  # resampling takes two problems of one length
-                other = measure(Variants(subject, kind, question.seed), [own], _singles(subject.heads))[1:]
+            if kind in verdicts:
+                continue
+            variants = Variants(subject, kind, question.seed)
+            own = variants.ablation.usable(sample)
+            if len(own):
+                other = measure(variants, [own], _singles(subject.heads))[1:]
                 verdicts[kind] = [sampled.verdict(effect) for effect in other]
         return tuple(
             HeadRow(
@@ -143,7 +147,7 @@ class _Work:
         return (
             best,
             in_order(variants, chosen, "by cost alone", by_cost(list(singles), self.judge.cost)),
-            in_order(variants, chosen, "by slope", by_slope(variants, chosen)),
+            in_order(variants, chosen, "by slope", by_gradient(variants, chosen)),
             *at_random(variants, chosen, self.question.seed, 1 if self.many else RANDOM_ORDERS),
         )
 
@@ -197,7 +201,7 @@ class _Work:
         return [self._drawn(Split.REPORT, self.total)]
 
     def _drawn(self, split: Split, rows: int) -> Problems:
-        return drawn(self.subject, split, rows, self.question.seed)
+        return draw_split(self.subject, split, rows, self.question.seed)
 
     def _progress(self, title: str) -> Progress:
         return Progress(title, self.question.quiet)
@@ -209,7 +213,7 @@ def searched(study: HeadStudy, subject: Subject, question: RemovalQuestion) -> H
     confirmed, effect = frozenset[Part](study.together.heads), study.together.effect
     found = search_all(variants, confirmed, study.curves[0], question, _budget(variants, question))
     if found.closed != confirmed:
-        report = drawn(subject, Split.REPORT, study.examples, question.seed)
+        report = draw_split(subject, Split.REPORT, study.examples, question.seed)
         effect = measure(variants, [report], [found.closed])[1]
     return replace(study, together=Removal(_ordered(subject, found.closed), effect), optimum=found)
 

@@ -1,7 +1,7 @@
 """Which heads can go together. What heads cost one at a time does not say: they back each other up.
 
-Orders of removal, as curves of accuracy against heads removed: by what each costs alone, by the slope of the loss
-at its gate (Michel et al., 2019), at random, and greedily with every head scored anew after each removal, keeping
+Orders of removal, as curves of accuracy against heads removed: by what each costs alone, by the gradient of the
+loss at its gate (Michel et al., 2019), at random, and greedily with every head scored anew after each removal, keeping
 the best few sets where a beam is asked for. Sets are selected on problems of their own and reported on others.
 """
 
@@ -12,14 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-import torch
 from torch import Tensor
 
 from headway.evaluation.exact import Watch
 from headway.evaluation.verdicts import loss
 from headway.heads.ablation import Effect, Margin, measure
+from headway.heads.gradients import gradients_at_gates
 from headway.heads.variants import Outcome, Variants
-from headway.models import Gate, Head
+from headway.models import Head
 from headway.models.sites import Closed
 from headway.tasks import Problems
 
@@ -121,23 +121,16 @@ def at_random(variants: Variants, problems: Problems, seed: int, orders: int) ->
     ]
 
 
-def by_slope(variants: Variants, problems: Problems) -> list[Head]:
-    """Heads by the mean size of the loss's slope at their gate, the flattest first."""
-    subject = variants.subject
-    totals: dict[Head, float] = dict.fromkeys(subject.heads, 0.0)
-    for batch in subject.runner.batches(problems):
-        passed: dict[object, Tensor] = {}
-        for site in subject.sites:
-            passed[site] = torch.ones(len(batch), variants.width[site], device=subject.device, requires_grad=True)
-        gates = {site: Gate(passed[site]) for site in subject.sites}
-        with torch.enable_grad():
-            logits = subject.runner.run(batch, gates)
-            value = loss(logits, batch) * len(batch) if _has_tokens(logits, batch) else logits.square().sum()
-            slopes = torch.autograd.grad(value, [passed[site] for site in subject.sites])
-        for site, slope in zip(subject.sites, slopes, strict=True):
-            for number, size in enumerate(slope.abs().sum(0).tolist()):
-                if Head(site, number) in totals:
-                    totals[Head(site, number)] += size
+def by_gradient(variants: Variants, problems: Problems) -> list[Head]:
+    """Heads by the mean size of the loss's gradient at their gate, the smallest first."""
+
+    def cost(logits: Tensor, batch: Problems) -> Tensor:
+        return loss(logits, batch) * len(batch) if _has_tokens(logits, batch) else logits.square()
+
+    totals: dict[Head, float] = dict.fromkeys(variants.subject.heads, 0.0)
+    for gradients in gradients_at_gates(variants.subject, problems, cost):
+        for head, gradient in gradients.items():
+            totals[head] += float(gradient.abs().sum())
     return sorted(totals, key=totals.__getitem__)
 
 

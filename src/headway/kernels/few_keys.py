@@ -42,27 +42,27 @@ def few_keys(query: Tensor, key_value: Tensor, causal: bool, scale: float) -> tu
 @custom_op(
     "headway::few_keys_backward",
     mutates_args=(),
-    schema="(Tensor slope, Tensor query, Tensor key_value, Tensor z, Tensor total, bool causal, float scale)"
+    schema="(Tensor grad, Tensor query, Tensor key_value, Tensor z, Tensor total, bool causal, float scale)"
     " -> (Tensor, Tensor)",
 )
 def few_keys_backward(
-    slope: Tensor, query: Tensor, key_value: Tensor, z: Tensor, total: Tensor, causal: bool, scale: float
+    grad: Tensor, query: Tensor, key_value: Tensor, z: Tensor, total: Tensor, causal: bool, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """The slopes of query and key_value, given that of z."""
+    """The gradients of query and key_value, given that of z."""
     if query.is_cuda:
         from headway.kernels.few_keys_triton import backward
 
-        return backward(slope, query, key_value, z, total, causal, scale)
+        return backward(grad, query, key_value, z, total, causal, scale)
     attention = (_scores(query, key_value, causal, scale) - total[..., None]).exp()
     key, value = key_value.float().unbind(2)
-    slope_value = torch.einsum("bhqk,bqhd->bkhd", attention, slope.float())
-    along = torch.einsum("bqhd,bkhd->bhqk", slope.float(), value)
-    mean = (slope.float() * z.float()).sum(-1).transpose(1, 2)[..., None]  # batch head query 1
-    slope_scores = attention * (along - mean) * scale
-    slope_query = torch.einsum("bhqk,bkhd->bqhd", slope_scores, key)
-    slope_key = torch.einsum("bhqk,bqhd->bkhd", slope_scores, query.float())
-    slope_both = torch.stack((slope_key, slope_value), dim=2)
-    return slope_query.to(query.dtype).contiguous(), slope_both.to(query.dtype)
+    grad_value = torch.einsum("bhqk,bqhd->bkhd", attention, grad.float())
+    along = torch.einsum("bqhd,bkhd->bhqk", grad.float(), value)
+    mean = (grad.float() * z.float()).sum(-1).transpose(1, 2)[..., None]  # batch head query 1
+    grad_scores = attention * (along - mean) * scale
+    grad_query = torch.einsum("bhqk,bkhd->bqhd", grad_scores, key)
+    grad_key = torch.einsum("bhqk,bqhd->bkhd", grad_scores, query.float())
+    grad_both = torch.stack((grad_key, grad_value), dim=2)
+    return grad_query.to(query.dtype).contiguous(), grad_both.to(query.dtype)
 
 
 def _scores(query: Tensor, key_value: Tensor, causal: bool, scale: float) -> Tensor:
@@ -83,7 +83,7 @@ def _(query: Tensor, key_value: Tensor, causal: bool, scale: float) -> tuple[Ten
 
 @register_fake("headway::few_keys_backward")
 def _(
-    slope: Tensor, query: Tensor, key_value: Tensor, z: Tensor, total: Tensor, causal: bool, scale: float
+    grad: Tensor, query: Tensor, key_value: Tensor, z: Tensor, total: Tensor, causal: bool, scale: float
 ) -> tuple[Tensor, Tensor]:
     return query.new_empty(query.shape), key_value.new_empty(key_value.shape)
 
@@ -94,8 +94,8 @@ def _keep(ctx: Any, inputs: Any, output: Any) -> None:
     ctx.mark_non_differentiable(output[1])
 
 
-def _backward(ctx: Any, slope: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None]:
-    return *few_keys_backward(slope, *ctx.saved_tensors, ctx.causal, ctx.scale), None, None
+def _backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    return *few_keys_backward(grad, *ctx.saved_tensors, ctx.causal, ctx.scale), None, None
 
 
 register_autograd("headway::few_keys", _backward, setup_context=_keep)

@@ -52,7 +52,7 @@ def _forward(
 
 @triton.jit
 def _backward_query(
-    SLOPE, Q, KV, Z, TOTAL, DQ, pairs, scale,
+    GRAD, Q, KV, Z, TOTAL, DQ, pairs, scale,
     s_batch, s_token, s_head, q_batch, q_token, q_head, kv_batch, kv_token, kv_two, kv_head,
     HEADS: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, DIM: tl.constexpr,
     PAIRS: tl.constexpr, ROWS: tl.constexpr, CAUSAL: tl.constexpr,
@@ -66,14 +66,14 @@ def _backward_query(
     at = (batch * q_batch + head * q_head)[:, None, None] + row[None, :, None] * q_token + dim[None, None, :]
     query = tl.load(Q + at, mask=inside, other=0.0).to(tl.float32)
     at = (batch * s_batch + head * s_head)[:, None, None] + row[None, :, None] * s_token + dim[None, None, :]
-    slope = tl.load(SLOPE + at, mask=inside, other=0.0).to(tl.float32)
+    grad = tl.load(GRAD + at, mask=inside, other=0.0).to(tl.float32)
     out = ((batch * QUERIES * HEADS + head) * DIM)[:, None, None] + row[None, :, None] * (HEADS * DIM)
     out += dim[None, None, :]
     z = tl.load(Z + out, mask=inside, other=0.0).to(tl.float32)
-    mean = tl.sum(slope * z, axis=2)
+    mean = tl.sum(grad * z, axis=2)
     total = tl.load(TOTAL + (pair * QUERIES)[:, None] + row[None, :], mask=real, other=0.0)
     key_at = (batch * kv_batch + head * kv_head)[:, None] + dim[None, :]
-    slope_query = tl.zeros((PAIRS, ROWS, DIM), tl.float32)
+    grad_query = tl.zeros((PAIRS, ROWS, DIM), tl.float32)
     for number in tl.static_range(KEYS):
         key = tl.load(KV + key_at + number * kv_token, mask=there[:, None], other=0.0).to(tl.float32)
         value = tl.load(KV + key_at + number * kv_token + kv_two, mask=there[:, None], other=0.0).to(tl.float32)
@@ -82,14 +82,14 @@ def _backward_query(
         if CAUSAL:
             seen = real & (row + (KEYS - QUERIES) >= number)[None, :]
         attention = tl.where(seen, attention, 0.0)
-        slope_score = attention * (tl.sum(slope * value[:, None, :], axis=2) - mean) * scale
-        slope_query += slope_score[:, :, None] * key[:, None, :]
-    tl.store(DQ + out, slope_query, mask=inside)
+        grad_score = attention * (tl.sum(grad * value[:, None, :], axis=2) - mean) * scale
+        grad_query += grad_score[:, :, None] * key[:, None, :]
+    tl.store(DQ + out, grad_query, mask=inside)
 
 
 @triton.jit
 def _backward_keys(
-    SLOPE, Q, KV, Z, TOTAL, DKV, pairs, scale,
+    GRAD, Q, KV, Z, TOTAL, DKV, pairs, scale,
     s_batch, s_token, s_head, q_batch, q_token, q_head, kv_batch, kv_token, kv_two, kv_head,
     HEADS: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, DIM: tl.constexpr,
     PAIRS: tl.constexpr, ROWS: tl.constexpr, CAUSAL: tl.constexpr,
@@ -104,28 +104,28 @@ def _backward_keys(
     key = tl.load(KV + at, mask=inside, other=0.0).to(tl.float32)
     value = tl.load(KV + at + kv_two, mask=inside, other=0.0).to(tl.float32)
     query_at = (batch * q_batch + head * q_head)[:, None] + dim[None, :]
-    slope_at = (batch * s_batch + head * s_head)[:, None] + dim[None, :]
+    grad_at = (batch * s_batch + head * s_head)[:, None] + dim[None, :]
     z_at = ((batch * QUERIES * HEADS + head) * DIM)[:, None] + dim[None, :]
-    slope_key = tl.zeros((PAIRS, ROWS, DIM), tl.float32)
-    slope_value = tl.zeros((PAIRS, ROWS, DIM), tl.float32)
+    grad_key = tl.zeros((PAIRS, ROWS, DIM), tl.float32)
+    grad_value = tl.zeros((PAIRS, ROWS, DIM), tl.float32)
     for number in tl.static_range(QUERIES):
         query = tl.load(Q + query_at + number * q_token, mask=there[:, None], other=0.0).to(tl.float32)
-        slope = tl.load(SLOPE + slope_at + number * s_token, mask=there[:, None], other=0.0).to(tl.float32)
+        grad = tl.load(GRAD + grad_at + number * s_token, mask=there[:, None], other=0.0).to(tl.float32)
         z = tl.load(Z + z_at + number * (HEADS * DIM), mask=there[:, None], other=0.0).to(tl.float32)
         total = tl.load(TOTAL + pair * QUERIES + number, mask=there, other=0.0)
-        mean = tl.sum(slope * z, axis=1)
+        mean = tl.sum(grad * z, axis=1)
         attention = tl.exp(tl.sum(key * query[:, None, :], axis=2) * scale - total[:, None])
         seen = there[:, None] & (row < KEYS)[None, :]
         if CAUSAL:
             seen = seen & (row <= number + (KEYS - QUERIES))[None, :]
         attention = tl.where(seen, attention, 0.0)
-        slope_score = attention * (tl.sum(value * slope[:, None, :], axis=2) - mean[:, None]) * scale
-        slope_key += slope_score[:, :, None] * query[:, None, :]
-        slope_value += attention[:, :, None] * slope[:, None, :]
+        grad_score = attention * (tl.sum(value * grad[:, None, :], axis=2) - mean[:, None]) * scale
+        grad_key += grad_score[:, :, None] * query[:, None, :]
+        grad_value += attention[:, :, None] * grad[:, None, :]
     out = ((batch * KEYS * 2 * HEADS + head) * DIM)[:, None, None] + row[None, :, None] * (2 * HEADS * DIM)
     out += dim[None, None, :]
-    tl.store(DKV + out, slope_key, mask=inside)
-    tl.store(DKV + out + HEADS * DIM, slope_value, mask=inside)
+    tl.store(DKV + out, grad_key, mask=inside)
+    tl.store(DKV + out + HEADS * DIM, grad_value, mask=inside)
 
 
 def _tiles(query: Tensor, key_value: Tensor, rows: int) -> tuple[int, tuple[int], dict[str, int]]:
@@ -149,15 +149,15 @@ def forward(query: Tensor, key_value: Tensor, causal: bool, scale: float) -> tup
 
 
 def backward(
-    slope: Tensor, query: Tensor, key_value: Tensor, z: Tensor, total: Tensor, causal: bool, scale: float
+    grad: Tensor, query: Tensor, key_value: Tensor, z: Tensor, total: Tensor, causal: bool, scale: float
 ) -> tuple[Tensor, Tensor]:
-    slope = slope if slope.stride(-1) == 1 else slope.contiguous()
-    slope_query = torch.empty(query.shape, dtype=query.dtype, device=query.device)
-    slope_both = torch.empty(key_value.shape, dtype=query.dtype, device=query.device)
-    strides = (*slope.stride()[:3], *query.stride()[:3], *key_value.stride()[:4])
-    given = (slope, query, key_value, z, total)
+    grad = grad if grad.stride(-1) == 1 else grad.contiguous()
+    grad_query = torch.empty(query.shape, dtype=query.dtype, device=query.device)
+    grad_both = torch.empty(key_value.shape, dtype=query.dtype, device=query.device)
+    strides = (*grad.stride()[:3], *query.stride()[:3], *key_value.stride()[:4])
+    given = (grad, query, key_value, z, total)
     pairs, grid, shape = _tiles(query, key_value, query.shape[1])
-    _backward_query[grid](*given, slope_query, pairs, scale, *strides, CAUSAL=causal, **shape)
+    _backward_query[grid](*given, grad_query, pairs, scale, *strides, CAUSAL=causal, **shape)
     pairs, grid, shape = _tiles(query, key_value, key_value.shape[1])
-    _backward_keys[grid](*given, slope_both, pairs, scale, *strides, CAUSAL=causal, **shape)
-    return slope_query, slope_both
+    _backward_keys[grid](*given, grad_both, pairs, scale, *strides, CAUSAL=causal, **shape)
+    return grad_query, grad_both

@@ -25,7 +25,7 @@ from torch.nn import functional as F
 
 from headway.kernels.few_keys import MOST, few_keys
 from headway.models.sites import Gate, Site, Trace
-from headway.models.windowed import Seen, seen_keys, windowed
+from headway.models.windowed import VisibleKeys, seen_keys, windowed
 from headway.positions import Positions, Relative
 
 FEW_KEYS = 64
@@ -66,7 +66,7 @@ class Order:
         return kind.bias is Relative.bias and not own
 
     @cached_property
-    def seen(self) -> Seen:
+    def seen(self) -> VisibleKeys:
         """Which keys those are, the same in all layers."""
         assert self.positions is not None
         assert self.positions.offsets is not None
@@ -131,13 +131,13 @@ class Attention(nn.Module):
     ) -> Float[Tensor, "batch query d_model"]:
         if self.heads == 0:  # all pruned: what is left is the constant that it adds
             return self.out.bias.expand_as(x)
-        z, attention = self.said(x, context, order, cache, wants_map=trace is not None)
+        z, attention = self.head_outputs(x, context, order, cache, wants_map=trace is not None)
         z = gated(z, gate)
         if trace is not None and attention is not None:
             trace.maps[self.site], trace.outputs[self.site] = attention, z
         return self.out(z.flatten(2))
 
-    def said(
+    def head_outputs(
         self,
         x: Float[Tensor, "batch query d_model"],
         context: Float[Tensor, "batch key d_model"],
@@ -145,16 +145,16 @@ class Attention(nn.Module):
         cache: Cache | None = None,
         wants_map: bool = False,
     ) -> tuple[Float[Tensor, "batch query head dim"], Float[Tensor, "batch head query key"] | None]:
-        """What each head says, before its gate, and its map where asked."""
+        """The output of each head, before its gate, and its map where asked."""
         query = F.linear(x, self.query).unflatten(-1, (self.heads, self.dim))  # batch query head dim
         if cache is None and not wants_map and self._at_once(x, context, order):
             return few_keys(query, self._both(context), order.causal, self.dim**-0.5)[0], None
         key, value = self.keys_values(context, cache)
         if not wants_map and order.through_window and key.shape[2] > FEW_KEYS and not is_batchedtensor(query):
             assert order.positions is not None
-            near, said = key.transpose(1, 2), value.transpose(1, 2)  # batch key head dim
+            near, values = key.transpose(1, 2), value.transpose(1, 2)  # batch key head dim
             scale = self.dim**-0.5
-            return windowed(query, near, said, order.positions, order.seen, scale, self.kept), None
+            return windowed(query, near, values, order.positions, order.seen, scale, self.kept), None
         query = query.transpose(1, 2)  # batch head query dim
         if order.positions is not None:
             query, key = order.positions.rotate(query, key, order.query_index, order.key_index)
@@ -164,7 +164,7 @@ class Attention(nn.Module):
         return z.transpose(1, 2), attention
 
     def _at_once(self, x: Tensor, context: Tensor, order: Order) -> bool:
-        """Whether one operation does it all: compiled, or on a GPU where no slope is wanted."""
+        """Whether one operation does it all: compiled, or on a GPU where no gradient is wanted."""
         plain = order.positions is None or order.positions.only_embeds
         fast = is_compiling() or (x.is_cuda and torch.is_inference_mode_enabled() and x.dtype != torch.float64)
         return plain and fast and max(x.shape[1], context.shape[1]) <= MOST and self.dim & (self.dim - 1) == 0
@@ -220,7 +220,7 @@ def attend(
 
 def _softmax(scores: Float[Tensor, "batch head query key"]) -> Float[Tensor, "batch head query key"]:
     """Over the keys. On a CPU PyTorch is several times faster across many columns than along a few keys; in training
-    the plain form stays, whose slope it knows best."""
+    the plain form stays, whose gradient it knows best."""
     if torch.is_grad_enabled() or scores.device.type != "cpu" or scores.shape[-1] > FEW_KEYS:
         return scores.softmax(-1)
     return scores.flatten(0, 2).t().contiguous().softmax(0).t().unflatten(0, scores.shape[:3])  # key row, and back

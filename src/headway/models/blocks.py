@@ -20,7 +20,7 @@ FEW_TOKENS = 256
 
 class Tokens(nn.Embedding):
     """A row of the table for each token. On a GPU it is a product with one-hot rows: for a few dozen tokens that
-    is no slower, and its slope is summed in an order that repeats itself."""
+    is no slower, and its gradient is summed in an order that repeats itself."""
 
     def forward(self, input: Int[Tensor, "batch token"]) -> Stream:
         if not self.weight.is_cuda or self.num_embeddings > FEW_TOKENS:
@@ -80,9 +80,9 @@ class Block(nn.Module):
         return x if after is not None else self._fed(x, gates, trace)
 
     def _fed(self, x: Stream, gates: Gates | None, trace: Trace | None) -> Stream:
-        said = self.feed(self.norms["feed"](x))
+        output = self.feed(self.norms["feed"](x))
         if gates is not None and self.feed_site in gates:
-            said = gated(said[:, :, None], gates[self.feed_site])[:, :, 0]
+            output = gated(output[:, :, None], gates[self.feed_site])[:, :, 0]
         if trace is not None:
-            trace.streams[self.feed_site], trace.outputs[self.feed_site] = x, said[:, :, None]
-        return x + said
+            trace.streams[self.feed_site], trace.outputs[self.feed_site] = x, output[:, :, None]
+        return x + output

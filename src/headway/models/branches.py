@@ -65,7 +65,7 @@ class Branches:
                 if memory is not None and kind == "cross":
                     context, told = memory[tree.seen], stack.across
                 assert told is not None
-                z, _ = attention.said(read.flatten(0, 1), context.flatten(0, 1), told.repeated(len(x)))
+                z, _ = attention.head_outputs(read.flatten(0, 1), context.flatten(0, 1), told.repeated(len(x)))
                 parent, passed = tree.branch(attention.heads)
                 passed = passed[:, None, None, :, None].to(z.dtype)  # set 1 1 head 1
                 z = z.unflatten(0, x.shape[:2])[parent] * passed  # set row token head dim

@@ -16,11 +16,11 @@ from torch import Tensor
 from headway.positions import Positions
 
 CHUNK = 16_000
-"""queries at a time where no slope is wanted"""
+"""queries at a time where no gradient is wanted"""
 
 
 @dataclass(frozen=True)
-class Seen:
+class VisibleKeys:
     """The keys that each query sees: their places, and which of the slots are filled."""
 
     place: Int[Tensor, "row query slot"]
@@ -30,7 +30,7 @@ class Seen:
 
 def seen_keys(
     query_index: Int[Tensor, "#batch query"], key_index: Int[Tensor, "#batch key"], offsets: range, causal: bool
-) -> Seen:
+) -> VisibleKeys:
     """Looked up in a table of the keys by index. A causal query is the last of as many keys as it may see."""
     rows = max(len(query_index), len(key_index))
     query_index, key_index = query_index.expand(rows, -1), key_index.expand(rows, -1)
@@ -47,7 +47,7 @@ def seen_keys(
     if causal:
         filled &= place <= torch.arange(keys - queries, keys, device=order.device)[:, None]
     distance = torch.tensor(offsets, device=order.device).repeat_interleave(width).expand_as(place)
-    return Seen(place.clamp(min=0), filled, distance)
+    return VisibleKeys(place.clamp(min=0), filled, distance)
 
 
 def windowed(
@@ -55,7 +55,7 @@ def windowed(
     key: Float[Tensor, "batch key head dim"],
     value: Float[Tensor, "batch key head dim"],
     positions: Positions,
-    seen: Seen,
+    seen: VisibleKeys,
     scale: float,
     kept: list[int],
 ) -> Float[Tensor, "batch query head dim"]:
@@ -66,11 +66,11 @@ def windowed(
         some = slice(start, start + step)
         asked, place = query[:, some], seen.place[:, some]
         rows = torch.arange(len(query), device=query.device)[:, None, None]
-        near, said = (
+        near, values = (
             each[rows, place.expand(len(query), -1, -1)] for each in (key, value)
         )  # batch query slot head dim
         bias = positions.of_distance(seen.distance[:, some])[kept]  # pyright: ignore[reportCallIssue]
         scores = torch.einsum("bqhd,bqshd->bqhs", asked * scale, near) + bias.permute(1, 2, 0, 3).to(asked.dtype)
         scores = scores.masked_fill(~seen.filled[:, some, None], -torch.inf)
-        parts.append(torch.einsum("bqhs,bqshd->bqhd", scores.softmax(-1), said))
+        parts.append(torch.einsum("bqhs,bqshd->bqhd", scores.softmax(-1), values))
     return torch.cat(parts, dim=1)

@@ -39,5 +39,5 @@ class KerplePower(Kerple):
 
     def of_distance(self, distance: Tensor) -> Tensor:
         p = 2 * torch.sigmoid(self.by_direction(self.p, distance))
-        away = distance.abs().clamp(min=1).to(p.dtype)  # the slope of 0^p is no number
+        away = distance.abs().clamp(min=1).to(p.dtype)  # the gradient of 0^p is no number
         return -self.by_direction(F.softplus(self.a), distance) * torch.where(distance == 0, 0.0, away**p)

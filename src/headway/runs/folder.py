@@ -40,6 +40,8 @@ class LogEntry(TypedDict):
     loss: float | None
     """None where it was not a number"""
     exact_match: NotRequired[float]
+    seconds: NotRequired[float]
+    examples_per_second: NotRequired[float]
 
 
 @dataclass(frozen=True)

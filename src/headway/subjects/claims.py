@@ -17,7 +17,7 @@ Ablate = Callable[[Problems, Collection[Head]], Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Claims:
+class SubjectClaims:
     decode: Callable[[Tensor, Tensor], Tensor] | None = None
     """called with the source and with what the decoder has been given, the start token first: the logits after each"""
     generate: Callable[[Problems], Tensor] | None = None

@@ -7,7 +7,7 @@ from the first changed site on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TypeVar
 
 import torch
@@ -93,6 +93,25 @@ class Runner:
         Gates have a row for every problem under every variant, those of the first variant first; or one row for all.
         """
         raise NotImplementedError
+
+    def replay_each(
+        self, recording: Recording, changed: Sequence[Collection[Site]], gates: Callable[[Sequence[int]], Gates]
+    ) -> Iterator[tuple[int, Float[Tensor, "row answer token"]]]:
+        """The number and the logits of each variant, which changes those sites; `gates` are those of some variants.
+        Variants whose first changed site is the same share passes."""
+        order = {site: place for place, site in enumerate(self.sites)}
+        groups: dict[Site | None, list[int]] = {}
+        for number, sites in enumerate(changed):
+            groups.setdefault(min(sites, key=order.__getitem__, default=None), []).append(number)
+        for number in groups.pop(None, []):
+            yield number, recording.logits
+        for first, waiting in groups.items():
+            assert first is not None
+            while waiting:
+                at_once = self.variants_at_once(recording, len(waiting))
+                some, waiting = waiting[:at_once], waiting[at_once:]
+                logits = self.replay(recording, gates(some), first, len(some))
+                yield from zip(some, logits.split(len(recording)), strict=True)
 
     def variants_at_once(self, recording: Recording, left: int) -> int:
         """How many of the variants that are left go into the next pass."""

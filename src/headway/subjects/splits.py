@@ -36,7 +36,7 @@ class Split(IntEnum):
         return (seed * len(Split) + self) % 2**63
 
 
-def drawn(subject: Subject, lot: Split, rows: int, seed: int, held_out: bool = False) -> Problems:
+def draw_split(subject: Subject, lot: Split, rows: int, seed: int, held_out: bool = False) -> Problems:
     """Problems of a lot. Where a subject has no more than a list of them, one half of it is reported on, a quarter
     confirms, and the rest is for all else: no set is reported on what it was selected on."""
     if not isinstance(subject.examples, Problems):

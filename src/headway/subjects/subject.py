@@ -21,7 +21,7 @@ from headway.evaluation.metrics import Metric, metric_named, own_metric
 from headway.evaluation.verdicts import right
 from headway.models import Head
 from headway.runs.folder import RunFolder
-from headway.subjects.claims import Claims
+from headway.subjects.claims import SubjectClaims
 from headway.subjects.ragged import sort_by_length
 from headway.subjects.runner import MEMORY, Runner
 from headway.tasks import Problems
@@ -44,7 +44,7 @@ def numbers(tokens: list[int]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Subject(Claims):
+class Subject(SubjectClaims):
     model: nn.Module
     _: KW_ONLY
     examples: Examples | Problems

@@ -9,17 +9,17 @@ from __future__ import annotations
 import math
 import re
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from headway.errors import HeadwayError, unknown
 from headway.flags import parse_memory
 from headway.plugins import at_home, load_function
 from headway.runs.config import Overrides
-from headway.trials.plan import Axis, Range
-from headway.trials.trial import Resources, Study, Value
+from headway.trials.plan import Axis, Draws, Grid, Range, trials_of
+from headway.trials.trial import Resources, Study, Trial, Value
 
 SETTINGS = ("task", "track", "rate", "seed", *(entry.name for entry in fields(Overrides)))
 """what can be set of a trial; options of the task beside, as option.NAME"""
@@ -33,8 +33,6 @@ LARGEST = 10_000_000
 """bytes of a sweep file"""
 DEEPEST = 20
 """levels of tables and lists in one another"""
-
-Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True)
@@ -59,6 +57,10 @@ class SweepFile:
     compare: ComparisonWanted = field(default_factory=ComparisonWanted)
     home: Path | None = None
     """the folder of the Python file whose neighbours trials may import"""
+
+    def trials(self) -> list[Trial]:
+        """Every trial once, in the order of the axes; refuses what cannot be trained."""
+        return trials_of(self.axes, self.base)
 
 
 def read_sweep(name: str, out: str | None = None) -> SweepFile:
@@ -133,157 +135,66 @@ def _texts(raw: Any, where: str = "", deep: int = 0) -> Iterator[tuple[str, str]
                 yield from _texts(value, where, deep + 1)
 
 
-def _sweep(raw: Any, stem: str, out: str | None, home: Path | None) -> SweepFile:
-    _check_known("entry", raw, TABLES)
-    name = _entry({"name": stem, **raw}, "name", str) or ""
-    if not re.fullmatch(r"[\w .,+-]{1,80}", name) or name.startswith("."):
-        raise HeadwayError(f"name is {name!r}; use letters, digits, spaces and - _ . + , at most 80 of them")
-    base = _entry(raw, "base", dict) or {}
-    _check_known("setting", base, (*SETTINGS, "seeds", "options"))
-    options = _entry(base, "options", dict) or {}
-    axes = [_axis(each) for each in _tables(raw, "axis")]
-    if "seeds" in base:
-        axes.append(Axis("grid", ({"seed": _seeds(base["seeds"])},)))
-    studies = _entry(raw, "studies", dict) or {}
-    for key, asked in studies.items():
-        if not isinstance(asked, dict):
-            raise HeadwayError(f"studies.{key} is {asked!r}; write a table, such as [studies.{key}]")
-    choose = _entry(raw, "choose", str)
-    if choose is not None and choose not in (keys := set().union(*(axis.keys for axis in axes))):
-        raise unknown("axis to choose", choose, keys)
-    wanted = _entry(raw, "compare", dict) or {}
-    _check_known("entry of compare", wanted, ("by", "metrics"))
-    return SweepFile(
-        name=name,
-        out=Path(out or _entry(raw, "out", str) or Path("runs") / name.replace(" ", "-")),
-        base={key: value for key, value in base.items() if key not in ("options", "seeds")}
-        | {f"option.{key}": value for key, value in options.items()},
-        axes=tuple(axes),
-        studies=tuple(Study(key, dict(asked)) for key, asked in studies.items()),
-        choose=choose,
-        resources=_resources(_entry(raw, "resources", dict) or {}),
-        compare=ComparisonWanted(_words(wanted, "by"), _words(wanted, "metrics")),
-        home=home,
-    )
+Check = Callable[[Any], bool]
 
 
-def _axis(raw: Any) -> Axis:
-    how = raw.get("how", "grid")
-    if how not in HOWS:
-        raise unknown("way of an axis", str(how), HOWS)
-    values = {key: value for key, value in raw.items() if key not in ("how", "draws", "draw_seed")}
-    draws, draw_seed = raw.get("draws", 0), raw.get("draw_seed", 0)
-    if how == "random":
-        if not _is_whole(draws) or not 1 <= draws <= 1_000_000:
-            raise HeadwayError(f"draws is {draws!r}; a random axis needs a whole number of draws from 1 to 1,000,000")
-        if not _is_whole(draw_seed) or draw_seed < 0:
-            raise HeadwayError(f"draw_seed is {draw_seed!r}; it must be a whole number from 0 on")
-    elif "draws" in raw or "draw_seed" in raw:
-        raise HeadwayError(f"draws and draw_seed are of a random axis, and this one is a {how}; leave them out")
-    if how == "list":
-        return Axis(how, tuple(_listed(values)))
-    _check_settings(values)
-    if not values:
-        raise HeadwayError('an axis names no setting; give it one, such as positions = ["rope", "fire"]')
-    table = {}
-    for key, value in values.items():
-        if how == "random" and isinstance(value, dict):
-            table[key] = _range(key, value)
-        elif not isinstance(value, list) or not value:
-            raise HeadwayError(f"{key} of an axis is {value!r}; write a list of values")
-        else:
-            table[key] = value
-    if how == "zip" and len({len(value) for value in values.values()}) > 1:
-        told = ", ".join(f"{key} has {len(value)}" for key, value in values.items())
-        raise HeadwayError(f"a zip axis needs as many values of each setting; {told}")
-    return Axis(how, (table,), draws, draw_seed)
+def _is(kind: type) -> Check:
+    return lambda value: isinstance(value, kind)
 
 
-def _listed(values: Any) -> Iterator[dict[str, list[Value]]]:
-    """The tables of an axis that is a list, every value in them as a list."""
-    entries = values.get("trials")
-    if set(values) != {"trials"} or not isinstance(entries, list) or not entries:
-        raise HeadwayError("an axis that is a list has one entry, trials: a list of tables of settings")
-    for entry in entries:
-        if not isinstance(entry, dict) or not entry:
-            raise HeadwayError(f"trials of an axis has {entry!r}; write a table of settings, such as {{layers = 2}}")
-        _check_settings(entry)
-        yield {key: value if isinstance(value, list) else [value] for key, value in entry.items()}
+def _list_of(check: Check, least: int = 0) -> Check:
+    return lambda value: isinstance(value, list | tuple) and len(value) >= least and all(map(check, value))
 
 
-def _check_settings(values: Iterable[str]) -> None:
-    _check_known("setting", [key for key in values if not key.startswith("option.")], SETTINGS)
-
-
-def _range(key: str, value: Any) -> Range:
-    _check_known(f"entry of {key}", value, ("low", "high", "log"))
-    low, high, log = value.get("low", math.nan), value.get("high", math.nan), value.get("log", False)
-    numbers = _is_number(low) and _is_number(high) and isinstance(log, bool)
-    if not numbers or not low < high or (log and low <= 0):
-        raise HeadwayError(
-            f"{key} is drawn from {value!r}; write {{low = 1e-4, high = 1e-2, log = true}}, low below high"
-        )
-    return Range(low, high, log)
-
-
-def _resources(raw: Any) -> Resources:
-    _check_known("resource", raw, [entry.name for entry in fields(Resources)])
-    found = dict(raw)
-    for name, least in (("threads", 1), ("retries", 0), ("population", 1)):
-        if name in found and not (_is_whole(found[name]) and least <= found[name] <= 1_000_000):
-            raise HeadwayError(f"{name} is {found[name]!r}; it must be a whole number of at least {least}")
-    if "gpus" in found:
-        if not (_is_number(found["gpus"]) and 0 <= found["gpus"] <= 64):
-            raise HeadwayError(f"gpus is {found['gpus']!r}; it must be a number from 0 on, such as 1 or 0.25")
-        found["gpus"] = float(found["gpus"])
-    if "memory" in found:
-        found["memory"] = parse_memory(str(found["memory"]))
-    if "timeout" in found:
-        found["timeout"] = _seconds(found["timeout"])
-    if "pip" in found:
-        found["pip"] = _words(found, "pip")
-    if found.get("precision", "auto") not in PRECISIONS:
-        raise unknown("precision", str(found["precision"]), PRECISIONS)
-    return Resources(**found)
+def _number(kind: Any, least: int | float, most: int | float = 1_000_000) -> Check:
+    return lambda value: isinstance(value, kind) and not isinstance(value, bool) and least <= value <= most
 
 
 def _seconds(value: Any) -> float:
-    """90, "90s", "15m" or "2h"."""
+    """90, "90s", "15m" or "2h"; 0 for anything else."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", str(value).strip())
-    if isinstance(value, bool) or found is None or not 0 < (seconds := float(found[1]) * SECONDS[found[2]]) < 1e8:
-        raise HeadwayError(f'timeout is {value!r}; write seconds, or "15m" or "2h"')
-    return seconds
+    return 0.0 if found is None or isinstance(value, bool) else float(found[1]) * SECONDS[found[2]]
 
 
-def _seeds(value: Any) -> list[Value]:
-    if _is_whole(value) and 1 <= value <= 1_000_000:
-        return list(range(value))
-    if isinstance(value, list) and value and all(map(_is_whole, value)):
-        return value
-    raise HeadwayError(f"seeds is {value!r}; write how many, such as 5, or a list such as [0, 3, 7]")
+def _any(*checks: Check) -> Check:
+    return lambda value: any(check(value) for check in checks)
 
 
-def _words(raw: Any, name: str) -> tuple[str, ...]:
-    value = raw.get(name, [])
-    listed = [value] if isinstance(value, str) else value
-    if not isinstance(listed, list | tuple) or not all(isinstance(word, str) and word for word in listed):
-        raise HeadwayError(f"{name} is {value!r}; write a list of words")
-    return tuple(listed)
+TEXT = (_is(str), "it must be a text")
+WORDS = (_any(_is(str), _list_of(lambda word: isinstance(word, str) and bool(word))), "write a list of words")
+AT_LEAST_ONE = (_number(int, 1), "it must be a whole number of at least 1")
+SEEDS = _any(_number(int, 1), _list_of(_number(int, -math.inf, math.inf), 1))
+ENTRIES: dict[str, tuple[Check, str]] = {
+    **dict.fromkeys(("name", "out", "choose"), TEXT),
+    **dict.fromkeys(("by", "metrics", "pip"), WORDS),
+    **dict.fromkeys(("threads", "population"), AT_LEAST_ONE),
+    **{
+        name: (_is(dict), f"it must be a table, such as [{name}]")
+        for name in ("base", "options", "studies", "resources", "compare")
+    },
+    "axis": (_list_of(_is(dict)), "write tables, each under [[axis]]"),
+    "seeds": (SEEDS, "write how many, such as 5, or a list such as [0, 3, 7]"),
+    "draws": (_number(int, 1), "a random axis needs a whole number of draws from 1 to 1,000,000"),
+    "draw_seed": (_number(int, 0, math.inf), "it must be a whole number from 0 on"),
+    "retries": (_number(int, 0), "it must be a whole number of at least 0"),
+    "gpus": (_number(int | float, 0, 64), "it must be a number from 0 on, such as 1 or 0.25"),
+    "memory": (lambda value: parse_memory(str(value)) > 0, "write it like 4GB"),
+    "timeout": (lambda value: 0 < _seconds(value) < 1e8, 'write seconds, or "15m" or "2h"'),
+    "precision": (lambda value: value in PRECISIONS, f"there are: {', '.join(PRECISIONS)}"),
+}
+"""what an entry must be, and what is said of one that is not"""
 
 
-def _tables(raw: Any, name: str) -> list[Any]:
-    value = raw.get(name, [])
-    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
-        raise HeadwayError(f"{name} is {value!r}; write tables, each under [[{name}]]")
+def _entry(raw: Any, name: str, otherwise: Any = None) -> Any:
+    """An entry of a table, held against what it must be."""
+    value, (check, words) = raw.get(name, otherwise), ENTRIES[name]
+    if not (check(value) if name in raw else value is otherwise):
+        raise HeadwayError(f"{name} is {value!r}; {words}")
     return value
 
 
-def _entry(raw: Any, name: str, kind: type[Kind]) -> Kind | None:
-    """An entry of a table, where it is there."""
-    if name in raw and not isinstance(raw[name], kind):
-        words = {str: "a text", dict: f"a table, such as [{name}]"}
-        raise HeadwayError(f"{name} is {raw[name]!r}; it must be {words[kind]}")
-    return raw.get(name)
+def _words(value: Any) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(value)
 
 
 def _check_known(what: str, given: Iterable[str], known: Iterable[str]) -> None:
@@ -292,9 +203,103 @@ def _check_known(what: str, given: Iterable[str], known: Iterable[str]) -> None:
             raise unknown(what, key, known)
 
 
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def _sweep(raw: Any, stem: str, out: str | None, home: Path | None) -> SweepFile:
+    _check_known("entry", raw, TABLES)
+    name = _entry(raw, "name", stem)
+    if not re.fullmatch(r"[\w .,+-]{1,80}", name) or name.startswith("."):
+        raise HeadwayError(f"name is {name!r}; use letters, digits, spaces and - _ . + , at most 80 of them")
+    base, studies, wanted = (_entry(raw, name, {}) for name in ("base", "studies", "compare"))
+    _check_known("setting", base, (*SETTINGS, "seeds", "options"))
+    settings = {key: value for key, value in base.items() if key not in ("options", "seeds")}
+    settings |= {f"option.{key}": value for key, value in _entry(base, "options", {}).items()}
+    _check_settings({key: [value] for key, value in settings.items()})
+    axes = [_axis(each) for each in _entry(raw, "axis", [])]
+    if (seeds := _entry(base, "seeds")) is not None:
+        axes.append(Grid(({"seed": list(range(seeds)) if isinstance(seeds, int) else seeds},)))
+    for key, asked in studies.items():
+        if not isinstance(asked, dict):
+            raise HeadwayError(f"studies.{key} is {asked!r}; write a table, such as [studies.{key}]")
+    choose = _entry(raw, "choose")
+    if choose is not None and choose not in (keys := set().union(*(axis.keys for axis in axes))):
+        raise unknown("axis to choose", choose, keys)
+    _check_known("entry of compare", wanted, ("by", "metrics"))
+    return SweepFile(
+        name=name,
+        out=Path(out or _entry(raw, "out") or Path("runs") / name.replace(" ", "-")),
+        base=settings,
+        axes=tuple(axes),
+        studies=tuple(Study(key, dict(asked)) for key, asked in studies.items()),
+        choose=choose,
+        resources=_resources(_entry(raw, "resources", {})),
+        compare=ComparisonWanted(_words(_entry(wanted, "by", ())), _words(_entry(wanted, "metrics", ()))),
+        home=home,
+    )
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
+def _resources(raw: Any) -> Resources:
+    _check_known("resource", raw, [entry.name for entry in fields(Resources)])
+    kinds = {"gpus": float, "memory": lambda text: parse_memory(str(text)), "timeout": _seconds, "pip": _words}
+    return Resources(**{name: kinds.get(name, lambda value: value)(_entry(raw, name)) for name in raw})
+
+
+def _axis(raw: Any) -> Axis:
+    how = raw.get("how", "grid")
+    if how not in HOWS:
+        raise unknown("way of an axis", str(how), HOWS)
+    values = {key: value for key, value in raw.items() if key not in ("how", "draws", "draw_seed")}
+    if how == "random":
+        draws, seed = _entry({"draws": 0, **raw}, "draws"), _entry(raw, "draw_seed", 0)
+        table = {key: _range(key, value) if isinstance(value, dict) else value for key, value in values.items()}
+        _check_lists({key: value for key, value in table.items() if not isinstance(value, Range)}, values)
+        return Draws(table, draws, seed)
+    if "draws" in raw or "draw_seed" in raw:
+        raise HeadwayError(f"draws and draw_seed are of a random axis, and this one is a {how}; leave them out")
+    if how == "list":
+        if set(values) != {"trials"} or not isinstance(values["trials"], list) or not values["trials"]:
+            raise HeadwayError("an axis that is a list has one entry, trials: a list of tables of settings")
+        return Grid(tuple(map(_listed, values["trials"])))
+    _check_lists(values, values)
+    if how == "grid":
+        return Grid((values,))
+    if len({len(value) for value in values.values()}) > 1:
+        told = ", ".join(f"{key} has {len(value)}" for key, value in values.items())
+        raise HeadwayError(f"a zip axis needs as many values of each setting; {told}")
+    rows = zip(*values.values(), strict=True)
+    return Grid(tuple({key: [value] for key, value in zip(values, row, strict=True)} for row in rows))
+
+
+def _listed(entry: Any) -> dict[str, list[Value]]:
+    """A table of an axis that is a list, every value in it as a list."""
+    if not isinstance(entry, dict) or not entry:
+        raise HeadwayError(f"trials of an axis has {entry!r}; write a table of settings, such as {{layers = 2}}")
+    table = {key: value if isinstance(value, list) else [value] for key, value in entry.items()}
+    _check_settings(table)
+    return table
+
+
+def _check_lists(values: Any, settings: Any) -> None:
+    _check_settings(settings)
+    if not settings:
+        raise HeadwayError('an axis names no setting; give it one, such as positions = ["rope", "fire"]')
+    for key, value in values.items():
+        if not isinstance(value, list) or not value:
+            raise HeadwayError(f"{key} of an axis is {value!r}; write a list of values")
+
+
+def _check_settings(table: Any) -> None:
+    _check_known("setting", [key for key in table if not key.startswith("option.")], SETTINGS)
+    for key, values in table.items():
+        for value in values if isinstance(values, list) else ():
+            if not isinstance(value, int | float | str):
+                raise HeadwayError(f"{key} is {value!r}; it must be a number, a text, or true or false")
+
+
+def _range(key: str, value: Any) -> Range:
+    _check_known(f"entry of {key}", value, ("low", "high", "log"))
+    low, high, log = value.get("low", math.nan), value.get("high", math.nan), value.get("log", False)
+    is_number = _number(int | float, -1e300, 1e300)
+    if not (is_number(low) and is_number(high) and isinstance(log, bool) and low < high) or (log and low <= 0):
+        raise HeadwayError(
+            f"{key} is drawn from {value!r}; write {{low = 1e-4, high = 1e-2, log = true}}, low below high"
+        )
+    return Range(low, high, log)

@@ -19,8 +19,8 @@ from headway.api.lengths import DIGITS, LENGTHS
 from headway.errors import HeadwayError, unknown
 from headway.evaluation.question import EvaluateQuestion
 from headway.heads.ablation import TooWeak
+from headway.heads.ablations import find_ablation
 from headway.heads.question import HeadsQuestion
-from headway.heads.variants import ABLATIONS
 from headway.lengths.answer import LEAST_EXAMPLES
 from headway.lengths.extrapolation import check_lengths
 from headway.lengths.measuring import errors_in_range, measure_run, questions_of
@@ -67,8 +67,7 @@ class HeadsOfTrial(HeadsQuestion, StudyOfTrial):
 
     def check(self, config: RunConfig) -> None:
         self.check_unused("a trial")
-        if self.ablation not in ABLATIONS:
-            raise unknown("ablation", self.ablation, ABLATIONS)
+        find_ablation(self.ablation)
 
     def make(self, run: Run, device: torch.device, precision: str) -> Metrics:
         try:

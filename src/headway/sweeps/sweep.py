@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
@@ -43,11 +44,10 @@ from headway.trials.drive import Driver, Interrupts, Outcomes
 from headway.trials.engines import Engine
 from headway.trials.estimate import estimate
 from headway.trials.local import LocalEngine, default_workers
-from headway.trials.plan import choose_best, pieces_of, trials_of
+from headway.trials.plan import choose_best, pieces_of
 from headway.trials.record import Metrics, metrics_of
 from headway.trials.trial import Study, Terms, Trial
 
-ENGINES = ("local", "ray")
 ENTRY = ("positions", "index", "pooling", "seed")
 """what the entries of a leaderboard differ in"""
 
@@ -56,9 +56,9 @@ ENTRY = ("positions", "index", "pooling", "seed")
 class How:
     """How a sweep is carried out; none of it changes what is found."""
 
-    engine: str = "local"
+    engine: Literal["local", "ray"] = "local"
     address: str | None = None
-    results: str | None = None
+    results: Literal["shared", "returned"] | None = None
     """of Ray: `shared` where all nodes see the folder, `returned` through the object store"""
     workers: int | None = None
     fail_fast: bool = False
@@ -66,16 +66,12 @@ class How:
     quiet: bool = False
 
     def __post_init__(self) -> None:
-        if self.engine not in ENGINES:
-            raise HeadwayError(f"unknown engine {self.engine!r}; there are: {', '.join(ENGINES)}")
         if self.engine != "ray" and (self.address is not None or self.results is not None):
             raise HeadwayError("--address and --results are for Ray; add --engine ray, or leave them out")
         if self.engine == "ray" and self.workers is not None:
             raise HeadwayError("--workers is for local processes; Ray takes what its nodes have: leave it out")
         if self.workers is not None and not 1 <= self.workers <= 10_000:
             raise HeadwayError(f"--workers {self.workers}: ask for 1 to 10,000")
-        if self.results not in (None, "shared", "returned"):
-            raise HeadwayError(f"--results {self.results!r}; there are: shared, returned")
 
     def terms(self, sweep: SweepFile) -> Terms:
         if self.engine == "ray":  # what this machine has says nothing about the nodes
@@ -122,7 +118,7 @@ def run_sweep(name: str, out: str | None, how: How) -> Output:
             print(f"{sweep.name}: {len(trials):,} trials in {sweep.out}", file=sys.stderr, flush=True)
         interrupts, claims = Interrupts(), Claims(sweep.out / "claims")
         metric = next(iter(sweep.compare.metrics), None)
-        with interrupts.caught(), claims, Board(sweep.name, len(trials), metric, how.quiet) as board:
+        with interrupts, claims, Board(sweep.name, len(trials), metric, how.quiet) as board:
             engine = how.start(terms)
             driver = Driver(engine, board, claims, interrupts, sweep.out / "failures", how.fail_fast)
             slots, most, studied = engine.slots, _most_together(engine.terms), trials
@@ -179,7 +175,7 @@ def plan_sweep(name: str, out: str | None, how: How) -> Output:
 
 def _checked_trials(sweep: SweepFile) -> list[Trial]:
     """The trials, after everything that can be refused before training was."""
-    trials = trials_of(sweep.axes, sweep.base)
+    trials = sweep.trials()
     if not trials:
         raise HeadwayError("the axes make no trial; give each setting at least one value")
     shapes = {alike(trial.config).digest: trial.config for trial in trials}

@@ -40,7 +40,7 @@ def plan(
     options: dict[str, Any] | None = None,
     data: str | None = None,
     lengths: tuple[int, int] | None = None,
-    rate: float = 1,
+    rate: float = 1.0,
 ) -> RunConfig:
     """The whole config of a run; refuses what does not fit together.
 

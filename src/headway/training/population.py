@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from torch import Tensor
 
 from headway.errors import BrokenRun, HeadwayError
@@ -32,8 +32,6 @@ from headway.training.learner import Step
 from headway.training.session import CHECK_EVERY, LOG_EVERY, Clock, RunReport, Session, Watch, report_of
 from headway.training.stack import Stack
 
-OWN = ("learning_rate", "muon_rate", "momentum", "weight_decay", "warmup")
-"""the training settings in which members may differ"""
 WRITERS = 8
 UNHURRIED = 10
 """at least this many times as long as a checkpoint takes lies between two"""
@@ -133,34 +131,21 @@ def _check_state(home: Path, state: dict[str, Tensor]) -> None:
         raise BrokenRun(f"{home / 'checkpoint'} holds no population; delete it to begin again")
 
 
-def alike(config: RunConfig, first: RunConfig | None = None) -> RunConfig:
-    """A config with the seed, rates, momentum, decay and warm-up of `first`, or of nobody: the same for all members
-    that can be stacked."""
-    own = {"learning_rate": 1.0, "muon_rate": 1.0, "momentum": 0.0, "weight_decay": 0.0, "warmup": 0}
-    if first is not None:
-        own = {name: getattr(first.training, name) for name in OWN}
-    return replace(config, seed=first.seed if first else 0, training=replace(config.training, **own))
+def alike(config: RunConfig) -> RunConfig:
+    """A config without what members may differ in: the same for all that can be stacked."""
+    training = replace(config.training, learning_rate=1.0, muon_rate=1.0, momentum=0.0, weight_decay=0.0, warmup=0)
+    return replace(config, seed=0, training=training)
 
 
 def check_alike(configs: Sequence[RunConfig]) -> None:
     """Refuses members that cannot be stacked."""
-    first = configs[0]
-    for config in configs[1:]:
-        if (same := alike(config, first)) != first:
+    first = alike(configs[0])
+    for other in map(alike, configs[1:]):
+        if other != first:
             raise HeadwayError(
-                f"a population has one shape: {difference(first, same)}; only seed, {', '.join(OWN)} may differ"
+                f"a population has one shape: {difference(first, other)}; only seed, rates, momentum, weight_decay and "
+                "warmup may differ"
             )
-
-
-@dataclass(frozen=True)
-class LogLine:
-    """A line of the log of all members of a stack."""
-
-    step: int
-    seconds: float
-    """a member's share"""
-    loss: Float[Tensor, " model"]
-    exact: Float[Tensor, " model"]
 
 
 class StackSession(Session):
@@ -186,7 +171,9 @@ class StackSession(Session):
         self.about = {**environment(device), "population": len(members), "precision": self.precision}
         self.alive = torch.ones(len(members), dtype=torch.bool)
         self.spent = 0.0  # a member's share of the seconds
-        self.log: list[LogLine] = []
+        none = torch.zeros(0, dtype=torch.float64)
+        self.log = {"step": none, "seconds": none}  # line; the latter of a member
+        self.log |= {key: torch.zeros(0, len(members)) for key in ("loss", "exact")}  # line model
         self.unhurried, self.checkpoint_at = checkpoint_every is None, 0.0
         self.checkpoint_cost = self.stack.bytes / WRITTEN_A_SECOND  # until it was measured
 
@@ -234,7 +221,9 @@ class StackSession(Session):
         losses, exact = step.loss.float().cpu(), step.exact_match.float().cpu()
         seconds = self.clock.now()
         spent = self.spent + (seconds - self.clock.seconds) / max(1, int(self.alive.sum()))
-        self.log.append(LogLine(self.stack.steps, spent, losses, exact))
+        line = {"step": self.stack.steps, "seconds": spent, "loss": losses, "exact": exact}
+        for key, before in self.log.items():
+            self.log[key] = torch.cat((before, torch.as_tensor(line[key], dtype=before.dtype)[None]))
         if self.watch is not None:
             speed = len(self.members) * self.stack.steps / seconds
             words = (
@@ -245,13 +234,14 @@ class StackSession(Session):
 
     def _finish(self, ended: Tensor, diverged: Tensor, perfect: Tensor) -> None:
         """Writes the folders of members that have ended."""
-        rows = ended.nonzero()[:, 0].tolist()
+        rows, log = ended.nonzero()[:, 0].tolist(), self.log
         weights = {name: weight[ended.to(weight.device)].cpu() for name, weight in self.stack.weights.items()}
 
         def write(place: int, row: int) -> None:
             folder = self.members[row].folder
             folder.begin(self.members[row].config, self.about, resume=True)
-            entries = [self.log_entry(e.step, e.loss[row].item(), e.exact[row].item(), e.seconds) for e in self.log]
+            columns = (log["step"].int(), log["loss"][:, row], log["exact"][:, row], log["seconds"])
+            entries = [self.log_entry(*line) for line in zip(*(column.tolist() for column in columns), strict=True)]
             disk.write_bytes(folder.log, "".join(json.dumps(entry) + "\n" for entry in entries).encode())
             own, loss = {name: weight[place] for name, weight in weights.items()}, entries[-1]["loss"]
             self.finish(folder, own, self.stack.steps, self.spent, None if diverged[row] else loss, bool(perfect[row]))
@@ -268,7 +258,7 @@ class StackSession(Session):
             return False
         self.members, self.alive = [self.members[row] for row in left.tolist()], self.alive[left]
         self.stack.keep(left.to(self.device))
-        self.log = [replace(line, loss=line.loss[left], exact=line.exact[left]) for line in self.log]
+        self.log |= {key: self.log[key][:, left] for key in ("loss", "exact")}
         return True
 
     def _may_checkpoint(self) -> bool:
@@ -281,12 +271,7 @@ class StackSession(Session):
         timer.start()
         state = self.stack.state()
         state["members"] = torch.tensor([member.identity for member in self.members])
-        for key in ("loss", "exact"):
-            lines = [getattr(line, key) for line in self.log]
-            state[f"log/{key}"] = torch.stack(lines or [torch.zeros(len(self.members))])
-        for key in ("step", "seconds"):
-            lines = [float(getattr(line, key)) for line in self.log]
-            state[f"log/{key}"] = torch.tensor(lines, dtype=torch.float64)
+        state |= {f"log/{key}": lines for key, lines in self.log.items()}
         state["spent"] = torch.tensor(self.spent, dtype=torch.float64)
         state["precision"] = torch.tensor(list(self.precision.encode()))
         save_checkpoint(self.home / "checkpoint", state, self.stack.steps, self.clock.seconds)
@@ -306,10 +291,8 @@ class StackSession(Session):
         if precision != self.precision:
             raise HeadwayError(f"{self.home} was begun with --precision {precision}; go on with that")
         rows = torch.tensor([place[member.identity] for member in self.members])
-        log = [state.pop(f"log/{key}") for key in ("step", "seconds", "loss", "exact")]
+        lines = len(state["log/step"])
+        log = {key: state.pop(f"log/{key}")[:lines] for key in self.log}
+        self.log = log | {key: log[key][:, rows] for key in ("loss", "exact")}
         self.spent, self.clock.seconds = float(state.pop("spent")), pointer.seconds
         self.stack.restore({name: tensor[rows] for name, tensor in state.items()}, pointer.steps)
-        self.log = [
-            LogLine(int(step), float(seconds), loss[rows], exact[rows])
-            for step, seconds, loss, exact in zip(*log, strict=False)
-        ]

@@ -18,7 +18,7 @@ from torch import Tensor
 from headway.errors import HeadwayError
 from headway.evaluation.examples import number_of_problems
 from headway.runs.config import RunConfig
-from headway.runs.folder import RunFolder
+from headway.runs.folder import LogEntry, RunFolder
 from headway.tasks import create_task
 
 LOG_EVERY = 20
@@ -27,8 +27,6 @@ CHECK_EVERY = 50  # for runs that go on until perfect
 
 Watch = Callable[[int, int, str], None]
 """Told the steps done, the steps in all, and a line of words."""
-LogEntry = dict[str, float | None]
-"""a line of a run's log"""
 
 
 @dataclass(frozen=True)
@@ -95,7 +93,6 @@ class Session:
         return steps == self.training.steps or steps % every == 0
 
     def log_entry(self, steps: int, loss: float, exact_match: float, seconds: float) -> LogEntry:
-        """A line of the log; the loss is null where it is no number."""
         return {
             "step": steps,
             "loss": loss if math.isfinite(loss) else None,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from headway.errors import HeadwayError, unknown
 
-Log = Callable[[int, dict[str, float]], None]
+Log = Callable[[int, dict[str, float]], object]
 """Takes a step and its numbers."""
 Tracker = Callable[[Path, str], AbstractContextManager[Log | None]]
 """Opened with the run folder and the run's name, while the run trains."""
@@ -40,12 +40,7 @@ def _tensorboard() -> Tracker:
     @contextmanager
     def opened(run: Path, title: str) -> Iterator[Log]:
         with SummaryWriter(str(run / "tensorboard")) as writer:
-
-            def track(step: int, numbers: dict[str, float]) -> None:
-                for key, value in numbers.items():
-                    writer.add_scalar(key, value, step)
-
-            yield track
+            yield lambda step, numbers: [writer.add_scalar(key, value, step) for key, value in numbers.items()]
 
     return opened
 

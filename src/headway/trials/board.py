@@ -75,8 +75,8 @@ class Board:
             print(f"{self.title}: {self.line()}", file=sys.stderr, flush=True)
 
     def line(self) -> str:
-        parts = [f"{self.done:,} done", f"{self.reused:,} reused", f"{len(self.failed):,} failed"]
-        parts += [f"{len(self.running):,} running", f"{self.left:,} left"]
+        counts = {"done": self.done, "reused": self.reused, "failed": len(self.failed), "running": len(self.running)}
+        parts = [f"{count:,} {what}" for what, count in {**counts, "left": self.left}.items()]
         if (seconds := self.seconds_left()) is not None:
             parts.append(f"{_clock(seconds)} to go")
         if self.best is not None:
@@ -96,6 +96,7 @@ class Board:
         return (time.monotonic() - since) / ended * (self.left + len(self.running) / 2)
 
     def _weigh(self, trial: Trial, metrics: Metrics) -> None:
+        """Keeps the best trial so far."""
         if self.metric is None:
             self.metric = next((name for name in USUAL if metrics.get(name) is not None), None)
         value = metrics.get(self.metric or "")
@@ -110,26 +111,24 @@ class Board:
         from rich.table import Table
         from rich.text import Text
 
+        now, seconds, ended = time.monotonic(), self.seconds_left(), self.done + self.reused + len(self.failed)
+        rows = [
+            ("done", f"{self.done:,}  (reused {self.reused:,})  {ended:,} of {self.total:,}", ""),
+            ("failed", f"{len(self.failed):,}", "red" if self.failed else ""),
+            ("time left", "–" if seconds is None else _clock(seconds), ""),
+        ]
+        if self.best is not None:
+            rows.append(("best so far", f"{self.metric} {format_value(self.best[0])}  {self.best[1]}", ""))
+        rows += [("running", f"{_clock(now - since)}  {title}", "") for title, since in list(self.running.items())[:8]]
+        if len(self.running) > 8:
+            rows.append(("", f"and {len(self.running) - 8:,} more", ""))
+        rows += [("last failure", f"{title}: {error}", "") for title, error in list(self.failed.items())[-1:]]
+        rows += [("", self.words, "bold")] if self.words else []
         table = Table(box=box.SIMPLE, title=self.title, title_justify="left", title_style="bold", show_header=False)
         table.add_column(justify="right")
         table.add_column(overflow="ellipsis", no_wrap=True)
-        ended = self.done + self.reused + len(self.failed)
-        table.add_row("done", f"{self.done:,}  (reused {self.reused:,})  {ended:,} of {self.total:,}")
-        table.add_row("failed", Text(f"{len(self.failed):,}", style="red" if self.failed else ""))
-        seconds = self.seconds_left()
-        table.add_row("time left", "–" if seconds is None else _clock(seconds))
-        if self.best is not None:
-            table.add_row("best so far", Text(f"{self.metric} {format_value(self.best[0])}  {self.best[1]}"))
-        now = time.monotonic()
-        for title, since in list(self.running.items())[:8]:
-            table.add_row("running", Text(f"{_clock(now - since)}  {title}"))
-        if len(self.running) > 8:
-            table.add_row("", f"and {len(self.running) - 8:,} more")
-        if self.failed:
-            title, error = list(self.failed.items())[-1]
-            table.add_row("last failure", Text(f"{title}: {error}"))
-        if self.words:
-            table.add_row("", Text(self.words, style="bold"))
+        for what, words, style in rows:
+            table.add_row(what, Text(words, style=style))
         return table
 
 

@@ -27,22 +27,20 @@ from typing import Any
 
 import torch
 
-from headway.errors import BrokenRun, CannotWrite, HeadwayError
+from headway.errors import CannotWrite, HeadwayError
 from headway.machine import choose_device, choose_precision
 from headway.runs import disk
-from headway.runs.config import RunConfig
 from headway.runs.folder import RunFolder
 from headway.subjects.own import open_run
 from headway.tasks import create_task
-from headway.tasks.data import Stored
 from headway.training.batches import read_data
 from headway.training.checkpoint import remove_checkpoints
 from headway.training.loop import train_run
 from headway.training.population import Member, train_population
 from headway.training.session import Watch
-from headway.training.tracking import Tracker, find_tracker
+from headway.training.tracking import find_tracker
 from headway.trials.claims import alone
-from headway.trials.record import RECORD, StudyRecord, read_record, training_metrics, write_record
+from headway.trials.record import RECORD, StudyRecord, metrics_of, read_record, training_metrics, write_record
 from headway.trials.trial import Piece, Result, Study, Terms, Trial
 
 GRACE = 10.0
@@ -74,79 +72,50 @@ def carry_out(piece: Piece, terms: Terms, watch: Watch | None = None) -> list[Re
 
 def perform(piece: Piece, terms: Terms, results: list[Result], watch: Watch | None = None) -> None:
     """Trains the trials of a piece, then studies one after another; raises what goes wrong in training."""
+    for study in piece.studies:  # before the clock ticks: importing may take longer than a trial
+        importlib.import_module(study.function.partition(":")[0])
     began = time.perf_counter()
     with _limits(terms, terms.seconds(piece)), _locked(piece, terms):
         device = choose_device(terms.device)
-        if terms.shared:
-            for trial in piece.trials:
-                _mend(trial, terms.out)
-        stored = _stored(piece.trials[0].config, terms.data)
-        (_train_stack if piece.population else _train_each)(piece, terms, device, stored, watch)
+        checkpoints = Path(terms.out) / piece.home / "checkpoint"
+        begun = [t for t in piece.population or piece.trials if os.path.lexists(t.folder(terms.out).path)]
+        try:
+            _train(piece, terms, device, watch)
+        except HeadwayError as error:
+            left = begun or (piece.population and checkpoints.exists())
+            if not terms.shared or not left or isinstance(error, CannotWrite | TooLong):
+                raise
+            if piece.population:
+                remove_checkpoints(checkpoints)
+            for trial in begun:  # whatever was left there, it is in the way
+                if metrics_of(trial.folder(terms.out), trial.config, ()) is None:
+                    set_aside(trial.folder(terms.out), terms.out)
+            _train(piece, terms, device, watch)
         share = (time.perf_counter() - began) / len(piece)
         for trial in piece.trials:
             results.append(_studied(trial, piece, terms, device, share))
 
 
-def _stored(config: RunConfig, data: str | None) -> Stored | None:
-    return None if data is None else read_data(create_task(config.task, config.options), data).stored
-
-
-def _train_each(piece: Piece, terms: Terms, device: torch.device, stored: Stored | None, watch: Watch | None) -> None:
-    for trial in piece.trials:
-        folder = trial.folder(terms.out)
-        begun, tracker = folder.path.exists(), find_tracker(terms.tracker)
-
-        def train(config: RunConfig = trial.config, out: Path = folder.path, tracker: Tracker = tracker) -> None:
+def _train(piece: Piece, terms: Terms, device: torch.device, watch: Watch | None) -> None:
+    """Trains the trials, as one stack or each by itself; those that are complete are not trained again."""
+    config, home, every = piece.trials[0].config, Path(terms.out) / piece.home, terms.checkpoint_every
+    stored = None if terms.data is None else read_data(create_task(config.task, config.options), terms.data).stored
+    if not piece.population:
+        tracker = find_tracker(terms.tracker)
+        for trial in piece.trials:
             train_run(
-                config, out, device=device, resume=terms.resume, checkpoint_every=terms.checkpoint_every,
-                stored=stored, watch=watch, tracker=tracker, may_diverge=terms.may_diverge,
+                trial.config, trial.folder(terms.out).path, device=device, resume=terms.resume, stored=stored,
+                checkpoint_every=every, watch=watch, tracker=tracker, may_diverge=terms.may_diverge,
             )  # fmt: skip
-
-        try:
-            train()
-        except HeadwayError as error:
-            if not (terms.shared and begun) or isinstance(error, CannotWrite | TooLong):
-                raise
-            set_aside(folder, terms.out)
-            train()
-
-
-def _train_stack(piece: Piece, terms: Terms, device: torch.device, stored: Stored | None, watch: Watch | None) -> None:
+        return
+    precision = choose_precision(terms.resources.precision, device)
     members = [Member(trial.config, trial.folder(terms.out)) for trial in piece.population]
-    home, precision = Path(terms.out) / piece.home, choose_precision(terms.resources.precision, device)
-
-    def train() -> None:
-        train_population(
-            members, home, device=device, precision=precision, resume=terms.resume,
-            checkpoint_every=terms.checkpoint_every, stored=stored, watch=watch,
-        )  # fmt: skip
-
-    try:
-        train()
-    except BrokenRun:
-        if not terms.shared:
-            raise
-        remove_checkpoints(home / "checkpoint")
-        for trial in piece.population:
-            _mend(trial, terms.out, thoroughly=True)
-        train()
+    train_population(
+        members, home, device=device, precision=precision, resume=terms.resume, checkpoint_every=every, stored=stored,
+        watch=watch,
+    )  # fmt: skip
     with contextlib.suppress(OSError):
         home.rmdir()
-
-
-def _mend(trial: Trial, out: str, thoroughly: bool = False) -> None:
-    """Sets a folder aside in which the trial cannot be resumed."""
-    folder = trial.folder(out)
-    if not folder.path.exists():
-        return
-    try:
-        if not folder.path.is_dir():
-            raise BrokenRun(f"{folder.path} is no folder")
-        folder.check(trial.config, resume=True)
-        if folder.complete and thoroughly:
-            folder.verified()
-    except HeadwayError:
-        set_aside(folder, out)
 
 
 def set_aside(folder: RunFolder, out: str | Path) -> None:

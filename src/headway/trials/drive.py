@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
@@ -46,30 +46,23 @@ class Outcomes:
 
 
 class Interrupts:
-    """Ctrl-C while trials run: the first asks for an end, the second for one at once."""
+    """Ctrl-C while this is entered: the first asks for an end, the second for one at once."""
 
-    def __init__(self) -> None:
-        self.count = 0
+    count = 0
 
-    @contextlib.contextmanager
-    def caught(self) -> Iterator[None]:
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = signal.signal(signal.SIGINT, self._ring)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, before)
+    def __enter__(self) -> Interrupts:
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._ring)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, self._before)
 
     def _ring(self, number: int, frame: FrameType | None) -> None:
         self.count += 1
         if self.count > 2:  # whatever it is that does not end
             raise KeyboardInterrupt
-
-
-class FailFast(HeadwayError):
-    """A trial failed, and the first failure was to end the sweep."""
 
 
 @dataclass
@@ -169,29 +162,28 @@ class Driver:
             self.outcomes.busy += result.seconds
             if result.metrics is not None:
                 self._found(trial, result.metrics, last, reused=False)
-            elif self._crowded(trial, result):
-                self.board.running.pop(trial.title, None)
+            elif self._crowded(result) and self._may_try_again([trial]):
                 waiting.append(replace(piece, trials=(trial,)))
             else:
                 self._fail(trial, result, ended.tail)
             self._drop([trial])
 
-    def _crowded(self, trial: Trial, result: Result) -> bool:
-        """Whether a trial that shares its GPU may have wanted no more than its share, and is to be started again."""
-        resources, attempts = self.engine.terms.resources, self.outcomes.attempts.get(trial.address, 0) + 1
-        shares = self.engine.terms.device == "cuda" and (resources.gpus or 1) < 1
-        if not shares or result.kind != "OutOfMemory" or attempts > resources.retries:
-            return False
-        self.outcomes.attempts[trial.address] = attempts
-        return True
+    def _may_try_again(self, trials: Sequence[Trial]) -> bool:
+        """Whether trials may be started again; counts the attempt."""
+        attempts = max(self.outcomes.attempts.get(trial.address, 0) for trial in trials) + 1
+        for trial in trials:
+            self.outcomes.attempts[trial.address] = attempts
+            self.board.running.pop(trial.title, None)
+        return attempts <= self.engine.terms.resources.retries
+
+    def _crowded(self, result: Result) -> bool:
+        """Whether a trial that shares its GPU may have wanted no more than its share."""
+        terms = self.engine.terms
+        return result.kind == "OutOfMemory" and terms.device == "cuda" and (terms.resources.gpus or 1) < 1
 
     def _died(self, piece: Piece, ended: Ended, waiting: deque[Piece]) -> None:
         """Starts a piece again whose process died; as often as it may."""
-        attempts = max(self.outcomes.attempts.get(trial.address, 0) for trial in piece.trials) + 1
-        for trial in piece.trials:
-            self.outcomes.attempts[trial.address] = attempts
-            self.board.running.pop(trial.title, None)
-        if attempts <= self.engine.terms.resources.retries and not ended.late:
+        if self._may_try_again(piece.trials) and not ended.late:
             self._steps.pop(ended.ticket, None)
             waiting.appendleft(piece)
             return
@@ -238,7 +230,7 @@ class Driver:
         disk.write_json(path, content)
         self.board.end(trial, None, result.error)
         if self.fail_fast:
-            raise FailFast(f"{trial.title} failed: {result.error}; its log is in {path}")
+            raise HeadwayError(f"{trial.title} failed: {result.error}; its log is in {path}")
 
 
 def train_trials(pieces: Sequence[Piece], engine: Engine, title: str, quiet: bool) -> list[RunReport]:

@@ -22,15 +22,34 @@ MOST = 1_000_000
 
 
 @dataclass(frozen=True)
-class Range:
-    """What a random axis draws a number from."""
+class Grid:
+    """Tables of values: every combination of the values in a table, one table after another."""
 
-    low: float
-    high: float
+    tables: tuple[Mapping[str, Sequence[Value]], ...]
+
+    @property
+    def keys(self) -> set[str]:
+        return {key for table in self.tables for key in table}
+
+    @property
+    def count(self) -> int:
+        return sum(math.prod(map(len, table.values())) for table in self.tables)
+
+    def points(self) -> Iterator[dict[str, Value]]:
+        for table in self.tables:
+            for row in itertools.product(*table.values()):
+                yield dict(zip(table, row, strict=True))
+
+
+@dataclass(frozen=True)
+class Range:
+    """What a number is drawn from: whole numbers, where both ends are."""
+
+    low: int | float
+    high: int | float
     log: bool = False
 
-    def draw(self, dice: random.Random) -> float:
-        """A number between low and high, whole where both are."""
+    def draw(self, dice: random.Random) -> int | float:
         whole = isinstance(self.low, int) and isinstance(self.high, int)
         if self.log:
             drawn = math.exp(dice.uniform(math.log(self.low), math.log(self.high)))
@@ -39,48 +58,25 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Axis:
-    """One way in which trials differ."""
+class Draws:
+    """Values drawn at random, each setting's from a list or a range."""
 
-    how: str
-    """grid: every combination; zip: values side by side; list: one table after another; random: drawn"""
-    values: tuple[Mapping[str, Sequence[Value] | Range], ...]
-    """values by setting: one table of them, of a list as many as it has"""
-    draws: int = 0
-    draw_seed: int = 0
+    table: Mapping[str, Sequence[Value] | Range]
+    count: int
+    seed: int = 0
 
     @property
     def keys(self) -> set[str]:
-        return {key for table in self.values for key in table}
-
-    @property
-    def count(self) -> int:
-        """How many trials it makes, where it is the only axis."""
-        match self.how:
-            case "random":
-                return self.draws
-            case "zip":
-                return len(next(iter(self._listed(0).values())))
-        return sum(math.prod(map(len, self._listed(at).values())) for at in range(len(self.values)))
+        return set(self.table)
 
     def points(self) -> Iterator[dict[str, Value]]:
-        """What it says of its trials, one after another."""
-        match self.how:
-            case "random":
-                dice, (table,) = random.Random(self.draw_seed), self.values
-                for _ in range(self.draws):
-                    chosen = ((key, table[key]) for key in sorted(table))
-                    yield {k: v.draw(dice) if isinstance(v, Range) else dice.choice(v) for k, v in chosen}
-            case "zip":
-                for row in zip(*self._listed(0).values(), strict=True):
-                    yield dict(zip(self.values[0], row, strict=True))
-            case _:
-                for at, table in enumerate(self.values):
-                    for row in itertools.product(*self._listed(at).values()):
-                        yield dict(zip(table, row, strict=True))
+        dice, table = random.Random(self.seed), sorted(self.table.items())
+        for _ in range(self.count):
+            yield {key: some.draw(dice) if isinstance(some, Range) else dice.choice(some) for key, some in table}
 
-    def _listed(self, at: int) -> dict[str, Sequence[Value]]:
-        return {key: value for key, value in self.values[at].items() if not isinstance(value, Range)}
+
+Axis = Grid | Draws
+"""one way in which trials differ"""
 
 
 def trials_of(axes: Sequence[Axis], base: Mapping[str, Value]) -> list[Trial]:
@@ -125,7 +121,7 @@ def config_of(settings: Mapping[str, Value]) -> RunConfig:
     if track is not None:
         options = {**find_track(track).options.get(task, {}), **options}
         own = {**find_track(track).overrides(create_task(task, options)).asked(), **own}
-    return plan(task, Overrides.from_settings(own), seed, options, rate=rate)
+    return plan(task, Overrides.from_settings(own), seed, options, rate=float(rate))
 
 
 def pieces_of(trials: Sequence[Trial], studies: Sequence[Study], most: int | None = None) -> list[Piece]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from headway.errors import HeadwayError
 from headway.runs import disk
@@ -26,7 +27,7 @@ Metrics = dict[str, Value]
 class StudyRecord:
     """What a study was asked, what it found, and the hashes of the files it wrote."""
 
-    asked: dict[str, Value | list[int] | list[str]]
+    asked: dict[str, Any]
     metrics: Metrics
     files: dict[str, str]
     seconds: float

@@ -10,6 +10,7 @@ import json
 import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from headway.runs.config import RunConfig
 from headway.runs.folder import RunFolder
@@ -23,7 +24,7 @@ class Study:
     """A study of each trial, with its options. `function` (module:name) makes it; workers import it when first used."""
 
     name: str
-    options: dict[str, Value | list[int] | list[str]] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
     function: str = "headway.sweeps.studies:study_trial"
 
 
@@ -136,13 +137,15 @@ def to_line(piece: Piece, terms: Terms) -> str:
     return json.dumps([asdict(piece), asdict(terms)])
 
 
-def from_line(line: str) -> tuple[Piece, Terms]:
+def from_line(line: str | bytes) -> tuple[Piece, Terms]:
     piece, terms = json.loads(line)
     trials, population = (
         tuple(Trial(RunConfig.from_json(each["config"]), each["settings"], each["place"]) for each in piece[key])
         for key in ("trials", "population")
     )
     studies = tuple(Study(**each) for each in piece["studies"])
+    terms["resources"]["pip"] = tuple(terms["resources"]["pip"])
+    terms |= {"path": tuple(terms["path"]), "command": tuple(terms["command"])}
     return (
         Piece(trials, studies, population, piece["home"]),
         Terms(**{**terms, "resources": Resources(**terms["resources"])}),

@@ -19,8 +19,7 @@ def headway(*words: str | Path) -> str:
     return shlex.join(["headway", *map(str, words)])
 
 
-def command_of_heads(sources: Sources, study: HeadsFile) -> str:
-    home = sources.heads[0].parent
+def command_of_heads(sources: Sources, home: Path, study: HeadsFile) -> str:
     run = sources.run_at(home)
     words = ["heads", "SUBJECT" if run is None else str(run.path)]
     if study["ablation"] != "zero":
@@ -94,9 +93,9 @@ def missing_parts(sources: Sources) -> list[dict[str, str]]:
         ("the end of an unfinished run" if count == 1 else f"the end of {count} unfinished runs", command)
         for command, count in {command: resuming.count(command) for command in resuming}.items()
     ]
-    if not sources.heads and sources.population is None:
+    if not sources.studies["heads"] and not sources.studies["heads-population"]:
         parts.append(("heads", _command_for_heads(sources)))
-    if not sources.lengths:
+    if not sources.studies["lengths"]:
         parts.append(("lengths", headway("lengths", "sortedness", "--out", sources.folders[0] / "lengths")))
     return [{"what": what, "command": command} for what, command in parts]
 

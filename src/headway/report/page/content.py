@@ -11,6 +11,7 @@ from headway.report import studies
 from headway.report.comparison import thin_out
 from headway.report.page import findings
 from headway.report.page.commands import command_of_comparison, missing_parts, recorded_command
+from headway.report.page.findings import Found
 from headway.report.page.packing import pack_files, pack_model
 from headway.report.page.sources import Sources
 from headway.runs.certificate import find_fault
@@ -26,37 +27,38 @@ FACTS = {
 
 
 def content_of(sources: Sources) -> dict[str, Any]:
-    heads = complete_heads(studies.read_study(sources.heads[0], studies.HeadsFile)) if sources.heads else None
-    population = None if sources.population is None else studies.read_study(sources.population, studies.PopulationFile)
-    lengths = [studies.read_study(path, studies.LengthsFile) for path in sources.lengths]
-    names = [sources.name(path) for path in sources.lengths]
-    comparisons = [studies.read_study(path, studies.ComparisonFile) for path in sources.comparisons]
+    heads = [(path, complete_heads(study)) for path, study in sources.read("heads", studies.HeadsFile)]
+    populations = sources.read("heads-population", studies.PopulationFile)[:1]
+    lengths = sources.read("lengths", studies.LengthsFile)
+    comparisons = sources.read("compare", studies.ComparisonFile)
+    labs = sources.read("lab", studies.LabFile)[-1:]
     maps = studies.complete({}, studies.MapsFile)
-    if sources.heads and (path := sources.heads[0].with_name("maps.json")).exists():
-        maps = studies.read_study(path, studies.MapsFile)
-    adder, seeds, (files, left_out) = sources.adder, _seeds(sources, population), pack_files(sources)
+    for path, _ in heads[:1]:
+        if (beside := path.with_name("maps.json")).exists():
+            maps = studies.read_study(beside, studies.MapsFile)
+    adder, seeds, (files, left_out) = sources.adder, _seeds(heads, populations), pack_files(sources)
     commands = [command for command in map(recorded_command, sources.runs) if command]
-    commands += [command_of_comparison(*each) for each in zip(sources.comparisons, comparisons, strict=True)]
+    commands += [command_of_comparison(*each) for each in comparisons]
     return {
         "title": f"Headway: {sources.root.name or sources.root}",
-        "headlines": [*findings.headline_of_heads(heads, population), *findings.headline_of_lengths(lengths)],
+        "headlines": [*findings.headline_of_heads(heads, populations), *findings.headline_of_lengths(lengths)],
         "findings": [
             *findings.findings_of_heads(sources, heads, len(seeds)),
-            *findings.findings_of_population(sources, population),
+            *findings.findings_of_population(populations),
             *findings.findings_of_lengths(sources, lengths),
-            *findings.findings_of_comparisons(sources, comparisons),
-            *findings.findings_of_lab(sources),
+            *findings.findings_of_comparisons(comparisons),
+            *findings.findings_of_lab(sources, labs),
         ],
         "model": None if adder is None else {"run": sources.name(adder.path), **pack_model(adder)},
         "only": None,
-        "heads": heads,
-        "studies": [sources.name(path.parent) for path in sources.heads],
+        "heads": next((study for _, study in heads), None),
+        "studies": [sources.name(path.parent) for path, _ in heads],
         "maps": None if maps["average"] is None else _rounded(maps["average"]["all"]["maps"]),
         "examples": [{**each, "maps": _rounded(each["maps"])} for each in maps["examples"] if adder is None],
         "seeds": seeds,
-        "lengths": [{"name": name, **study} for name, study in zip(names, lengths, strict=True)],
-        "comparisons": [_comparison(sources, *each) for each in zip(sources.comparisons, comparisons, strict=True)],
-        "certificates": [_certificate(sources, path) for path in sources.certificates],
+        "lengths": [{"name": sources.name(path), **study} for path, study in lengths],
+        "comparisons": [_comparison(sources, *each) for each in comparisons],
+        "certificates": [_certificate(sources, *each) for each in sources.read("certificate", studies.CertificateFile)],
         "made": {
             "facts": _facts(sources),
             "commands": list(dict.fromkeys(commands)),
@@ -81,26 +83,19 @@ def _rounded(maps: list[studies.SiteMapsJson]) -> list[studies.SiteMapsJson]:
     return [{**site, "heads": short(site["heads"])} for site in maps]
 
 
-def _seeds(sources: Sources, population: studies.PopulationFile | None) -> list[Any]:
+def _seeds(heads: Found[studies.HeadsFile], populations: Found[studies.PopulationFile]) -> list[Any]:
     """What differs from seed to seed: a MemberJson of each run of a population, or of every study there is."""
-    if population is not None:
+    for _, population in populations:
         members = [member for member in population["members"] if "refused" not in member]
         return [{key: member.get(key) for key in studies.MemberJson.__annotations__} for member in members]
     rows = []
-    for study in (studies.read_study(path, studies.HeadsFile) for path in sources.heads):
+    for _, study in heads:
         alone, left, together = study["alone"], study["alone_removed_together"], study["together"]
         if alone is not None and left is not None and together is not None:
             critical = [row["head"] for row in study["heads"] if row["verdict"] == "critical"]
-            rows.append(
-                studies.MemberJson(
-                    subject=study["subject"],
-                    alone=alone["count"],
-                    alone_removed_together=left["accuracy"],
-                    together=together["count"],
-                    together_accuracy=together["accuracy"],
-                    critical=critical,
-                )
-            )
+            counts = {"subject": study["subject"], "alone": alone["count"], "together": together["count"]}
+            shares = {"alone_removed_together": left["accuracy"], "together_accuracy": together["accuracy"]}
+            rows.append({**counts, **shares, "critical": critical})
     return rows
 
 
@@ -123,9 +118,9 @@ def _comparison(sources: Sources, path: Path, study: studies.ComparisonFile) -> 
     return {**{key: value for key, value in study.items() if key != "runs"}, "name": sources.name(path), "dots": shown}
 
 
-def _certificate(sources: Sources, path: Path) -> Values:
+def _certificate(sources: Sources, path: Path, content: studies.CertificateFile) -> Values:
     """What was proved; where the certificate is not of the run beside it, why it does not count."""
-    content, run = studies.read_study(path, studies.CertificateFile), RunFolder(path.parent)
+    run = RunFolder(path.parent)
     refused = None if content.get("certified") is True and content.get("wrong") == 0 else "it was not granted"
     try:
         if fault := find_fault(content, run.training().weights_sha256):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypedDict
+from pathlib import Path
+from typing import TypedDict, TypeVar
 
 from headway.report import studies
 from headway.report.page import commands
@@ -14,6 +15,7 @@ FIRST = 2
 """sentences about heads that stand first: what can go alone, and together"""
 NOTHING_FORBIDDEN = "the doctor's checks forbid nothing here"
 NEEDED = "Which heads it needs"
+NEEDS = "Which heads does it need?"
 
 
 class FindingJson(TypedDict):
@@ -27,6 +29,9 @@ class FindingJson(TypedDict):
 
 Headline = dict[str, str]
 """a question, its answer, and the rest"""
+Study = TypeVar("Study")
+Found = list[tuple[Path, Study]]
+"""studies and where they lie"""
 
 
 def _findings(sentences: Iterable[str], details: dict[str, str], withheld: str | None = None) -> list[FindingJson]:
@@ -47,21 +52,25 @@ def reasons(withheld: list[studies.WithheldJson]) -> str:
     return "; ".join(f"{each['check']}: {each['reason'].rstrip('.')}" for each in withheld)
 
 
-def headline_of_heads(heads: studies.HeadsFile | None, population: studies.PopulationFile | None) -> list[Headline]:
+def headline_of_heads(heads: Found[studies.HeadsFile], populations: Found[studies.PopulationFile]) -> list[Headline]:
     """The answer to the first question, in a few words."""
-    question = "Which heads does it need?"
-    if heads is None:
-        found = studies.complete({} if population is None else population, studies.PopulationFile)["distribution"]
+    if heads:
+        return _headline_of_study(heads[0][1])
+    for _, population in populations:
+        found = population["distribution"]
         many, gone, left = found.get("heads"), found.get("together"), found.get("alone_removed_together")
-        if many is None or gone is None or left is None:
-            return []
-        answer = f"{gone['median']} of {many} heads can go together in the median run"
-        studied = found["members"] - found["refused"]
-        rest = (
-            f"From {gone['least']} to {gone['most']} over {studied:,} runs. Those that look harmless one at a time "
-            f"leave {left['median']:.1%} in the median when all of them go."
-        )
-        return [{"question": question, "answer": answer, "rest": rest}]
+        if many is not None and gone is not None and left is not None:
+            studied = found["members"] - found["refused"]
+            answer = f"{gone['median']} of {many} heads can go together in the median run"
+            rest = (
+                f"From {gone['least']} to {gone['most']} over {studied:,} runs. Those that look harmless one at a time "
+                f"leave {left['median']:.1%} in the median when all of them go."
+            )
+            return [{"question": NEEDS, "answer": answer, "rest": rest}]
+    return []
+
+
+def _headline_of_study(heads: studies.HeadsFile) -> list[Headline]:
     gone, alone, left = heads["together"], heads["alone"], heads["alone_removed_together"]
     if gone is None or alone is None or left is None:
         return []
@@ -77,14 +86,14 @@ def headline_of_heads(heads: studies.HeadsFile | None, population: studies.Popul
         rest = f"{gone['accuracy']:.1%} right without them ({sure}). {harmless} leave {left['accuracy']:.1%} when all "
         rest += "of them go."
     answer = f"{gone['count']} of {len(heads['heads'])} heads can go together"
-    return [{"question": question, "answer": answer, "rest": rest}]
+    return [{"question": NEEDS, "answer": answer, "rest": rest}]
 
 
-def headline_of_lengths(lengths: list[studies.LengthsFile]) -> list[Headline]:
+def headline_of_lengths(lengths: Found[studies.LengthsFile]) -> list[Headline]:
     """The answer to the second: of the first study, on its first probe."""
-    if not lengths or not lengths[0]["reach"]:
+    if not lengths or not lengths[0][1]["reach"]:
         return []
-    study = lengths[0]
+    study = lengths[0][1]
     probe, trained = study["reach"][0]["probe"], study["train_lengths"][1]
     rows = [row for row in study["reach"] if row["probe"] == probe]
     reaches = [f"{row['positions']} {'not learned' if row['worst'] is None else row['worst']}" for row in rows]
@@ -99,9 +108,10 @@ def headline_of_lengths(lengths: list[studies.LengthsFile]) -> list[Headline]:
     ]
 
 
-def findings_of_heads(sources: Sources, heads: studies.HeadsFile | None, seeds: int) -> list[FindingJson]:
-    if heads is None:
+def findings_of_heads(sources: Sources, found: Found[studies.HeadsFile], seeds: int) -> list[FindingJson]:
+    if not found:
         return []
+    path, heads = found[0]
     details = {
         "problems": f"{heads['examples']:,}",
         **({"judged by": cost_of(heads)} if is_by_loss(heads) else {}),
@@ -110,33 +120,34 @@ def findings_of_heads(sources: Sources, heads: studies.HeadsFile | None, seeds: 
         "model": heads["subject"],
         "seeds": "1" if seeds <= 1 else "1 (others: see Over seeds)",
         "check": "failed" if heads["withheld"] else NOTHING_FORBIDDEN,
-        "command": commands.command_of_heads(sources, heads),
+        "command": commands.command_of_heads(sources, path.parent, heads),
     }
     if heads["withheld"]:
         return _findings([NEEDED], details, reasons(heads["withheld"]))
-    found = _findings(heads["findings"], details)
-    for finding, removed in zip(found, (heads["alone_removed_together"], heads["together"]), strict=False):
+    told = _findings(heads["findings"], details)
+    for finding, removed in zip(told, (heads["alone_removed_together"], heads["together"]), strict=False):
         bounds = None if removed is None or is_by_loss(heads) else removed.get("interval")
         if bounds and None not in bounds:
             span = "{:.4f} to {:.4f}".format(*bounds)
             finding["details"] = {"interval of what is left (95%)": span, **details}
-    return [{**finding, "more": place >= FIRST} for place, finding in enumerate(found)]
+    return [{**finding, "more": place >= FIRST} for place, finding in enumerate(told)]
 
 
-def findings_of_population(sources: Sources, population: studies.PopulationFile | None) -> list[FindingJson]:
-    if sources.population is None or population is None:
-        return []
-    details = {
-        "seeds": f"{len(population['members']):,}",
-        "check": f"{population['distribution']['refused']:,} refused: too often wrong",
-        "command": commands.headway("heads", sources.population.parent),
-    }
-    return _findings(population["findings"], details)
-
-
-def findings_of_lengths(sources: Sources, lengths: list[studies.LengthsFile]) -> list[FindingJson]:
+def findings_of_population(populations: Found[studies.PopulationFile]) -> list[FindingJson]:
     found = []
-    for path, study in zip(sources.lengths, lengths, strict=True):
+    for path, population in populations:
+        details = {
+            "seeds": f"{len(population['members']):,}",
+            "check": f"{population['distribution']['refused']:,} refused: too often wrong",
+            "command": commands.headway("heads", path.parent),
+        }
+        found += _findings(population["findings"], details)
+    return found
+
+
+def findings_of_lengths(sources: Sources, lengths: Found[studies.LengthsFile]) -> list[FindingJson]:
+    found = []
+    for path, study in lengths:
         learned = [row["converged"] for row in study["converged"]]
         told = f"{sum(learned)} of {len(learned)} runs learned the task in range; the others are not told"
         details = {
@@ -153,9 +164,9 @@ def findings_of_lengths(sources: Sources, lengths: list[studies.LengthsFile]) ->
     return found
 
 
-def findings_of_comparisons(sources: Sources, comparisons: list[studies.ComparisonFile]) -> list[FindingJson]:
+def findings_of_comparisons(comparisons: Found[studies.ComparisonFile]) -> list[FindingJson]:
     found = []
-    for path, each in zip(sources.comparisons, comparisons, strict=True):
+    for path, each in comparisons:
         runs, complete = (sum(row[key] for row in each["rows"]) for key in ("runs", "complete"))
         details = {
             "runs": f"{runs:,}, {complete:,} of them complete",
@@ -168,29 +179,27 @@ def findings_of_comparisons(sources: Sources, comparisons: list[studies.Comparis
     return found
 
 
-def findings_of_lab(sources: Sources) -> list[FindingJson]:
-    if sources.lab is None:
-        return []
-    lab = studies.read_study(sources.lab, studies.LabFile)
-    command = commands.command_of_lab(sources, sources.lab.parent)
+def findings_of_lab(sources: Sources, labs: Found[studies.LabFile]) -> list[FindingJson]:
     found = []
-    for row in lab["runs"]:
-        bounds = row["interval"]
-        details = {
-            "problems": f"{row['examples']:,}" + (" (all there are)" if bounds is None else ""),
-            "wrong": f"{row['errors']:,}",
-            "95% interval": "none: all were tried" if bounds is None else "{:.4f} to {:.4f}".format(*bounds),
-            "seed": str(row["seed"]),
-            "check": ", ".join(f"{each['check']} failed" for each in row.get("withheld", ())) or NOTHING_FORBIDDEN,
-            "command": command,
-        }  # fmt: skip
-        found += _findings([row["finding"]], details)
-    shown = sources.heads[0].parent if sources.heads else None
-    for each in lab["withheld"]:
-        run = sources.run_once_at(each["run"])
-        if run == shown and "heads" in each["about"]:
-            continue  # the study itself says so
-        details = {"run": sources.name(run), "check": each["check"], "command": commands.headway("doctor", run)}
-        text = f"What {sources.name(run)} says about {each['about']}"
-        found += _findings([text], details, each["reason"].rstrip("."))
+    for path, lab in labs:
+        command = commands.command_of_lab(sources, path.parent)
+        for row in lab["runs"]:
+            bounds = row["interval"]
+            failed = ", ".join(f"{each['check']} failed" for each in row.get("withheld", ()))
+            details = {
+                "problems": f"{row['examples']:,}" + (" (all there are)" if bounds is None else ""),
+                "wrong": f"{row['errors']:,}",
+                "95% interval": "none: all were tried" if bounds is None else "{:.4f} to {:.4f}".format(*bounds),
+                "seed": str(row["seed"]),
+                "check": failed or NOTHING_FORBIDDEN,
+                "command": command,
+            }
+            found += _findings([row["finding"]], details)
+        for each in lab["withheld"]:
+            run = sources.run_once_at(each["run"])
+            if "heads" in each["about"] and sources.heads is not None and run == sources.heads.parent:
+                continue  # the study itself says so
+            details = {"run": sources.name(run), "check": each["check"], "command": commands.headway("doctor", run)}
+            text = f"What {sources.name(run)} says about {each['about']}"
+            found += _findings([text], details, each["reason"].rstrip("."))
     return found

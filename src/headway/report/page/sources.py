@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from headway.errors import HeadwayError
 from headway.report.studies import read_study
 from headway.runs.folder import RunFolder
 from headway.runs.schema import schema_of
 
+KINDS = ("heads", "heads-population", "lengths", "certificate", "compare", "lab")
+"""of studies that a page shows"""
 IN_PAGE = ("learned", "sinusoidal", "none", "rope", "alibi")
 """encodings that the forward pass in the page knows"""
 MOST_DIGITS = 15
 """whose sums a browser's numbers hold"""
+Shape = TypeVar("Shape")
 
 
 @dataclass
@@ -23,14 +27,18 @@ class Sources:
     """as they were named"""
     root: Path
     runs: list[RunFolder] = field(default_factory=list)
-    heads: list[Path] = field(default_factory=list)
-    """of one subject each; the one that is shown is the first"""
-    population: Path | None = None
-    lengths: list[Path] = field(default_factory=list)
-    certificates: list[Path] = field(default_factory=list)
-    comparisons: list[Path] = field(default_factory=list)
-    lab: Path | None = None
+    studies: dict[str, list[Path]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
+    """by what they hold; of heads the first is shown"""
     files: list[Path] = field(default_factory=list)
+
+    @property
+    def heads(self) -> Path | None:
+        """The study of heads that is shown."""
+        return next(iter(self.studies["heads"]), None)
+
+    def read(self, kind: str, shape: type[Shape]) -> list[tuple[Path, Shape]]:
+        """Reads the studies of a kind."""
+        return [(path, read_study(path, shape)) for path in self.studies[kind]]
 
     def name(self, path: Path) -> str:
         """A path from the folder of the report on."""
@@ -49,14 +57,13 @@ class Sources:
     @property
     def only_compares(self) -> bool:
         """Whether there is nothing but comparisons of runs that lie elsewhere."""
-        others = (self.runs, self.heads, self.population, self.lengths, self.certificates, self.lab)
-        return bool(self.comparisons) and not any(others)
+        return not self.runs and [kind for kind, paths in self.studies.items() if paths] == ["compare"]
 
     @property
     def adder(self) -> RunFolder | None:
         """The model for the page: of the study that is shown; where none is, the first that can run there."""
-        if self.heads:
-            return self.run_at(self.heads[0].parent) if self.is_in_page(self.heads[0]) else None
+        if self.heads is not None:
+            return self.run_at(self.heads.parent) if self.is_in_page(self.heads) else None
         return next((run for run in self.runs if runs_in_page(run)), None)
 
     def is_in_page(self, study: Path) -> bool:
@@ -69,25 +76,14 @@ class Sources:
         kind = path.stem if path.suffix == ".json" else ""
         if kind in ("heads", "lengths"):
             kind = schema_of(path, read_study(path, dict), in_run)
-        match kind:
-            case "heads":
-                self.heads.append(path)
-            case "heads-population":
-                self.population = self.population or path
-            case "lengths":
-                self.lengths.append(path)
-            case "certificate":
-                self.certificates.append(path)
-            case "compare" if not in_run:
-                self.comparisons.append(path)
-            case "lab":
-                self.lab = path
-            case "maps" | "measured":
-                pass
-            case _ if in_run and kind.startswith(("config", "training", "environment", "evaluation")):
-                pass
-            case _ if path.suffix not in (".svg", ".csv"):
-                return
+        if kind in KINDS and not (kind == "compare" and in_run):
+            self.studies[kind].append(path)
+        elif not (
+            kind in ("maps", "measured")
+            or path.suffix in (".svg", ".csv")
+            or (in_run and kind.startswith(("config", "training", "environment", "evaluation")))
+        ):
+            return
         self.files.append(path)
 
 
@@ -108,9 +104,9 @@ def find_sources(folders: list[Path]) -> Sources:
             found.runs += [RunFolder(here)] if in_run else []
             for name in sorted(files):
                 found.take(here / name, in_run)
-    if not (found.runs or found.heads or found.population or found.lengths or found.comparisons or found.lab):
+    if not found.runs and not any(found.studies.values()):
         raise HeadwayError(f"{folders[0]} holds no run and no study; 'headway lab' makes one")
-    found.heads.sort(key=lambda path: not found.is_in_page(path))
+    found.studies["heads"].sort(key=lambda path: not found.is_in_page(path))
     return found
 
 
@@ -119,7 +115,9 @@ def find_comparison(comparison: Path) -> Sources:
     home = comparison.parent
     beside = [home / name for name in ("compare.csv", "compare-runs.csv", "compare.svg")]
     files = [comparison, *(path for path in beside if path.is_file())]
-    return Sources([home], home.resolve(), comparisons=[comparison], files=files)
+    found = Sources([home], home.resolve(), files=files)
+    found.studies["compare"].append(comparison)
+    return found
 
 
 def runs_in_page(run: RunFolder) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from headway.errors import HeadwayError
-from headway.sweeps.claims import Claims, alone, born, place
+from headway.trials.claims import Claims, alone, born, place
 
 
 def test_a_claim_has_one_owner(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_an_owner_that_cannot_be_read_is_given_its_time(tmp_path: Path, monkeypa
         def stale(path: Path) -> None:
             raise HeadwayError("stale file handle")
 
-        monkeypatch.setattr("headway.sweeps.claims.disk.read_json", stale)
+        monkeypatch.setattr("headway.trials.claims.disk.read_json", stale)
         assert not ours.take("a")
         time.sleep(0.4)
         assert ours.take("a")

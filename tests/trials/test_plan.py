@@ -10,50 +10,50 @@ import pytest
 
 from headway.errors import HeadwayError
 from headway.runs.config import Overrides
-from headway.sweeps.file import Axis, Resources, Study, Sweep, Wanted
-from headway.sweeps.plan import config_of, pieces_of, trials_of
 from headway.training.defaults import plan
+from headway.trials.plan import Axis, Draws, Grid, Range, choose_best, config_of, pieces_of, trials_of
+from headway.trials.trial import Study, Trial, Value
 
-BASE = {"task": "sortedness", "steps": 10}
+BASE: dict[str, Value] = {"task": "sortedness", "steps": 10}
 
 
-def sweep_of(*axes: Axis, base: dict[str, Any] = BASE) -> Sweep:
-    return Sweep("s", Path("out"), base, axes, (), None, Resources(), Wanted())
+def grid(*tables: dict[str, Any]) -> Grid:
+    return Grid(tables)
+
+
+def made(*axes: Axis, base: dict[str, Value] = BASE) -> list[Trial]:
+    return trials_of(axes, base)
 
 
 def test_a_grid_is_every_combination_once() -> None:
-    axes = Axis("grid", {"positions": ["rope", "fire"], "seed": [0, 1, 2]}), Axis("grid", {"layers": [1, 2]})
+    axes = grid({"positions": ["rope", "fire"], "seed": [0, 1, 2]}), grid({"layers": [1, 2]})
     expected = [
         plan("sortedness", Overrides(steps=10, positions=positions, layers=layers), seed)
         for positions, seed, layers in itertools.product(["rope", "fire"], [0, 1, 2], [1, 2])
     ]
-    assert [trial.config for trial in trials_of(sweep_of(*axes))] == expected
+    assert [trial.config for trial in made(*axes)] == expected
 
 
-def test_zip_goes_side_by_side_and_a_list_one_after_another() -> None:
-    zipped = trials_of(sweep_of(Axis("zip", {"d_model": [32, 64], "heads": [2, 4]})))
-    assert [(t.config.model.d_model, t.config.model.heads) for t in zipped] == [(32, 2), (64, 4)]
-    listed = trials_of(sweep_of(Axis("list", {"trials": [{"layers": 1}, {"layers": 2, "seed": [0, 1]}]})))
+def test_tables_go_one_after_another() -> None:
+    listed = made(grid({"layers": [1]}, {"layers": [2], "seed": [0, 1]}))
     assert [(t.config.model.layers, t.config.seed) for t in listed] == [(1, 0), (2, 0), (2, 1)]
 
 
 def test_what_is_drawn_is_the_same_every_time() -> None:
     values = {
-        "learning_rate": {"low": 1e-4, "high": 1e-2, "log": True},
-        "layers": {"low": 1, "high": 4},
+        "learning_rate": Range(1e-4, 1e-2, log=True),
+        "layers": Range(1, 4),
         "batch": [8, 16],
     }
-    one, same, other = (
-        [trial.settings for trial in trials_of(sweep_of(Axis("random", values, 20, seed)))] for seed in (7, 7, 8)
-    )
+    one, same, other = ([trial.settings for trial in made(Draws(values, 20, seed))] for seed in (7, 7, 8))
     assert one == same != other
-    assert all(1e-4 <= each["learning_rate"] <= 1e-2 and each["layers"] in (1, 2, 3, 4) for each in one)
+    assert all(1e-4 <= float(each["learning_rate"] or 0) <= 1e-2 and each["layers"] in (1, 2, 3, 4) for each in one)
     assert len({each["layers"] for each in one}) > 1
     assert {type(each["layers"]) for each in one} == {int}
 
 
 def test_the_same_trial_is_there_once_and_its_name_is_its_hash() -> None:
-    trials = trials_of(sweep_of(Axis("grid", {"layers": [2, 2, 4]}), base={**BASE, "positions": "rope"}))
+    trials = made(grid({"layers": [2, 2, 4]}), base={**BASE, "positions": "rope"})
     assert len(trials) == 2
     assert trials[0].address.endswith(trials[0].config.digest[:20])
     assert len({trial.address for trial in trials}) == 2
@@ -68,27 +68,37 @@ def test_a_rate_multiplies_both_rates_as_the_length_study_does() -> None:
 
 def test_two_axes_may_not_set_the_same() -> None:
     with pytest.raises(HeadwayError, match="two axes set layers"):
-        trials_of(sweep_of(Axis("grid", {"layers": [1]}), Axis("grid", {"layers": [2]})))
+        made(grid({"layers": [1]}), grid({"layers": [2]}))
 
 
 def test_a_trial_that_cannot_be_is_named() -> None:
     with pytest.raises(HeadwayError, match=r"3 heads do not divide d_model 128.*heads = 3"):
-        trials_of(sweep_of(Axis("grid", {"heads": [2, 3]})))
+        made(grid({"heads": [2, 3]}))
 
 
 def test_too_many_trials_are_refused_before_they_are_made() -> None:
-    many = [Axis("grid", {key: list(range(1, 1001))}) for key in ("steps", "batch", "seed")]
+    many = [grid({key: list(range(1, 1001))}) for key in ("steps", "batch", "seed")]
     with pytest.raises(HeadwayError, match="the axes make 1,000,000,000 trials"):
-        trials_of(sweep_of(*many, base={"task": "sortedness"}))
+        made(*many, base={"task": "sortedness"})
 
 
 def test_trials_of_one_shape_go_together() -> None:
-    axes = Axis("grid", {"layers": [1, 2], "seed": [0, 1, 2], "rate": [0.5, 1]})
-    trials = trials_of(sweep_of(axes))
+    axes = grid({"layers": [1, 2], "seed": [0, 1, 2], "rate": [0.5, 1]})
+    trials = made(axes)
     pieces = pieces_of(trials, (Study("evaluate"),), most=4)
     assert [len(piece) for piece in pieces] == [4, 2, 4, 2]
     assert all(len({trial.config.model.layers for trial in piece.trials}) == 1 for piece in pieces)
     assert [len(piece) for piece in pieces_of(trials, (), most=1)] == [1] * 12
+
+
+def test_of_each_combination_the_value_with_the_fewest_errors_over_all_seeds_is_chosen() -> None:
+    trials = made(grid({"layers": [1, 2], "rate": [0.5, 1, 2], "seed": [0, 1]}))
+    counts = {0.5: (5, 5), 1: (1, 8), 2: (9, 0)}  # of the two seeds: 10, 9 and 9 together; the first of equals
+    errors = {trial.address: counts[trial.settings["rate"]][trial.config.seed] for trial in trials}
+    chosen = choose_best(trials, "rate", errors)
+    assert [tuple(trial.settings.values()) for trial in chosen] == [(1, 1, 0), (1, 1, 1), (2, 1, 0), (2, 1, 1)]
+    del errors[chosen[0].address]  # a trial of that value failed
+    assert [trial.settings["rate"] for trial in choose_best(trials, "rate", errors)] == [2, 2, 1, 1]
 
 
 def test_names_cannot_leave_the_folder() -> None:

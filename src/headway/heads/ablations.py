@@ -1,0 +1,137 @@
+"""The kinds of ablation: what takes the place of a closed head's output. A new kind is one class and its line in
+`ABLATIONS`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from headway.errors import HeadwayError, unknown
+from headway.models import Site
+from headway.subjects.ragged import lengths_of
+from headway.subjects.splits import Split, draw_split
+from headway.subjects.subject import Subject
+from headway.tasks import Problems
+
+MEAN_OVER = 2_000  # held-out problems
+Replacements = Mapping[Site, Float[Tensor, "#row #query head dim"]]
+
+
+class Ablation:
+    """One kind of ablation of a subject's heads."""
+
+    varies = False
+    """whether what takes a head's place differs from problem to problem"""
+
+    def __init__(self, subject: Subject, seed: int) -> None:
+        self.subject, self.runner, self.seed = subject, subject.runner, seed
+
+    def usable(self, problems: Problems) -> Problems:
+        """Those problems that it can be measured on."""
+        return problems
+
+    def donors(self, problems: Problems) -> Problems | None:
+        """For each problem another, whose outputs take the place of its own; None where no others are needed."""
+        return None
+
+    def replacements(self, donors: Problems | None = None) -> Replacements:
+        """What takes the place of the heads of each site, given the donors of a batch; nothing where there is none."""
+        return {}
+
+
+class Zero(Ablation):
+    """Puts nothing in a head's place."""
+
+
+class Mean(Ablation):
+    """Puts the mean of a head's outputs in its place."""
+
+    def __init__(self, subject: Subject, seed: int) -> None:
+        super().__init__(subject, seed)
+        self.means = self._mean_outputs()
+
+    def replacements(self, donors: Problems | None = None) -> Replacements:
+        return self.means
+
+    @torch.inference_mode()
+    def _mean_outputs(self) -> Replacements:
+        """The mean output of each head over held-out problems: at each position, or, where problems are of different
+        lengths, over all positions."""
+        problems = draw_split(self.subject, Split.MEANS, MEAN_OVER, self.seed, held_out=True)
+        pooled = self.runner.varied_lengths
+
+        def sums(rows: slice) -> dict[Site, tuple[Tensor, int]]:
+            with torch.inference_mode():
+                outputs = self.runner.record(self.runner.trim(problems[rows])).trace.outputs
+                return {site: _sum_of(output, pooled) for site, output in outputs.items()}
+
+        totals: dict[Site, Tensor] = {}
+        counts: dict[Site, int] = {}
+        for piece in self.runner.each(sums, problems):
+            for site, (total, count) in piece.items():
+                totals[site] = totals[site] + total if site in totals else total
+                counts[site] = counts.get(site, 0) + count
+        return {site: (total / counts[site]).float() for site, total in totals.items()}
+
+
+def _sum_of(output: Float[Tensor, "row query head dim"], pooled: bool) -> tuple[Tensor, int]:
+    """The sum over the problems, or over all their positions where these are pooled, and of how many it is."""
+    total = output.double().sum((0, 1) if pooled else 0, keepdim=True)
+    return total, len(output) * (output.shape[1] if pooled else 1)
+
+
+class Resample(Ablation):
+    """Puts a head's output on another problem in its place."""
+
+    varies = True
+
+    def usable(self, problems: Problems) -> Problems:
+        """Those problems that are not the only ones of their length."""
+        if not self.runner.varied_lengths:
+            return problems
+        lengths = lengths_of(problems)
+        return problems[(lengths[:, None] == lengths).sum(1).gt(1).nonzero()[:, 0]]
+
+    def donors(self, problems: Problems) -> Problems:
+        """For each problem another, in an order that knows no labels."""
+        seed = Split.DONORS.seed(self.seed)
+        if self.runner.varied_lengths:
+            return problems[neighbours(problems, seed)]
+        others = self.subject.draw(len(problems), seed, False)
+        order = torch.randperm(len(others), generator=torch.Generator().manual_seed(seed))
+        others = others[order.to(others.source.device)]
+        same = (others.source == problems.source).all(1).nonzero()[:, 0]
+        return others.replaced(same, others[(same + 1) % len(others)]) if len(same) else others
+
+    def replacements(self, donors: Problems | None = None) -> Replacements:
+        assert donors is not None
+        return self.runner.record(donors).trace.outputs
+
+
+def neighbours(problems: Problems, seed: int) -> Int[Tensor, " row"]:
+    """For each problem another one of its length, in an order drawn by the seed."""
+    lengths, order = lengths_of(problems), torch.randperm(len(problems), generator=torch.Generator().manual_seed(seed))
+    order = order.to(lengths.device)
+    found = torch.empty_like(order)
+    for length in lengths.unique():
+        own = order[lengths[order] == length]
+        if len(own) < 2:
+            raise HeadwayError(
+                "a problem is the only one of its length; to resample, a head's output is taken from one as long; "
+                "give two of each length, or take `ablation=zero`"
+            )
+        found[own] = own.roll(1)
+    return found
+
+
+ABLATIONS: dict[str, type[Ablation]] = {"zero": Zero, "mean": Mean, "resample": Resample}
+
+
+def find_ablation(name: str) -> type[Ablation]:
+    """The kind of that name."""
+    if name not in ABLATIONS:
+        raise unknown("ablation", name, ABLATIONS)
+    return ABLATIONS[name]

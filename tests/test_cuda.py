@@ -129,8 +129,13 @@ def test_members_that_are_perfect_leave_the_stack_once_they_are_half(
         return torch.tensor([seed == perfect.get(len(asked)) for seed in left], device="cuda")
 
     stacks, plain = [], population.Stack
+
+    def made(*given: Any, **named: Any) -> population.Stack:
+        stacks.append(plain(*given, **named))
+        return stacks[-1]
+
     monkeypatch.setattr(population, "trainable_right", told)
-    monkeypatch.setattr(population, "Stack", lambda *given: stacks.append(plain(*given)) or stacks[-1])
+    monkeypatch.setattr(population, "Stack", made)
     reports = train_population(
         of_seeds(tmp_path, 4, until="perfect", steps=160),
         tmp_path,

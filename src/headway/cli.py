@@ -382,9 +382,9 @@ class List(Common):
         for flag, given in (("where", self.where is not None), ("rebuild", self.rebuild)):
             if given:
                 raise HeadwayError(f"--{flag} is about runs; leave it out, or say 'headway list runs'")
-        from headway.api.listing import LISTS
+        from headway.api.listing import list_items
 
-        listed = LISTS[self.what]()
+        listed = list_items(self.what)
         return Output({"items": listed}, self.what.capitalize(), listed)
 
 

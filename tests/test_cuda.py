@@ -128,16 +128,6 @@ def test_members_that_are_perfect_leave_the_stack_once_they_are_half(
         asked.append((models.members, len(stacks[-1])))
         return torch.tensor([seed == perfect.get(len(asked)) for seed in left], device="cuda")
 
-<<<<<<< HEAD
-    stacks, plain = [], population.Stack
-
-    def made(*given: Any, **named: Any) -> population.Stack:
-        stacks.append(plain(*given, **named))
-        return stacks[-1]
-
-    monkeypatch.setattr(population, "trainable_right", told)
-    monkeypatch.setattr(population, "Stack", made)
-=======
     class CountedStack(population.Stack):
         def __init__(self, *given: Any, **named: Any) -> None:
             super().__init__(*given, **named)
@@ -146,7 +136,6 @@ def test_members_that_are_perfect_leave_the_stack_once_they_are_half(
     stacks: list[CountedStack] = []
     monkeypatch.setattr(population, "trainable_right", told)
     monkeypatch.setattr(population, "Stack", CountedStack)
->>>>>>> doctor-room
     reports = train_population(
         of_seeds(tmp_path, 4, until="perfect", steps=160),
         tmp_path,

@@ -90,7 +90,7 @@ def test_a_probe(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_probe_that_was_edited_is_asked_again(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run("A probe", here, capsys)
-    (kept,) = [path for path in here.rglob("measured.json")]
+    (kept,) = here.rglob("measured.json")
     before = json.loads(kept.read_text())
     file = here / "doubles.py"
     file.write_text(file.read_text() + "\n# edited\n")

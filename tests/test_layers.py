@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import headway
 
 ROOT = Path(headway.__file__).parent
+ARCHITECTURE = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text()
 # A layer may import those before it, and itself.
 LAYERS = [
     {"errors", "plugins", "output", "progress", "threads", "machine", "flags", "question"},
@@ -75,3 +77,17 @@ def test_help_runs_and_report_need_no_torch() -> None:
 def test_every_public_name_is_there() -> None:
     for name in headway.__all__:
         assert getattr(headway, name) is not None
+
+
+def test_the_rooms_in_the_documentation_are_those_there_are() -> None:
+    table = re.findall(r"^\| `(\w+)/` \|(.*)$", ARCHITECTURE, re.MULTILINE)
+    assert {room for room, _ in table} | {"bench"} == {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    for room, line in table:
+        for name in re.findall(r"`(\w+\.py)`", line):
+            assert (ROOT / room / name).is_file(), f"{room}/{name}"
+
+
+def test_every_file_named_in_the_documentation_is_there() -> None:
+    prose = "\n".join(line for line in ARCHITECTURE.splitlines() if not line.startswith("|"))
+    for name in re.findall(r"`([\w/]+\.py)`", prose):
+        assert (ROOT / name).is_file() or (ROOT.parents[1] / name).is_file(), name

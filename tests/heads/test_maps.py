@@ -6,7 +6,10 @@ from pathlib import Path
 
 import numpy
 import pytest
+import torch
+from torch import Tensor, nn
 
+import headway
 from headway.attach.opening import ready
 from headway.causes import maps as module
 from headway.causes.maps import average_maps, maps_of
@@ -16,7 +19,7 @@ from headway.report.maps import chosen_figure, problem_figure, site_figure
 from headway.runs.config import Overrides
 from headway.subjects.own import subject_of
 from headway.subjects.subject import Subject
-from headway.tasks import Addition
+from headway.tasks import Addition, Problems
 from headway.training.defaults import plan
 
 
@@ -87,3 +90,33 @@ def test_pictures_of_a_site_of_chosen_heads_and_of_everything(subject: Subject, 
         chosen_figure(content, ["encoder.0.self.9"], tmp_path / "none")
     with pytest.raises(HeadwayError, match="2 are given; take one row"):
         maps_of(subject, subject.draw(2, 0, False))
+
+
+class Unreadable(nn.Module):
+    """Attention without a module of its own for the weights, so that no map can be read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.linear_out = nn.Linear(8, 24), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).view(*x.shape[:2], 3, 2, 4).permute(2, 0, 3, 1, 4)
+        return self.linear_out(((q @ k.mT).softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+
+def test_a_model_whose_maps_cannot_be_read_is_studied_without_pictures_of_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch.manual_seed(0)
+    digits = torch.randint(10, (200, 5))
+    subject = Subject(
+        nn.Sequential(nn.Embedding(10, 8), Unreadable(), nn.Linear(8, 10)).eval(),
+        sites=[headway.Site("1", output="linear_out", heads=2)],
+        examples=Problems(digits, digits[:, :1]),
+        reader=lambda model, source, _: model(source)[:, :1],
+        metric="loss",
+    )
+    headway.study_heads(subject, brief=True, out=tmp_path, quiet=True)
+    assert (tmp_path / "heads.json").exists()
+    assert not list(tmp_path.glob("maps-*"))
+    assert "cannot be read; no picture shows them" in capsys.readouterr().err

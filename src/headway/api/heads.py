@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -106,6 +107,8 @@ def _keep(study: HeadStudy, subject: Subject, home: Path, seed: int) -> None:
         "examples": worked_examples(subject, problems[: _worked(subject, problems)], _sets(study)),
     }
     disk.write_json(home / "maps.json", maps)
+    if not maps["problem"]["maps"]:
+        print(f"the attention maps of {subject.name} cannot be read; no picture shows them", file=sys.stderr)
     problem_figure(maps["problem"], home / "maps-problem")
     problem_figure(maps["average"]["all"], home / "maps-average")
 

@@ -36,8 +36,10 @@ def chosen_figure(content: dict[str, Any], heads: Sequence[str], out: Path) -> l
 
 
 def problem_figure(content: dict[str, Any], out: Path) -> list[Path]:
-    """Draws all heads of all sites: a row a site."""
+    """Draws all heads of all sites: a row a site; nothing where no maps could be read."""
     sites: list[SiteMapsJson] = content["maps"]
+    if not sites:
+        return []
     cells = [(maps, number) for maps in sites for number in range(len(maps["heads"]))]
     return _draw(cells, out, columns=max(len(maps["heads"]) for maps in sites))
 

@@ -1,5 +1,5 @@
-"""The lots of problems that a study draws, each from a stream of its own: what is selected on one is reported on
-another, whatever the seed."""
+"""The splits of problems that a study draws, each from its own stream: what is selected on one is reported on another,
+whatever the seed."""
 
 from __future__ import annotations
 

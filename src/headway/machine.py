@@ -127,7 +127,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def environment(device: torch.device) -> dict[str, Any]:
+def environment(device: torch.device) -> dict[str, str | int]:
     """What a reader needs to know to judge or repeat a result."""
     try:
         own = version("headway")

@@ -18,8 +18,8 @@ from typing import Any
 import torch
 
 from headway.bench.reference import train_textbook
-from headway.bench.row import Row
-from headway.bench.train import EPOCHS, STORED, stored_sums, timed
+from headway.bench.row import Row, timed
+from headway.bench.train import EPOCHS, STORED, stored_sums
 from headway.errors import HeadwayError
 from headway.progress import Progress
 from headway.report.page import write_page

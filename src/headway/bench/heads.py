@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from typing import Any, cast
 
 import torch
-from torch import Tensor
 
 from headway.attach.opening import ready
 from headway.bench.reference import TextbookCopy, decode_textbook
-from headway.bench.row import Row
-from headway.bench.train import timed
+from headway.bench.row import Row, fastest_threads, timed, using_threads
 from headway.evaluation.verdicts import same_answer
 from headway.heads.variants import Variants
 from headway.machine import exact_products
-from headway.models import EncoderDecoder, Head, Model, build_model, heads_of
-from headway.progress import Progress
+from headway.models import EncoderDecoder, build_model, heads_of
+from headway.progress import Progress, Watch
 from headway.runs.config import Overrides
 from headway.subjects.own import open_one, subject_of
 from headway.subjects.subject import Subject
@@ -39,22 +37,21 @@ def head_study(seed: int, device: torch.device, quiet: bool) -> Row:
     textbook = TextbookCopy(cast(EncoderDecoder, run.model)).to(device).eval()
     with Progress("one head after another", quiet) as watch:
         ours, seconds = timed(lambda: variants(problems, closed).accuracy, device)
-        before, threads = torch.get_num_threads(), _fastest_threads(textbook, run.task, problems)
-        torch.set_num_threads(threads)
-        theirs, reference_seconds = timed(lambda: textbook_study(textbook, subject, run.task, problems, watch), device)
-        torch.set_num_threads(before)
+        trial = partial(_decode_accuracy, textbook, run.task, problems[:BATCH])
+        with torch.no_grad(), using_threads(fastest_threads(trial, device)) as threads:
+            theirs, spent = timed(lambda: textbook_study(textbook, subject, run.task, problems, watch), device)
     return Row(
         "head-study",
         seconds,
         f"nn.Transformer with the same weights: zero a head's, decode {SUMS:,} sums token by token in batches of "
         f"{BATCH}, restore; for each head",
-        reference_seconds,
+        spent,
         same_result=ours == theirs,
         details={
             "heads": len(subject.heads),
             "sums": SUMS,
             "reference_threads": threads,
-            "threads": before,
+            "threads": torch.get_num_threads(),
             "sweeps": sweeps(seed, device),
         },
     )
@@ -62,28 +59,23 @@ def head_study(seed: int, device: torch.device, quiet: bool) -> Row:
 
 @torch.no_grad()
 def textbook_study(
-    model: TextbookCopy, subject: Subject, task: Task, problems: Problems, watch: Any = None
+    model: TextbookCopy, subject: Subject, task: Task, problems: Problems, watch: Watch | None = None
 ) -> list[float]:
     """The accuracy of the whole model, then of the model without each head."""
-    found, heads = [_decoded_right(model, task, problems)], subject.heads
+    found, heads = [_decode_accuracy(model, task, problems)], subject.heads
     for number, head in enumerate(heads):
-        columns = _columns(model, head)
+        site = model.sites[head.site]
+        columns = site.out_proj.weight.data[:, head.number * site.head_dim : (head.number + 1) * site.head_dim]
         kept = columns.clone()
         columns.zero_()
-        found.append(_decoded_right(model, task, problems))
+        found.append(_decode_accuracy(model, task, problems))
         columns.copy_(kept)
         if watch is not None:
             watch(number + 1, len(heads))
     return found
 
 
-def _columns(model: TextbookCopy, head: Head) -> Tensor:
-    """The columns of the output projection that read this head."""
-    site = model.sites[head.site]
-    return site.out_proj.weight.data[:, head.number * site.head_dim : (head.number + 1) * site.head_dim]
-
-
-def _decoded_right(model: TextbookCopy, task: Task, problems: Problems) -> float:
+def _decode_accuracy(model: TextbookCopy, task: Task, problems: Problems) -> float:
     right = 0
     for start in range(0, len(problems), BATCH):
         batch = problems[start : start + BATCH]
@@ -92,40 +84,19 @@ def _decoded_right(model: TextbookCopy, task: Task, problems: Problems) -> float
     return right / len(problems)
 
 
-def _fastest_threads(model: TextbookCopy, task: Task, problems: Problems) -> int:
-    choices = [n for n in (1, 2, 4, 8) if n <= torch.get_num_threads()]
-    spent = {}
-    with torch.no_grad():
-        for threads in choices:
-            torch.set_num_threads(threads)
-            _decoded_right(model, task, problems[:BATCH])  # warm
-            spent[threads] = timed(lambda: _decoded_right(model, task, problems[:BATCH]), problems.source.device)[1]
-        torch.set_num_threads(max(choices))
-    return min(spent, key=spent.__getitem__)
-
-
 def sweeps(seed: int, device: torch.device) -> dict[str, list[dict[str, float]]]:
     """Seconds of a study against heads a site, examples and layers; the weights are those a run starts from."""
+    task = Addition()
 
-    def spent(examples: int, **asked: Any) -> float:
-        config = plan("addition", Overrides(**asked), seed)
-        model, task = build_model(config.model, seed).to(device).eval(), Addition()
+    def seconds(overrides: Overrides, examples: int = 500) -> float:
+        model = build_model(plan("addition", overrides, seed).model, seed).to(device).eval()
         heads = tuple(heads_of(model))
-        subject = _bare(model, task, heads, device)
-        variants, closed = Variants(subject), [frozenset[Any]({head}) for head in heads]
-        problems = subject.draw(examples, seed, False)
-        return timed(lambda: variants(problems, closed), device)[1]
-
-    def table(name: str, values: Sequence[int], key: str) -> list[dict[str, float]]:
-        return [{name: value, "seconds": spent(**{"examples": 500, key: value})} for value in values]  # pyright: ignore[reportArgumentType]
+        subject = Subject(model, examples=lambda rows, seed, _: task.testing(seed, rows, device=device), heads=heads)
+        variants, closed = Variants(ready(subject)), [frozenset[Any]({head}) for head in heads]
+        return timed(lambda: variants(subject.draw(examples, seed, False), closed), device)[1]
 
     return {
-        "heads_a_site": table("heads_a_site", (2, 4, 8), "heads"),
-        "examples": [{"examples": n, "seconds": spent(n)} for n in (250, 500, 1000)],
-        "encoder_layers": table("encoder_layers", (1, 2, 4), "layers"),
+        "heads_a_site": [{"heads_a_site": n, "seconds": seconds(Overrides(heads=n))} for n in (2, 4, 8)],
+        "examples": [{"examples": n, "seconds": seconds(Overrides(), n)} for n in (250, 500, 1000)],
+        "encoder_layers": [{"encoder_layers": n, "seconds": seconds(Overrides(layers=n))} for n in (1, 2, 4)],
     }
-
-
-def _bare(model: Model, task: Task, heads: tuple[Head, ...], device: torch.device) -> Subject:
-    bare = Subject(model, examples=lambda rows, seed, held_out: task.testing(seed, rows, device=device), heads=heads)
-    return ready(bare)

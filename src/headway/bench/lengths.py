@@ -3,27 +3,25 @@ attention through a window costs."""
 
 from __future__ import annotations
 
-import math
 import os
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from headway.api.lengths import LENGTHS, TRIO
 from headway.bench.reference import TextbookSorter
-from headway.bench.row import Row
-from headway.bench.train import timed
+from headway.bench.row import Row, fastest_threads, power_of, timed, using_threads
+from headway.evaluation.verdicts import largest
 from headway.lengths.answer import Entry, LengthsPlan, TrainedRun
 from headway.lengths.extrapolation import study_lengths
 from headway.lengths.measuring import CHOOSING, IN_RANGE
 from headway.lengths.probes import REACHED, Measured
-from headway.machine import cores, exact_products
+from headway.machine import exact_products
 from headway.models import Attention, Order, Site
 from headway.positions import Positions, Shape, find_positions
 from headway.progress import Progress
@@ -55,17 +53,14 @@ def length_study(seed: int, device: torch.device, quiet: bool) -> Row:
     ours = {run.entry.positions: run for run in study.runs}
     sheets = {n: task.independent(asked.test_seed, EXAMPLES, length=n, device=device) for n in LENGTHS}
     shown = stored(task, seed, device)
-    threads = _fastest_threads(task, shown, device)
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
     theirs: dict[str, Plain] = {}
-    with Progress("the plain loop", quiet) as watch:
+    trial = PlainLoop(task, "none", seed, shown).train
+    with Progress("the plain loop", quiet) as watch, using_threads(fastest_threads(trial, device)) as threads:
         for number, name in enumerate(TRIO):
             goal = ours[name].found.in_range if name != "none" else 1.1  # out of reach: it trains as long as it may
             most = MOST_STEPS if name != "none" else max(each.steps for each in theirs.values())
-            theirs[name] = plain_loop(task, name, seed, shown, goal, most, sheets)
+            theirs[name] = PlainLoop(task, name, seed, shown).measure(goal, most, sheets)
             watch(number + 1, len(TRIO))
-    torch.set_num_threads(before)
     table = [
         {
             "positions": name,
@@ -82,7 +77,12 @@ def length_study(seed: int, device: torch.device, quiet: bool) -> Row:
         f"range as ours or {MOST_STEPS:,} steps; then every length in batches, one after another",
         sum(each.seconds for each in theirs.values()),
         same_result=all(_alike(ours[name], theirs[name]) for name in TRIO),
-        details={"ours_and_theirs": table, "reference_threads": threads, "threads": before, "examples": EXAMPLES},
+        details={
+            "ours_and_theirs": table,
+            "reference_threads": threads,
+            "threads": torch.get_num_threads(),
+            "examples": EXAMPLES,
+        },
     )
 
 
@@ -114,65 +114,50 @@ def stored(task: Sortedness, seed: int, device: torch.device) -> dict[int, Probl
     }  # fmt: skip
 
 
-def plain_loop(
-    task: Sortedness,
-    positions: str,
-    seed: int,
-    shown: dict[int, Problems],
-    goal: float,
-    most: int,
-    sheets: dict[int, Problems],
-) -> Plain:
-    """Trains until `goal` in range, or for `most` steps; then tests. Checks of the goal are not counted."""
-    torch.manual_seed(seed)
-    device = shown[task.lengths[0]].source.device
-    model = TextbookSorter(task.values, positions).to(device)
-    optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
-    every, lengths = IN_RANGE // len(shown), list(shown)
-    checks, finals = ([task.independent(s, every, length=n, device=device) for n in lengths] for s in (CHOOSING, 0))
-    seconds, steps, right = 0.0, 0, 0.0
-    while steps < most and right < goal:
-        began = time.perf_counter()
+class PlainLoop:
+    """A sorter trained and tested as it is usually written: one batch of stored sequences after another."""
+
+    def __init__(self, task: Sortedness, positions: str, seed: int, shown: dict[int, Problems]) -> None:
+        torch.manual_seed(seed)
+        self.task, self.shown, self.steps = task, shown, 0
+        self.device = shown[task.lengths[0]].source.device
+        self.model = TextbookSorter(task.values, positions).to(self.device)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=RATE)
+
+    def train(self) -> None:
+        """As many steps as lie between two checks."""
+        self.model.train()
         for _ in range(CHECK_EVERY):
-            problems = shown[lengths[int(torch.randint(len(lengths), ()))]]
-            rows = torch.randint(len(problems), (BATCH,), device=device)
-            for group in optimizer.param_groups:
-                group["lr"] = RATE * min(1.0, (steps + 1) / WARMUP)
-            optimizer.zero_grad()
-            loss = nn.functional.cross_entropy(model(problems.source[rows]), problems.answer[rows, 0])
-            loss.backward()
-            optimizer.step()
-            steps += 1
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        seconds += time.perf_counter() - began
-        right = sum(_right(model, some) for some in checks) / len(checks)
-    accuracy, spent = timed(lambda: {n: _right(model, sheet) for n, sheet in sheets.items()}, device)
-    return Plain(seconds + spent, steps, sum(_right(model, some) for some in finals) / len(finals), accuracy)
+            problems = self.shown[self.task.lengths[0] + int(torch.randint(len(self.shown), ()))]
+            rows = torch.randint(len(problems), (BATCH,), device=self.device)
+            for group in self.optimizer.param_groups:
+                group["lr"] = RATE * min(1.0, (self.steps + 1) / WARMUP)
+            self.optimizer.zero_grad()
+            F.cross_entropy(self.model(problems.source[rows]), problems.answer[rows, 0]).backward()
+            self.optimizer.step()
+            self.steps += 1
 
+    def measure(self, goal: float, most: int, sheets: dict[int, Problems]) -> Plain:
+        """Trains until `goal` in range, or for `most` steps; then tests. Checks of the goal are not counted."""
+        seconds, in_range = 0.0, 0.0
+        while self.steps < most and in_range < goal:
+            seconds += timed(self.train, self.device)[1]
+            in_range = self._in_range(CHOOSING)
+        accuracy, spent = timed(lambda: {n: self._accuracy(sheet) for n, sheet in sheets.items()}, self.device)
+        return Plain(seconds + spent, self.steps, self._in_range(0), accuracy)
 
-@torch.no_grad()
-def _right(model: nn.Module, problems: Problems) -> float:
-    """One batch after another, as it is usually written."""
-    model.eval()
-    right = 0
-    for start in range(0, len(problems), BATCH):
-        batch = problems[start : start + BATCH]
-        right += int((model(batch.source).argmax(-1) == batch.answer[:, 0]).sum())
-    model.train()
-    return right / len(problems)
+    def _in_range(self, seed: int) -> float:
+        """The mean accuracy over the training lengths."""
+        rows = IN_RANGE // len(self.shown)
+        sheets = [self.task.independent(seed, rows, length=n, device=self.device) for n in self.shown]
+        return sum(map(self._accuracy, sheets)) / len(sheets)
 
-
-def _fastest_threads(task: Sortedness, shown: dict[int, Problems], device: torch.device) -> int:
-    """The best of 1, 2, 4 … up to the cores there are, by the time of a hundred steps."""
-    before, most, spent = torch.get_num_threads(), cores(), {}
-    few: dict[int, Problems] = {}
-    plain_loop(task, "none", 0, shown, 1.1, CHECK_EVERY, few)  # warm
-    for threads in (n for n in (1, 2, 4, 8) if n <= most):
-        torch.set_num_threads(threads)
-        spent[threads] = plain_loop(task, "none", 0, shown, 1.1, CHECK_EVERY, few).seconds
-    torch.set_num_threads(before)
-    return min(spent, key=spent.__getitem__)
+    @torch.no_grad()
+    def _accuracy(self, problems: Problems) -> float:
+        self.model.eval()
+        batches = [problems[start : start + BATCH] for start in range(0, len(problems), BATCH)]
+        right = [int((self.model(batch.source).argmax(-1) == batch.answer[:, 0]).sum()) for batch in batches]
+        return sum(right) / len(problems)
 
 
 # ---- window attention: time and memory against the number of tokens --------------------------------------------
@@ -190,7 +175,7 @@ def window_attention(seed: int, device: torch.device, quiet: bool) -> Row:
     torch.manual_seed(seed)
     positions = find_positions("window")(Shape(D_MODEL, HEADS, 16)).to(device)
     module = Attention(Site("encoder", 0, "self"), D_MODEL, D_MODEL // HEADS, range(HEADS)).to(device)
-    ours = [_spent(n, lambda x, order: module(x, x, order), positions, device) for n in TOKENS]
+    ours = [_spend(n, lambda x, order: module(x, x, order), positions, device) for n in TOKENS]
     fitting = [n for n in DENSE if HEADS * n * n * 4 <= MOST_DENSE_BYTES]
 
     def dense(x: Tensor, order: Order) -> Tensor:
@@ -200,9 +185,9 @@ def window_attention(seed: int, device: torch.device, quiet: bool) -> Row:
             F.scaled_dot_product_attention(query, key, value, attn_mask=order.bias).transpose(1, 2).flatten(2)
         )
 
-    theirs = [_spent(n, dense, positions, device) for n in fitting]
-    beside = _spent(fitting[-1], lambda x, order: module(x, x, order), positions, device)
-    difference = float((beside.output - theirs[-1].output).abs().max())
+    theirs = [_spend(n, dense, positions, device) for n in fitting]
+    beside = _spend(fitting[-1], lambda x, order: module(x, x, order), positions, device)
+    difference = largest(beside.output - theirs[-1].output)
     return Row(
         "window-attention",
         beside.seconds,
@@ -210,11 +195,11 @@ def window_attention(seed: int, device: torch.device, quiet: bool) -> Row:
         theirs[-1].seconds,
         same_result=difference < 1e-5,
         details={
-            "tokens": [each.to_json(n) for n, each in zip(TOKENS, ours, strict=True)],
-            "dense": [each.to_json(n) for n, each in zip(fitting, theirs, strict=True)],
-            "time_exponent": _exponent(TOKENS, [each.seconds for each in ours]),
-            "memory_exponent": _exponent(TOKENS, [each.bytes for each in ours]),
-            "dense_time_exponent": _exponent(fitting, [each.seconds for each in theirs]),
+            "tokens": [each.to_json() for each in ours],
+            "dense": [each.to_json() for each in theirs],
+            "time_exponent": power_of(TOKENS, [each.seconds for each in ours]),
+            "memory_exponent": power_of(TOKENS, [each.bytes for each in ours]),
+            "dense_time_exponent": power_of(fitting, [each.seconds for each in theirs]),
             "largest_difference": difference,
             "d_model": D_MODEL,
             "heads": HEADS,
@@ -224,16 +209,17 @@ def window_attention(seed: int, device: torch.device, quiet: bool) -> Row:
 
 @dataclass(frozen=True)
 class Spent:
+    tokens: int
     seconds: float
     bytes: int
     output: Tensor
 
-    def to_json(self, tokens: int) -> dict[str, float]:
-        return {"tokens": tokens, "seconds": self.seconds, "bytes": self.bytes}
+    def to_json(self) -> dict[str, float]:
+        return {"tokens": self.tokens, "seconds": self.seconds, "bytes": self.bytes}
 
 
 @torch.inference_mode()
-def _spent(tokens: int, work: Callable[[Tensor, Order], Tensor], positions: Positions, device: torch.device) -> Spent:
+def _spend(tokens: int, work: Callable[[Tensor, Order], Tensor], positions: Positions, device: torch.device) -> Spent:
     """The best time of a few, and the most memory that was held at once."""
     x = torch.randn(1, tokens, D_MODEL, generator=torch.Generator().manual_seed(0)).to(device)
     index = torch.arange(tokens, device=device)[None]
@@ -244,7 +230,7 @@ def _spent(tokens: int, work: Callable[[Tensor, Order], Tensor], positions: Posi
     output, seconds = timed(once, device)
     for _ in range(4 if seconds < 1 else 1):
         seconds = min(seconds, timed(once, device)[1])
-    return Spent(seconds, _most_bytes(once, device), output)
+    return Spent(tokens, seconds, _most_bytes(once, device), output)
 
 
 def _most_bytes(work: Callable[[], Tensor], device: torch.device) -> int:
@@ -264,10 +250,3 @@ def _most_bytes(work: Callable[[], Tensor], device: torch.device) -> int:
             held += event.nbytes()  # pyright: ignore[reportAttributeAccessIssue]
             most = max(most, held)
     return most
-
-
-def _exponent(tokens: Sequence[int], costs: Sequence[float]) -> float:
-    """The slope of the cost against the tokens, both logarithmic, by least squares."""
-    x, y = ([math.log(value) for value in values] for values in (tokens, costs))
-    middle, level = sum(x) / len(x), sum(y) / len(y)
-    return sum((a - middle) * (b - level) for a, b in zip(x, y, strict=True)) / sum((a - middle) ** 2 for a in x)

@@ -12,8 +12,7 @@ from pathlib import Path
 import torch
 
 from headway.bench.first_minutes import call_headway
-from headway.bench.row import Row
-from headway.bench.train import timed
+from headway.bench.row import Row, timed
 from headway.compare.index import list_runs
 from headway.progress import Progress
 from headway.runs.config import Overrides

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -11,11 +10,10 @@ from torch import Tensor
 from headway.attach.huggingface import attach_huggingface
 from headway.attach.readers import read_causal
 from headway.attach.runner import UserRunner
-from headway.attach.stacking import Stacking
 from headway.bench.own_references import OWN_REFERENCES, Measure, random_gpt2, random_tokens
-from headway.bench.row import Row
-from headway.bench.train import timed
+from headway.bench.row import Row, fastest_threads, timed, using_threads
 from headway.errors import HeadwayError
+from headway.evaluation.verdicts import largest
 from headway.heads.variants import Variants
 from headway.machine import exact_products
 from headway.models.sites import Closed
@@ -31,41 +29,46 @@ GPU_MEMORY = 32 * 2**30
 
 def full_loss(seed: int, device: torch.device, quiet: bool) -> Row:
     """Judged by the loss of every next token."""
-    with exact_products():
-        return _row("own-models-full-loss", "full", seed, device, quiet)
+    return _row("own-models-full-loss", "full", seed, device, quiet)
 
 
 def answer(seed: int, device: torch.device, quiet: bool) -> Row:
     """Judged by the loss of the last token alone."""
-    with exact_products():
-        return _row("own-models-answer", "answer", seed, device, quiet)
+    return _row("own-models-answer", "answer", seed, device, quiet)
 
 
+@exact_products()
 def _row(name: str, measure: Measure, seed: int, device: torch.device, quiet: bool) -> Row:
-    model = random_gpt2(seed).to(device)
-    tokens = random_tokens(seed, *(CPU_SHAPE if device.type == "cpu" else GPU_SHAPE)).to(device)
-    subject = _subject(model, tokens, measure)
-    _checked(subject)
-    ours, seconds = timed(lambda: _swept(subject), device)
+    model, on_cpu = random_gpt2(seed).to(device), device.type == "cpu"
+    tokens = random_tokens(seed, *(CPU_SHAPE if on_cpu else GPU_SHAPE)).to(device)
+    first = 1 if measure == "full" else tokens.shape[1] - 1
+    problems = Problems(tokens[:, :first], tokens[:, first:])
+    few = problems[:1]
+    attached = attach_huggingface(model, lambda: read_causal(model, few.source, few.answer), proved=False)
+    runner = UserRunner(attached, read_causal, MEMORY if on_cpu else GPU_MEMORY)
+    runner.check_replay(problems)  # what is proved once of a model is not timed
+    subject = Subject(model, examples=problems, metric="loss").with_runner(runner)
+    ours, seconds = timed(lambda: _sweep(subject, problems), device)
     spent, differences = {}, {}
-    threads, before = _fastest_threads(model, tokens, measure), torch.get_num_threads()
-    torch.set_num_threads(threads)
-    for reference, way in OWN_REFERENCES.items():
-        if device.type != "cpu" and reference != "transformers":
-            continue
-        try:
-            wrapped = way.wrap(model)
-        except HeadwayError:
-            continue  # not installed
-        if device.type != "cpu":
-            way.sweep(wrapped, tokens[:1], measure)  # warm
-        with Progress(f"{measure}: {reference}", quiet):
-            theirs, spent[reference] = timed(lambda: way.sweep(wrapped, tokens, measure), device)  # noqa: B023
-        differences[reference] = float((theirs.cpu() - ours.cpu()).abs().max())
-    torch.set_num_threads(before)
+
+    @torch.inference_mode()
+    def one_pass() -> None:
+        model(tokens[:, :-1], use_cache=False)
+
+    with using_threads(fastest_threads(one_pass, device)) as threads:
+        for reference, way in OWN_REFERENCES.items():
+            if not on_cpu and reference != "transformers":
+                continue
+            try:
+                sweep = partial(way.sweep, way.wrap(model))
+            except HeadwayError:
+                continue  # not installed
+            if not on_cpu:
+                sweep(tokens[:1], measure)  # warm
+            with Progress(f"{measure}: {reference}", quiet):
+                theirs, spent[reference] = timed(partial(sweep, tokens, measure), device)
+            differences[reference] = largest(theirs.cpu() - ours.cpu())
     best = min(spent, key=spent.__getitem__)
-    runner = subject.runner
-    assert isinstance(runner, UserRunner)
     return Row(
         name,
         seconds,
@@ -80,50 +83,13 @@ def _row(name: str, measure: Measure, seed: int, device: torch.device, quiet: bo
             "largest_difference": max(differences.values()),
             "seconds_a_variant_by_size": runner.stacking.spent,
             "reference_threads": threads,
-            "threads": before,
+            "threads": torch.get_num_threads(),
         },
     )
 
 
-def _subject(model: Any, tokens: Tensor, measure: Measure) -> Subject:
-    first = 1 if measure == "full" else tokens.shape[1] - 1
-    problems = Problems(tokens[:, :first], tokens[:, first:])
-    few = problems[:1]
-    attached = attach_huggingface(model, lambda: read_causal(model, few.source, few.answer), proved=False)
-    runner = UserRunner(attached, read_causal, MEMORY if tokens.device.type == "cpu" else GPU_MEMORY)
-    return Subject(model, examples=problems, metric="loss").with_runner(runner)
-
-
-def _checked(subject: Subject) -> None:
-    """What is proved once of a model is not timed."""
-    runner = subject.runner
-    assert isinstance(runner, UserRunner)
-    assert isinstance(subject.examples, Problems)
-    runner.check_replay(subject.examples)
-
-
-def _swept(subject: Subject) -> Tensor:
-    """How much the loss grows without each head; what is measured at the start is measured here."""
-    runner = subject.runner
-    assert isinstance(runner, UserRunner)
-    runner.stacking = Stacking()
+def _sweep(subject: Subject, problems: Problems) -> Tensor:
+    """How much the loss grows without each head."""
     closed: list[Closed] = [frozenset(), *(frozenset({head}) for head in subject.heads)]
-    assert isinstance(subject.examples, Problems)
-    loss = Variants(subject)(subject.examples, closed).loss.double().mean(1)
+    loss = Variants(subject)(problems, closed).loss.double().mean(1)
     return loss[1:] - loss[0]
-
-
-def _fastest_threads(model: Any, tokens: Tensor, measure: Measure) -> int:
-    """The number of threads that is fastest for the plain way, on one pass."""
-    before = torch.get_num_threads()
-    if tokens.device.type != "cpu":
-        return before
-    run: Callable[[], Any] = lambda: model(tokens[:, :-1], use_cache=False)  # noqa: E731
-    spent = {}
-    with torch.inference_mode():
-        for threads in [n for n in (1, 2, 4, 8) if n <= before]:
-            torch.set_num_threads(threads)
-            run()
-            spent[threads] = min(timed(run, tokens.device)[1] for _ in range(3))
-    torch.set_num_threads(before)
-    return min(spent, key=spent.__getitem__)

@@ -13,7 +13,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -21,14 +21,14 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
-from headway.bench.row import Row
-from headway.bench.train import product_flops, timed
+from headway.bench.row import Row, power_of, timed, using_threads
+from headway.bench.train import product_flops
 from headway.evaluation.verdicts import loss
 from headway.machine import choose_precision, cores
 from headway.models import build_model
 from headway.progress import Progress
 from headway.runs.config import Overrides, RunConfig
-from headway.tasks import create_task
+from headway.tasks import Problems, create_task
 from headway.training.batches import draw_batches
 from headway.training.defaults import plan
 from headway.training.learner import Learner
@@ -41,10 +41,10 @@ from headway.trials.trial import Terms, Trial
 POPULATION = 256
 SIZES = (1, 8, 64, 256, 512, 1024)
 WIDTHS, LENGTHS = (64, 256), (1, 12)
-"""d_model, with d_ff four times that, and digits; 128 and 3 are measured among the sizes"""
+"""d_model, with d_ff four times that, and digits; 128 and 3 are measured among the sizes. Last comes a setting in which
+more operations a second are reached than with the recipe of the adder"""
+DIGITS = 3
 SWEPT = 512  # members of the stacks of other widths and lengths
-THROUGHPUT = {"batch": 512, "optimizer": "adamw"}
-"""the setting in which the most operations a second are reached, beside the recipe of the adder"""
 WAITS = 1.1
 """a step that takes no longer than this many times the fixed time says nothing about its size"""
 WARM, STEPS = 32, 64  # as many steps are timed as are drawn at once
@@ -86,16 +86,15 @@ def _on_gpu(seed: int, device: torch.device, quiet: bool) -> Row:
         eager, eager_loss = one_at_a_time(adder(seed), device, compile=False)
         watch(1, 2)
         alone, _ = one_at_a_time(adder(seed), device, compile=True)
-    plans = [(size, {}, {}) for size in SIZES]
-    plans += [(SWEPT, {"d_model": width, "d_ff": 4 * width}, {}) for width in WIDTHS]
-    plans += [(SWEPT, {}, {"digits": digits}) for digits in LENGTHS]
-    plans += [(POPULATION, THROUGHPUT, {})]
+    plans = [(size, Overrides(), DIGITS) for size in SIZES]
+    plans += [(SWEPT, Overrides(d_model=width, d_ff=4 * width), DIGITS) for width in WIDTHS]
+    plans += [(SWEPT, Overrides(), digits) for digits in LENGTHS]
+    plans += [(POPULATION, Overrides(batch=512, optimizer="adamw"), DIGITS)]
     measured = []
     with Progress("populations", quiet) as watch:
-        for number, (size, overrides, options) in enumerate(plans):
-            cost, kinds = stacked(seed, size, device, overrides, options)
-            measured.append((cost, kinds))
-            watch(number + 1, len(plans), f"{size} members: {cost.each:.3f} ms a model and step")
+        for number, (size, overrides, digits) in enumerate(plans):
+            measured.append(measure_stack(seed, size, device, overrides, digits))
+            watch(number + 1, len(plans), f"{size} members: {measured[-1][0].each:.3f} ms a model and step")
     *costs, fastest = [cost for cost, _ in measured]
     main, shares = measured[SIZES.index(POPULATION)]
     rate = product_flops(device, 8192, torch.bfloat16)
@@ -118,7 +117,7 @@ def _on_gpu(seed: int, device: torch.device, quiet: bool) -> Row:
             "product_tflops": rate / 1e12,
             "share_of_product": main.tflops_with_optimizer * 1e12 / rate,
             "profile": shares,
-            "throughput": {**THROUGHPUT, **asdict(fastest), "share_of_product": fastest.tflops * 1e12 / rate},
+            "throughput": {"optimizer": "adamw", **asdict(fastest), "share_of_product": fastest.tflops * 1e12 / rate},
             "throughput_profile": measured[-1][1],
             "costs": [{**asdict(cost), "milliseconds_each": cost.each} for cost in costs],
             "fits": fits(costs),
@@ -126,8 +125,14 @@ def _on_gpu(seed: int, device: torch.device, quiet: bool) -> Row:
     )
 
 
-def adder(seed: int, overrides: dict[str, Any] | None = None, options: dict[str, Any] | None = None) -> RunConfig:
-    return plan("addition", Overrides(**(overrides or {})), seed, options)
+def adder(seed: int, overrides: Overrides | None = None, digits: int = DIGITS) -> RunConfig:
+    return plan("addition", overrides or Overrides(), seed, {"digits": digits})
+
+
+def batches_of(configs: Sequence[RunConfig], device: torch.device) -> Iterator[Problems]:
+    """What runs of these configs, which differ in the seed alone, are trained on as one."""
+    first, seeds = configs[0], [config.seed for config in configs]
+    return draw_batches(create_task(first.task, first.options), first.training, seeds, None, 0, device)
 
 
 def one_at_a_time(config: RunConfig, device: torch.device, compile: bool) -> tuple[float, float]:
@@ -137,7 +142,7 @@ def one_at_a_time(config: RunConfig, device: torch.device, compile: bool) -> tup
     learner = Learner(build_model(config.model, config.seed).to(device), config.training)
     if compile:
         learner.model.compile()
-    batches = draw_batches(create_task(config.task, config.options), config.training, [config.seed], None, 0, device)
+    batches = batches_of([config], device)
     for _ in range(WARM):
         learner.step(next(batches))
     last, seconds = timed(lambda: [learner.step(next(batches)) for _ in range(STEPS)][-1], device)
@@ -145,12 +150,12 @@ def one_at_a_time(config: RunConfig, device: torch.device, compile: bool) -> tup
     return 1000 * seconds / STEPS, float(last.loss)
 
 
-def stacked(
-    seed: int, size: int, device: torch.device, overrides: dict[str, Any], options: dict[str, Any]
+def measure_stack(
+    seed: int, size: int, device: torch.device, overrides: Overrides | None = None, digits: int = DIGITS
 ) -> tuple[Cost, dict[str, float]]:
     """The cost of a stack, and where the time of a step goes."""
-    configs = [adder(seed + member, overrides, options) for member in range(size)]
-    first, task = configs[0], create_task("addition", options)
+    configs = [adder(seed + member, overrides, digits) for member in range(size)]
+    first = configs[0]
     if device.type == "cuda":
         torch.compiler.reset()
         gc.collect()  # the last stack is in cycles
@@ -159,7 +164,7 @@ def stacked(
     models = [build_model(config.model, config.seed) for config in configs]
     precision = choose_precision("auto", device)
     stack = Stack(models, [config.training for config in configs], device, precision)
-    batches = draw_batches(task, first.training, [config.seed for config in configs], None, 0, device)
+    batches = batches_of(configs, device)
     _, compiling = timed(lambda: stack.step(next(batches)), device)
     for _ in range(WARM - 1):
         stack.step(next(batches))
@@ -183,10 +188,8 @@ def stacked(
 
 def flops_of(config: RunConfig) -> tuple[float, float]:
     """Operations of one model's step in matrix products: forward and backward, and with the optimizer's."""
-    cpu = torch.device("cpu")
     learner = Learner(build_model(config.model, config.seed), config.training)
-    batches = draw_batches(create_task(config.task, config.options), config.training, [config.seed], None, 0, cpu)
-    problems = next(batches)
+    problems = next(batches_of([config], torch.device("cpu")))
     with FlopCounterMode(display=False) as model:
         loss(learner.model(problems.source, problems.answer), problems).backward()
     learner.model.zero_grad()
@@ -232,8 +235,8 @@ def fits(costs: Sequence[Cost]) -> dict[str, dict[str, float]]:
     wide, long = [c for c in full if c.tokens == 11], [c for c in full if c.d_model == 128]
     return {
         "population": {"fixed_milliseconds": fixed, "milliseconds_a_member": each},
-        "d_model": {"power": _power([c.d_model for c in wide], [c.each for c in wide])},
-        "tokens": {"power": _power([c.tokens for c in long], [c.each for c in long])},
+        "d_model": {"power": power_of([c.d_model for c in wide], [c.each for c in wide])},
+        "tokens": {"power": power_of([c.tokens for c in long], [c.each for c in long])},
     }
 
 
@@ -251,12 +254,6 @@ def _elbow(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
     return at(min(range(1, len(x)), key=miss))
 
 
-def _power(x: Sequence[float], y: Sequence[float]) -> float:
-    import numpy
-
-    return float(numpy.polyfit([math.log(v) for v in x], [math.log(v) for v in y], 1)[0]) if len(x) > 1 else math.nan
-
-
 def _on_cpu(seed: int, device: torch.device, quiet: bool) -> Row:
     """Eight models: one after another, stacked, and in processes."""
     config, loops, aparts = adder(seed), [], []
@@ -267,13 +264,11 @@ def _on_cpu(seed: int, device: torch.device, quiet: bool) -> Row:
             aparts.append(in_processes(seed))
             watch(2 * turn + 2, 2 * TURNS)
     loop, apart = (statistics.median(each[0] for each in measured) for measured in (loops, aparts))
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    one_thread, _ = one_at_a_time(config, device, compile=False)
-    torch.set_num_threads(threads)
-    cost, _ = stacked(seed, ON_CPU, device, {}, {})
+    with using_threads(1):
+        one_thread, _ = one_at_a_time(config, device, compile=False)
+    cost, _ = measure_stack(seed, ON_CPU, device)
     learner = Learner(build_model(config.model, config.seed), config.training)
-    problems = next(draw_batches(create_task("addition"), config.training, [seed], None, 0, device))
+    problems = next(batches_of([config], device))
     shares = step_profile(lambda: learner.step(problems), device)
     _, flops = flops_of(config)
     steps, rate = config.training.steps, product_flops(device)
@@ -301,7 +296,7 @@ def _on_cpu(seed: int, device: torch.device, quiet: bool) -> Row:
 
 def in_processes(seed: int) -> tuple[float, float, float]:
     """Milliseconds of a model's step with a process on every core, the first loss, and the seconds besides."""
-    configs = [adder(seed + member, {"steps": WARM + STEPS, "warmup": 100}) for member in range(ON_CPU)]
+    configs = [adder(seed + member, Overrides(steps=WARM + STEPS, warmup=100)) for member in range(ON_CPU)]
     with tempfile.TemporaryDirectory() as home:
         trials = [Trial(config, {"seed": config.seed}, f"seed-{config.seed}") for config in configs]
         engine = LocalEngine(Terms(home, checkpoint_every=WARM + STEPS), min(cores(), ON_CPU))

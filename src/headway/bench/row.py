@@ -1,9 +1,19 @@
-"""A row of the bench: ours, the reference, and whether both found the same."""
+"""A row of the bench, and how its seconds are measured: ours, the reference, and whether both found the same."""
 
 from __future__ import annotations
 
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
+
+import torch
+
+from headway.machine import cores
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -21,12 +31,45 @@ class Row:
         return self.reference_seconds / self.ours_seconds
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "ours_seconds": self.ours_seconds,
-            "reference": self.reference,
-            "reference_seconds": self.reference_seconds,
-            "ratio": self.ratio,
-            "same_result": self.same_result,
-            **self.details,
-        }
+        own = {key: value for key, value in vars(self).items() if key not in ("same_result", "details")}
+        return {**own, "ratio": self.ratio, "same_result": self.same_result, **self.details}
+
+
+def timed(work: Callable[[], Result], device: torch.device) -> tuple[Result, float]:
+    """The result of the work and the seconds it took, waiting for a GPU before and after."""
+    wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    wait()
+    began = time.perf_counter()
+    result = work()
+    wait()
+    return result, time.perf_counter() - began
+
+
+@contextmanager
+def using_threads(count: int) -> Iterator[int]:
+    """Torch on so many threads for a while."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield count
+    finally:
+        torch.set_num_threads(before)
+
+
+def fastest_threads(work: Callable[[], object], device: torch.device) -> int:
+    """The number of threads, of 1, 2, 4 … up to the cores there are, on which this work takes least time."""
+
+    def seconds(threads: int) -> float:
+        with using_threads(threads):
+            work()  # warm
+            return min(timed(work, device)[1] for _ in range(2))
+
+    choices = [n for n in (1, 2, 4, 8) if n <= cores()]
+    return min(choices, key=seconds) if device.type == "cpu" else torch.get_num_threads()
+
+
+def power_of(x: Sequence[float], y: Sequence[float]) -> float:
+    """The power of x that y grows by: the slope of the logarithms, by least squares."""
+    import numpy
+
+    return float(numpy.polyfit(numpy.log(x), numpy.log(y), 1)[0]) if len(x) > 1 else math.nan

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from headway.bench.reference import decode_textbook, train_textbook
-from headway.bench.row import Row
+from headway.bench.row import Row, timed
 from headway.evaluation.exact import evaluate_all, evaluate_chunks
 from headway.evaluation.examples import batches, list_problems, number_of_problems
 from headway.evaluation.verdicts import same_answer
@@ -23,8 +20,6 @@ from headway.subjects.own import open_one, open_run
 from headway.tasks import Addition, Problems
 from headway.training.defaults import Overrides, plan
 from headway.training.loop import train_run
-
-Result = TypeVar("Result")
 
 STORED = 10_000
 EPOCHS = 50
@@ -117,13 +112,3 @@ def flops_a_sum(model: torch.nn.Module, sums: Problems) -> float:
     with FlopCounterMode(display=False) as counter:
         model(sums.source, sums.answer)
     return counter.get_total_flops() / len(sums)
-
-
-def timed(work: Callable[[], Result], device: torch.device) -> tuple[Result, float]:
-    """The result of the work and the seconds it took, waiting for a GPU before and after."""
-    wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
-    wait()
-    began = time.perf_counter()
-    result = work()
-    wait()
-    return result, time.perf_counter() - began

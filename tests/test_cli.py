@@ -23,7 +23,7 @@ def test_help_names_the_commands() -> None:
         assert command in shown
 
 
-def test_train_and_evaluate_print_one_json_object_with_the_promised_keys(tmp_path: Path) -> None:
+def test_train_and_evaluate_print_one_json_object_with_the_promised_keys(tmp_path: Path, capsys) -> None:
     out = str(tmp_path / "runs")
     trained = subprocess.run(
         [*HEADWAY, "train", "addition", "--seeds", "2", "--out", out, "--json", *SMALL[:-1]],
@@ -32,11 +32,8 @@ def test_train_and_evaluate_print_one_json_object_with_the_promised_keys(tmp_pat
     runs = json.loads(trained.stdout)["runs"]
     assert [run["seed"] for run in runs] == [0, 1]
     assert set(runs[0]) >= {"run", "seed", "steps", "seconds", "parameters", "final_loss"}
-    evaluated = subprocess.run(
-        [*HEADWAY, "evaluate", out, "--examples", "50", "--check-greedy", "20", "--json"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    members = json.loads(evaluated.stdout)["members"]
+    assert main(["evaluate", out, "--examples", "50", "--check-greedy", "20", "--json"]) == 0
+    members = json.loads(capsys.readouterr().out)["members"]
     assert len(members) == 2
     for member in members:
         assert set(member) >= {"examples", "errors", "exact_match", "interval", "greedy", "held_out", "strata"}

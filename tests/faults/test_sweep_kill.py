@@ -22,6 +22,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.fault("SIGKILL of a worker, again and again")
+@pytest.mark.slow
 def test_a_killed_worker_costs_the_trial_in_flight_at_most(
     tmp_path: Path, undisturbed: str, told: Callable[[str], None]
 ) -> None:
@@ -43,14 +44,20 @@ def test_a_killed_worker_costs_the_trial_in_flight_at_most(
     told(f"{killed} workers killed, {TRIALS} of {TRIALS} trials done by the same command, the same table")
 
 
-@pytest.mark.fault("SIGKILL of the driver, again and again")
+@pytest.mark.parametrize(
+    "kills",
+    [
+        pytest.param(1, marks=pytest.mark.fault("SIGKILL of the driver")),
+        pytest.param(3, marks=[pytest.mark.slow, pytest.mark.fault("SIGKILL of the driver, again and again")]),
+    ],
+)
 def test_a_killed_driver_takes_its_workers_along_and_loses_nothing(
-    tmp_path: Path, undisturbed: str, told: Callable[[str], None]
+    tmp_path: Path, undisturbed: str, told: Callable[[str], None], kills: int
 ) -> None:
     file, out = sweep_file(tmp_path), tmp_path / "out"
     kept: dict[str, bytes] = {}
     killed = 0
-    while killed < 3:
+    while killed < kills:
         process = start(file, out)
         count = len(kept)
         wait_for(lambda count=count: len(done(out)) > count, process)

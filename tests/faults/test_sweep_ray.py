@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sweeping import ONE, TRIALS, check_whole, done, finish, start, sweep, sweep_file, table, wait_for
+from sweeping import FEW, ONE, TRIALS, check_whole, done, finish, start, sweep, sweep_file, table, wait_for
 
 pytest.importorskip("ray")
 
@@ -47,18 +47,19 @@ def on(cluster: Any, *words: str) -> tuple[str, ...]:
 
 @pytest.mark.fault("a Ray node is killed in the middle of a sweep")
 def test_a_killed_node_costs_the_trials_in_flight_at_most(
-    tmp_path: Path, cluster: Callable[[int], Any], undisturbed: str, told: Callable[[str], None]
+    tmp_path: Path, cluster: Callable[[int], Any], told: Callable[[str], None]
 ) -> None:
-    two, out = cluster(2), tmp_path / "out"
-    process = start(sweep_file(tmp_path), out, *on(two, "--results", "shared"))
+    two, out, file = cluster(2), tmp_path / "out", sweep_file(tmp_path, trials=FEW)
+    process = start(file, out, *on(two, "--results", "shared"))
     wait_for(lambda: done(out), process)
     kept, node = done(out), two.list_all_nodes()[-1]
     two.remove_node(node, allow_graceful=False)
     found = finish(process)
-    assert (found["done"], found["failed"]) == (TRIALS, [])
-    check_whole(out, kept)
-    assert table(out) == undisturbed
-    told(f"1 of 2 nodes killed when {len(kept)} of {TRIALS} trials were done; finished on the other one, same table")
+    assert (found["done"], found["failed"]) == (FEW, [])
+    check_whole(out, kept, trials=FEW)
+    sweep(file, tmp_path / "alone", *ONE)
+    assert table(out) == table(tmp_path / "alone")
+    told(f"1 of 2 nodes killed when {len(kept)} of {FEW} trials were done; finished on the other one, same table")
 
 
 @pytest.mark.fault("on Ray with 1, 2 and 4 nodes")

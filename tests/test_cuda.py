@@ -125,9 +125,14 @@ def test_members_that_are_perfect_leave_the_stack_once_they_are_half(
         asked.append((models.members, len(stacks[-1])))
         return torch.tensor([seed == perfect.get(len(asked)) for seed in left], device="cuda")
 
-    stacks, plain = [], population.Stack
+    class CountedStack(population.Stack):
+        def __init__(self, *given: Any, **named: Any) -> None:
+            super().__init__(*given, **named)
+            stacks.append(self)
+
+    stacks: list[CountedStack] = []
     monkeypatch.setattr(population, "trainable_right", told)
-    monkeypatch.setattr(population, "Stack", lambda *given: stacks.append(plain(*given)) or stacks[-1])
+    monkeypatch.setattr(population, "Stack", CountedStack)
     reports = train_population(
         of_seeds(tmp_path, 4, until="perfect", steps=160),
         tmp_path,

@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from headway.cli import main
+from headway.evaluation.metrics import metric_named
 
 MOST_LINES = 40
-DOCUMENT = (Path(__file__).parents[1] / "docs" / "extending.md").read_text()
+ROOT = Path(__file__).parents[1]
+DOCUMENT = (ROOT / "docs" / "extending.md").read_text()
 SECTIONS = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", DOCUMENT, re.DOTALL | re.MULTILINE))
 
 
@@ -30,6 +32,7 @@ def commands_of(section: str) -> list[list[str]]:
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "recipes").symlink_to(ROOT / "recipes")
     return tmp_path
 
 
@@ -95,3 +98,22 @@ def test_a_doctors_check(here: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert found["checks"][-1]["status"] == "pass"
     assert main(["doctor", "pretrained:adder", "--check", "leads.py:NARROW"]) == 2
     assert "leads.py:NARROW" in capsys.readouterr().err
+
+
+def test_a_metric(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (found,) = run("A metric", here, capsys)
+    assert found["metric"] == "rank"
+    assert {"critical", "redundant"} <= {row["verdict"] for row in found["heads"]}
+    assert metric_named("ranks.py:rank") is not None
+    words = commands_of("A metric")[0][1:]
+    assert main(["ranks.py:nothing" if word == "ranks.py:rank" else word for word in words]) == 2
+    assert "unknown function in ranks.py 'nothing'" in capsys.readouterr().err
+
+
+def test_a_kind_of_ablation(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (found,) = run("A kind of ablation", here, capsys)
+    assert found["ablation"] == "frozen.py:Frozen"
+    assert all(row["verdicts"] == {"frozen.py:Frozen": row["verdict"]} for row in found["heads"])
+    assert any(row["drop"] > 0.1 for row in found["heads"])
+    assert main(["heads", "pretrained:adder", "--ablation", "frozen.py:Problems"]) == 2
+    assert "derive it from headway.heads.ablations.Ablation" in capsys.readouterr().err

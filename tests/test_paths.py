@@ -12,8 +12,8 @@ from types import CodeType, FrameType
 
 import pytest
 
-from headway import machine
 from headway.cli import main
+from headway.lengths import extrapolation
 
 ROOT = Path(__file__).parents[1]
 DOCUMENT, INDUCTION = ROOT / "docs" / "architecture.md", ROOT / "recipes" / "induction"
@@ -91,11 +91,12 @@ def test_no_path_is_long_or_goes_back_to_a_room() -> None:
 @pytest.mark.parametrize("command", paths())
 def test_a_command_goes_the_listed_way(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(machine, "cores", lambda: 1)
+    monkeypatch.setattr(extrapolation, "cores", lambda: 1)  # here, not in a process of its own
     real = {"FOLDER": str(INDUCTION), "prompts.jsonl": str(INDUCTION / "prompts.jsonl")}
     words = [real.get(word, word) for word in command.split()]
     small = {
         "heads pretrained:adder": ["--examples", "2000", "--budget", "0"],
+        "heads FOLDER --examples prompts.jsonl": ["--max-drop", "0.1", "--out", "study"],
         "lengths sortedness": [
             "--positions",
             "none",

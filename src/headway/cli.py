@@ -19,6 +19,7 @@ import tyro
 
 from headway.attach.question import Opening
 from headway.errors import HeadwayError
+from headway.evaluation.question import EvaluateQuestion
 from headway.flags import parse_options, parse_words
 from headway.heads.question import HeadsQuestion, PruneQuestion
 from headway.lengths.question import LengthsQuestion
@@ -86,39 +87,18 @@ class Train(Common, TaskOptions, TrainQuestion):
         return Output({"runs": rows}, "Trained", rows, words=shortfalls(reports))
 
 
-@dataclass(frozen=True)
-class Evaluate(Common):
+@dataclass(frozen=True, kw_only=True)
+class Evaluate(Common, EvaluateQuestion):
     """Exact match, by strata, of a run or a folder of runs."""
 
-    subject: Subject = tyro.MISSING
+    subject: Subject
     """a run folder, a folder of runs, or pretrained:adder"""
-    all: bool = False
-    """every problem there is"""
-    examples: int | None = None
-    """that many fresh problems (default 10,000)"""
-    length: int | None = None
-    """problems of this length instead of the training lengths"""
-    probe: str = "default"
-    """family of test problems"""
-    check_greedy: int = 0
-    """decode that many problems token by token and compare the verdicts"""
-    data: str | None = None
-    """problems of a data folder instead of fresh ones"""
-    split: str | None = None
-    """which file of the data folder: train, val or test (the default)"""
-    seed: int = 0
-    """seed of the fresh problems"""
-    precision: str = "auto"
-    """of a folder of runs on a GPU: float32 (auto) or bfloat16, where narrow verdicts are checked in float32"""
+    greedy: Annotated[int, tyro.conf.arg(name="check-greedy")] = 0
 
     def run(self) -> Output:
         from headway.api import evaluate_runs
 
-        found = evaluate_runs(
-            self.subject, all=self.all, examples=self.examples, length=self.length, probe=self.probe,
-            greedy=self.check_greedy, data=self.data, split=self.split, seed=self.seed,
-            device=self.device, quiet=self.quiet, precision=self.precision,
-        )  # fmt: skip
+        found = evaluate_runs(self.subject, self)
         results = [each.to_json() for each in found]
         shown = ("run", "examples", "errors", "exact_match", "interval", "held_out", "greedy")
         rows = [{key: result[key] for key in shown} for result in results]
@@ -327,9 +307,9 @@ class List(Common):
         for flag, given in (("where", self.where is not None), ("rebuild", self.rebuild)):
             if given:
                 raise HeadwayError(f"--{flag} is about runs; leave it out, or say 'headway list runs'")
-        from headway.api.listing import LISTS
+        from headway.api.listing import list_items
 
-        listed = LISTS[self.what]()
+        listed = list_items(self.what)
         return Output({"items": listed}, self.what.capitalize(), listed)
 
 

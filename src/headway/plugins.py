@@ -22,12 +22,13 @@ def load_class(name: str, kind: type[Kind]) -> type[Kind]:
     """The class `module:Class`, which must be a `kind`; modules in the current folder are found."""
     found = _load(name, "class", lambda value: isinstance(value, type))
     if not (isinstance(found, type) and issubclass(found, kind)):
-        raise HeadwayError(f"{name!r} is no {kind.__name__}; derive it from headway.{kind.__name__}")
+        home = "headway" if kind.__name__ in sys.modules["headway"].__all__ else kind.__module__
+        raise HeadwayError(f"{name!r} is no {kind.__name__}; derive it from {home}.{kind.__name__}")
     return found
 
 
-def load_function(name: str) -> Callable[[], Any]:
-    """The function `module:factory`, called without arguments."""
+def load_function(name: str) -> Callable[..., Any]:
+    """The function `module:factory`."""
     found = _load(name, "function", callable)
     if not callable(found):
         raise HeadwayError(f"{name!r} cannot be called; name a function that returns what is to be studied")

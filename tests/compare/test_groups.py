@@ -115,7 +115,7 @@ def test_what_varies_alike_in_all_groups_widens_the_spread(tmp_path: Path) -> No
     for batch in (32, 64):
         for name in ("rope", "fire"):
             make_run(tmp_path / f"{name}-{batch}", name, batch=batch)
-    assert told(compare(tmp_path, "positions"), "Within each group batch varies, alike in all")
+    assert told(compare(tmp_path, "positions"), "Within each group batch varies, in the same way")
     make_run(tmp_path / "rope-again", "rope", 1, batch=32)
     assert told(compare(tmp_path, "positions"), "positions is not the only thing that differs: batch too")
 
@@ -124,9 +124,9 @@ def test_measures_that_are_not_alike_are_said(tmp_path: Path) -> None:
     make_run(tmp_path / "a", "rope", evaluation=exact(1, 100), reach={"default": 64}, tested_to=64)
     make_run(tmp_path / "b", "fire", evaluation=exact(1, 1000), reach={"default": 64}, tested_to=4096)
     found = compare(tmp_path, "positions")
-    assert told(found, "exact_match was not measured alike: problems differs (1,000 in fire; 100 in rope)")
-    assert told(found, "reach was not measured alike: the longest tested length differs (4,096 in fire; 64 in rope)")
-    assert told(found, "One seed a group: no spread can be told")
+    assert told(found, "exact_match was not measured in the same way: problems differs (1,000 in fire; 100 in rope)")
+    assert told(found, "reach was not measured in the same way: the longest tested length differs (4,096 in fire; 64")
+    assert told(found, "One seed per group: the spread is unknown")
     assert found.groups[0].spreads["reach"].interval is None
 
 
@@ -150,7 +150,7 @@ def test_a_run_that_is_reached_twice_counts_once(folder: Path, tmp_path: Path) -
     make_run(tmp_path / "copy", "rope", 0)
     found = compare([folder, tmp_path / "copy"], "positions")
     assert len(found.runs) == 7
-    assert told(found, "1 of 7 complete runs have the config of another: a copy is no second seed")
+    assert told(found, "1 of 7 complete runs have the config of another: a copy is not a second seed")
 
 
 @pytest.mark.parametrize(
@@ -224,5 +224,5 @@ def test_runs_are_listed_as_asked(folder: Path, capsys: Any) -> None:
 
 
 def test_one_group_is_no_comparison(folder: Path) -> None:
-    assert told(compare(folder, "task"), "All runs are of one group, sortedness: there is nothing to compare")
+    assert told(compare(folder, "task"), "All runs are in one group, sortedness: there is nothing to compare")
     assert Group({"d_model": 64, "until": None}, (), ()).name == "d_model 64, no until"

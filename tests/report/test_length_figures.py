@@ -17,4 +17,4 @@ def test_what_is_withheld_has_no_reach_in_its_title(tmp_path: Path) -> None:
             row["by_seed"] = dict.fromkeys(row["by_seed"])
             row["median"] = row["worst"] = None
     curves = next(path for path in curves_figure(found, tmp_path) if path.suffix == ".svg").read_text()
-    assert "withheld: a check forbids to tell" in curves
+    assert "withheld: a check failed" in curves

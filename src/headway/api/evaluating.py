@@ -13,54 +13,20 @@ from headway.errors import HeadwayError
 from headway.evaluation.exact import Evaluation, device_of, evaluate_answers, evaluate_chunks
 from headway.evaluation.examples import list_problems, number_of_problems, sample_problems
 from headway.evaluation.greedy import Greedy, check_greedy
+from headway.evaluation.question import EXAMPLES, EvaluateQuestion
 from headway.evaluation.stacked import StackedModels
 from headway.machine import choose_device, choose_precision
 from headway.progress import Progress
-from headway.runs.config import check_seed, folder_name
+from headway.question import asks
 from headway.runs.folder import RunFolder
-from headway.subjects.own import Run, find_runs, one_shape, open_one, open_run, open_stack
+from headway.subjects.naming import find_runs
+from headway.subjects.own import Run, one_shape, open_one, open_run, open_stack
 from headway.tasks import Problems, Task
-from headway.tasks.data import Stored, read_split
+from headway.tasks.data import read_split
 
-EXAMPLES = 10_000
-
-
-@dataclass(frozen=True)
-class Request:
-    """What an evaluation was asked to look at."""
-
-    all: bool = False
-    examples: int | None = None
-    length: int | None = None
-    probe: str = "default"
-    data: str | None = None
-    split: str | None = None
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        fresh = self.examples is not None or self.length is not None or self.probe != "default"
-        if self.all and (fresh or self.data is not None):
-            raise HeadwayError("--all takes every problem; leave out --examples, --length, --probe and --data")
-        if self.data is not None and fresh:
-            raise HeadwayError("--data takes the problems of a file; leave out --examples, --length and --probe")
-        if self.split is not None and self.data is None:
-            raise HeadwayError(f"--split {self.split} names a file of a data folder; name the folder with --data")
-        if self.examples is not None and self.examples < 1:
-            raise HeadwayError(f"examples is {self.examples}; it must be at least 1")
-        check_seed(self.seed)
-
-    def study(self, task: Task) -> str:
-        """The file that keeps the result: one of another kind, or a sample, does not take a whole one's place."""
-        parts = []
-        if self.length is not None:
-            parts.append(f"length-{self.length}")
-        if self.probe != "default":
-            parts.append(folder_name(self.probe))
-        if self.data is not None:
-            parts.append(f"data-{self.split or 'test'}")
-        if not parts and not self.all and task.count is not None:
-            parts.append("sample")
-        return "-".join(["evaluation", *parts])
+SCHEMA = "headway.evaluation/1"
+REQUEST = ("all", "examples", "length", "probe", "data", "split", "seed")
+"""what of the question is repeated in the answer"""
 
 
 @dataclass(frozen=True)
@@ -68,7 +34,7 @@ class Evaluated:
     """An evaluation with what was asked and what to be careful about."""
 
     run: str
-    request: Request
+    question: EvaluateQuestion
     evaluation: Evaluation
     greedy: Greedy | None
     untrained: list[int]
@@ -88,19 +54,20 @@ class Evaluated:
 
     def cautions(self) -> list[str]:
         """What a reader of the numbers should know before drawing a conclusion."""
-        said = []
+        cautions = []
         if self.untrained:
             first, last = self.untrained[0], self.untrained[-1]
-            said.append(f"Positions {first} to {last} were never trained: their signal is what it was at the start.")
+            cautions.append(f"Positions {first} to {last} were never trained: their signal is as it was initialized.")
         if self.evaluation.positive_rate in (0.0, 1.0):
-            said.append("Every problem got the same answer: this is a constant, not a classifier.")
-        return said
+            cautions.append("Every problem got the same answer: this is a constant, not a classifier.")
+        return cautions
 
     def to_json(self) -> dict[str, Any]:
-        found = self.evaluation
+        found, asked = self.evaluation, {name: getattr(self.question, name) for name in REQUEST}
         return {
+            "schema": SCHEMA,
             "run": self.run,
-            "request": asdict(self.request),
+            "request": {**asked, "data": None if asked["data"] is None else str(asked["data"])},
             "examples": found.examples,
             "errors": found.errors,
             "exact_match": found.exact_match,
@@ -114,123 +81,76 @@ class Evaluated:
         }
 
 
-def evaluate(
-    subject: str | Path | Run,
-    *,
-    all: bool = False,
-    examples: int | None = None,
-    length: int | None = None,
-    probe: str = "default",
-    greedy: int = 0,
-    data: str | Path | None = None,
-    split: str | None = None,
-    seed: int = 0,
-    device: str = "auto",
-    quiet: bool = True,
-) -> Evaluated:
+@asks(EvaluateQuestion)
+def evaluate(subject: str | Path | Run, question: EvaluateQuestion) -> Evaluated:
     """Exact match of one run: on every problem, on fresh ones, or on a file of a data folder.
 
     An opened run is evaluated on the device where its model is.
     """
-    request = Request(all, examples, length, probe, None if data is None else str(data), split, seed)
-    run = subject if isinstance(subject, Run) else open_one(subject, choose_device(device))
-    stored = None if data is None else read_split(run.task, Path(data), split or "test")
-    return _evaluated(run, request, greedy, stored, quiet)
+    if (precision := question.precision) != "auto":
+        raise HeadwayError(f"`precision={precision}` is for a folder of runs of one shape on a GPU; leave it out")
+    run = subject if isinstance(subject, Run) else open_one(subject, choose_device(question.device))
+    greedy = _decode(run, question)
+    problems, total, longest = _problems(run.task, question, device_of(run.model))
+    with Progress(f"evaluating {run.path.name}", question.quiet) as watch:
+        found = evaluate_chunks(run.model, run.task, problems, total, is_sample=not question.all, watch=watch)
+    return _keep(run, question, found, greedy, longest)
 
 
-def evaluate_runs(
-    subject: str | Path,
-    *,
-    greedy: int = 0,
-    device: str = "auto",
-    quiet: bool = True,
-    precision: str = "auto",
-    **asked: Any,
-) -> list[Evaluated]:
+@asks(EvaluateQuestion)
+def evaluate_runs(subject: str | Path, question: EvaluateQuestion) -> list[Evaluated]:
     """The same for a folder of runs; on a GPU those of one shape are evaluated as one stack."""
-    request, chosen = Request(**asked), choose_device(device)
-    folders = find_runs(subject)
-    if greedy < 0:
-        raise HeadwayError(f"check_greedy is {greedy}; it must be at least 0")
-    if len(folders) > 1 and chosen.type == "cuda" and one_shape(folders):
-        fast = torch.float32 if precision == "auto" else choose_precision(precision, chosen)
-        return _evaluated_together(folders, request, greedy, fast, chosen, quiet)
-    if precision != "auto":
-        raise HeadwayError(f"--precision {precision} is for a folder of runs of one shape on a GPU; leave it out")
-    results, stored = [], None
-    for folder in folders:
-        run = open_run(folder, chosen)
-        if request.data is not None and stored is None:
-            stored = read_split(run.task, Path(request.data), request.split or "test")
-        results.append(_evaluated(run, request, greedy, stored, quiet))
-    return results
+    folders, device = find_runs(subject), choose_device(question.device)
+    if len(folders) > 1 and device.type == "cuda" and one_shape(folders):
+        return _evaluate_stack(folders, question, device)
+    return [evaluate(open_run(folder, device), question) for folder in folders]
 
 
-def _evaluated(run: Run, request: Request, greedy: int, stored: Stored | None, quiet: bool) -> Evaluated:
-    if greedy < 0:
-        raise HeadwayError(f"check_greedy is {greedy}; it must be at least 0")
-    model, task = run.model, run.task
-    checked = _decoded(run, request, greedy, quiet) if greedy else None
-    problems, total = _problems(task, request, stored, device_of(model))
-    with Progress(f"evaluating {run.path.name}", quiet) as watch:
-        found = evaluate_chunks(model, task, problems, total, is_sample=not request.all, watch=watch)
-    return _kept(run, request, found, checked, stored)
-
-
-def _evaluated_together(
-    folders: Sequence[RunFolder],
-    request: Request,
-    greedy: int,
-    precision: torch.dtype,
-    device: torch.device,
-    quiet: bool,
-) -> list[Evaluated]:
+def _evaluate_stack(folders: Sequence[RunFolder], question: EvaluateQuestion, device: torch.device) -> list[Evaluated]:
     runs, weights = open_stack(folders, device)
     task = runs[0].task
-    if greedy and task.classes is not None:
-        raise HeadwayError("a classifier answers with a class; there is nothing to decode: leave out --check-greedy")
-    stored = None if request.data is None else read_split(task, Path(request.data), request.split or "test")
-    problems, total = _problems(task, request, stored, device)
+    precision = torch.float32 if question.precision == "auto" else choose_precision(question.precision, device)
+    greedy = [_decode(open_run(each, device), question) if question.greedy else None for each in folders]
+    problems, total, longest = _problems(task, question, device)
     models = StackedModels(runs[0].model, weights, precision, one_shape=task.lengths[0] == task.lengths[1])
-    with Progress(f"evaluating {len(runs):,} runs", quiet) as watch:
-        found = evaluate_answers(models.answers, task, problems, total, is_sample=not request.all, watch=watch)
-    results = []
-    for run, evaluation in zip(runs, found, strict=True):
-        checked = _decoded(open_run(run.folder, device), request, greedy, quiet) if greedy else None
-        results.append(_kept(run, request, evaluation, checked, stored))
-    return results
+    with Progress(f"evaluating {len(runs):,} runs", question.quiet) as watch:
+        found = evaluate_answers(models.answers, task, problems, total, is_sample=not question.all, watch=watch)
+    return [
+        _keep(run, question, each, decoded, longest) for run, each, decoded in zip(runs, found, greedy, strict=True)
+    ]
 
 
-def _problems(
-    task: Task, request: Request, stored: Stored | None, device: torch.device
-) -> tuple[Iterator[Problems], int]:
-    """What an evaluation was asked to look at, in chunks, and how many problems that is."""
-    if request.all:
-        return list_problems(task, device), number_of_problems(task, "--all")
-    if stored is not None:
-        return (problems.to(device) for problems in stored.by_length.values()), stored.count
-    wanted = request.examples or EXAMPLES
+def _problems(task: Task, question: EvaluateQuestion, device: torch.device) -> tuple[Iterator[Problems], int, int]:
+    """The problems to look at, in chunks, how many they are, and their greatest length."""
+    longest = question.length or task.lengths[1]
+    if question.all:
+        return list_problems(task, device), number_of_problems(task, "`all`"), longest
+    if question.data is not None:
+        stored = read_split(task, Path(question.data), question.split or "test")
+        return (some.to(device) for some in stored.by_length.values()), stored.count, stored.lengths()[1]
+    examples = question.examples or EXAMPLES
+    return _fresh(task, question, examples, device), examples, longest
+
+
+def _fresh(task: Task, question: EvaluateQuestion, examples: int, device: torch.device) -> Iterator[Problems]:
     return sample_problems(
-        task, wanted, seed=request.seed, length=request.length, probe=request.probe, device=device
-    ), wanted
-
-
-def _kept(run: Run, request: Request, found: Evaluation, greedy: Greedy | None, stored: Stored | None) -> Evaluated:
-    """The result, also kept in the run folder."""
-    task = run.task
-    longest = request.length or (task.lengths if stored is None else stored.lengths())[1]
-    untrained = run.model.untrained(task.source_tokens(longest), task.answer_tokens(longest))
-    result = Evaluated(str(run.path), request, found, greedy, untrained)
-    if run.writable:
-        run.folder.record(request.study(task), result.to_json())
-    return result
-
-
-def _decoded(run: Run, request: Request, examples: int, quiet: bool) -> Greedy:
-    """Fresh problems of the kind that was asked for, decoded token by token."""
-    where = device_of(run.model)
-    problems = sample_problems(
-        run.task, examples, seed=request.seed, length=request.length, probe=request.probe, device=where
+        task, examples, seed=question.seed, length=question.length, probe=question.probe, device=device
     )
-    with Progress(f"decoding with {run.path.name}", quiet) as watch:
-        return check_greedy(run.model, problems, examples, watch=watch)
+
+
+def _decode(run: Run, question: EvaluateQuestion) -> Greedy | None:
+    """Fresh problems of the kind that was asked for, decoded token by token."""
+    if not question.greedy:
+        return None
+    problems = _fresh(run.task, question, question.greedy, device_of(run.model))
+    with Progress(f"decoding with {run.path.name}", question.quiet) as watch:
+        return check_greedy(run.model, problems, question.greedy, watch=watch)
+
+
+def _keep(run: Run, question: EvaluateQuestion, found: Evaluation, greedy: Greedy | None, longest: int) -> Evaluated:
+    """The answer, also kept in the run folder."""
+    untrained = run.model.untrained(run.task.source_tokens(longest), run.task.answer_tokens(longest))
+    result = Evaluated(str(run.path), question, found, greedy, untrained)
+    if run.writable:
+        run.folder.record(question.file_name(run.task.count is not None), result.to_json())
+    return result

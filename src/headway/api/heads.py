@@ -88,7 +88,8 @@ def _ledger(subject: Subject, question: HeadsQuestion, home: Path) -> Ledger | N
     """Where a long study of a user's model writes down what it has; a function of a user's own may have changed."""
     metric = subject.measured_by
     known = metric is None or METRICS.get(metric.name) is metric
-    resumes = subject.runner.is_attached and known and not find_ablation(question.ablation).varies
+    fixed = ":" not in question.ablation and not find_ablation(question.ablation).varies
+    resumes = subject.runner.is_attached and known and fixed
     return Ledger(home / "heads.partial.json") if resumes else None
 
 

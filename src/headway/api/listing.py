@@ -11,7 +11,12 @@ from headway.positions import POSITIONS
 from headway.tasks import TASKS
 
 
-def list_tasks() -> list[dict[str, Any]]:
+def list_items(what: str) -> list[dict[str, Any]]:
+    """Lists tasks, positions or checks."""
+    if what == "positions":
+        return [{"name": name, "about": _about(kind)} for name, kind in POSITIONS.items()]
+    if what == "checks":
+        return [{"name": name, "about": check.about} for name, check in CHECKS.items()]
     return [
         {
             "name": name,
@@ -23,16 +28,6 @@ def list_tasks() -> list[dict[str, Any]]:
     ]
 
 
-def list_positions() -> list[dict[str, str]]:
-    def about(kind: type) -> str:
-        text = kind.__doc__ if "__doc__" in vars(kind) and kind.__doc__ else sys.modules[kind.__module__].__doc__
-        return (text or "").split(". ")[0].split("\n\n")[0].replace("\n", " ")
-
-    return [{"name": name, "about": about(kind)} for name, kind in POSITIONS.items()]
-
-
-def list_checks() -> list[dict[str, str]]:
-    return [{"name": name, "about": check.about} for name, check in CHECKS.items()]
-
-
-LISTS = {"tasks": list_tasks, "positions": list_positions, "checks": list_checks}
+def _about(kind: type) -> str:
+    text = kind.__doc__ if "__doc__" in vars(kind) and kind.__doc__ else sys.modules[kind.__module__].__doc__
+    return (text or "").split(". ")[0].split("\n\n")[0].replace("\n", " ")

@@ -14,7 +14,8 @@ class Opening(Question):
     examples: int | str | None = None
     """that many fresh problems (default 10,000); of a Hugging Face model the file that holds them, JSONL or text"""
     metric: str | None = None
-    """of a Hugging Face model: exact, loss, accuracy, kl or logit-difference (default: by what the examples are)"""
+    """of a Hugging Face model: exact, loss, accuracy, kl, logit-difference or your own file.py:function (default: by
+    what the examples are)"""
     memory: str = "1GB"
     """of a Hugging Face model: what a pass may take"""
     hub: bool = False

@@ -16,7 +16,6 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from headway.attach.intervention import Attached, Intervention, fitting
@@ -24,6 +23,7 @@ from headway.attach.projections import child, weight_of
 from headway.attach.recording import first_tensor, map_tensors, recorded_calls, repeat, returning, with_first
 from headway.attach.stacking import Stacking
 from headway.errors import HeadwayError
+from headway.evaluation.verdicts import Logits
 from headway.models import Gate, Gates, Head, Site, Trace
 from headway.models.attention import gated
 from headway.models.rerun import Recording
@@ -71,9 +71,7 @@ class UserRunner(Runner):
     def sites(self) -> tuple[Site, ...]:
         return self.attached.sites
 
-    def run(
-        self, problems: Problems, gates: Gates | None = None, trace: Trace | None = None
-    ) -> Float[Tensor, "row answer token"]:
+    def run(self, problems: Problems, gates: Gates | None = None, trace: Trace | None = None) -> Logits:
         return self._run(problems.source, problems.answer, gates, trace)
 
     def _run(self, source: Tensor, answer: Tensor, gates: Gates | None, trace: Trace | None = None) -> Tensor:
@@ -119,9 +117,7 @@ class UserRunner(Runner):
             if isinstance(projected, Tensor) and projected.shape == output.shape and torch.equal(projected, output):
                 self.reusable[site] = "output"
 
-    def replay(
-        self, recording: Recording, gates: Gates, first: Site, variants: int = 1
-    ) -> Float[Tensor, "rows answer token"]:
+    def replay(self, recording: Recording, gates: Gates, first: Site, variants: int = 1) -> Logits:
         began = time.perf_counter()
         logits = self._replay(recording, gates, first, variants)
         if self.checked and self.stacking.trying:

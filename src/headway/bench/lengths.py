@@ -23,7 +23,7 @@ from headway.lengths.extrapolation import study_lengths
 from headway.lengths.measuring import CHOOSING, IN_RANGE
 from headway.lengths.probes import REACHED, Measured
 from headway.lengths.question import LENGTHS, TRIO
-from headway.machine import cores
+from headway.machine import cores, exact_products
 from headway.models import Attention, Order, Site
 from headway.positions import Positions, Shape, find_positions
 from headway.progress import Progress
@@ -184,6 +184,7 @@ MOST_DENSE_BYTES = 4e9
 """of the mask: beyond it the dense form does not fit"""
 
 
+@exact_products()
 def window_attention(seed: int, device: torch.device, quiet: bool) -> Row:
     """One attention through a window of two on either side, beside dense attention with the same mask."""
     torch.manual_seed(seed)

@@ -24,14 +24,17 @@ def sentences(comparison: RunComparison) -> list[str]:
         found.append("No run has a number to compare: 'headway evaluate' and 'headway lengths' measure some.")
     if comparison.where is not None:
         runs = f"{len(comparison.runs):,} of {comparison.among:,} runs"
-        found.append(f"{runs} are those that --where {comparison.where!r} asks for.")
+        found.append(f"{runs} match --where {comparison.where!r}.")
     return found
 
 
 def _of_metric(comparison: RunComparison, metric: str) -> list[str]:
     measured = [group for group in comparison.groups if group.spreads[metric].n]
     differ = differing_conditions([group.complete for group in measured], comparison.by, metric)
-    alike = [f"{metric} was not measured alike: {each.name} differs ({_values(each, measured)})." for each in differ]
+    alike = [
+        f"{metric} was not measured in the same way: {each.name} differs ({_values(each, measured)})."
+        for each in differ
+    ]
     return [*_ranked(metric, measured), *_capped(metric, measured), *alike, *_absent(comparison, metric)]
 
 
@@ -90,7 +93,7 @@ def _absent(comparison: RunComparison, metric: str) -> list[str]:
         if unlearned := group.spreads[metric].unlearned:
             found.append(
                 f"{unlearned:,} of {len(group.complete):,} complete runs of {group.name} did not learn in range and "
-                f"have no {metric}: its median is of the others, its worst is not told."
+                f"have no {metric}: its median is of the others, its worst is not reported."
             )
     missing = sum(group.spreads[metric].missing - group.spreads[metric].unlearned for group in comparison.groups)
     if missing:
@@ -104,7 +107,7 @@ def _absent(comparison: RunComparison, metric: str) -> list[str]:
 def _of_settings(comparison: RunComparison) -> list[str]:
     found, groups = [], [group for group in comparison.groups if group.complete]
     if len(comparison.groups) == 1:
-        found.append(f"All runs are of one group, {comparison.groups[0].name}: there is nothing to compare.")
+        found.append(f"All runs are in one group, {comparison.groups[0].name}: there is nothing to compare.")
     differ = differences([group.complete for group in groups], comparison.by)
     between, within = ([each for each in differ if each.between is way] for way in (True, False))
     if between:
@@ -114,7 +117,7 @@ def _of_settings(comparison: RunComparison) -> list[str]:
         found.append(f"{listed(comparison.by)} {verb}: {listed([each.name for each in between])} too{detail}.")
     if within:
         names = listed([each.name for each in within])
-        found.append(f"Within each group {names} varies, alike in all: the spread is not of seeds alone.")
+        found.append(f"Within each group {names} varies, in the same way: the spread is not due to seeds alone.")
     return found
 
 
@@ -133,15 +136,15 @@ def _of_runs(comparison: RunComparison) -> list[str]:
     found, complete = [], [row for group in comparison.groups for row in group.complete]
     single = [group.name for group in comparison.groups if group.seeds == 1]
     if single and len(single) == sum(bool(group.complete) for group in comparison.groups):
-        found.append("One seed a group: no spread can be told, and another seed may turn the order round.")
+        found.append("One seed per group: the spread is unknown, and another seed may reverse the order.")
     elif single:
-        found.append(f"No spread can be told of {listed(single)}: one seed.")
+        found.append(f"The spread of {listed(single)} is unknown: one seed.")
     if copies := len(complete) - len({row["digest"] for row in complete}):
         runs = f"{copies:,} of {len(complete):,} complete runs"
-        found.append(f"{runs} have the config of another: a copy is no second seed.")
+        found.append(f"{runs} have the config of another: a copy is not a second seed.")
     counts = {state: sum(row["state"] == state for row in comparison.runs) for state in ("unfinished", "broken")}
     if shown := " and ".join(f"{count:,} {state}" for state, count in counts.items() if count):
-        found.append(f"{shown} of {len(comparison.runs):,} runs: they are counted, and no number is of them.")
+        found.append(f"{shown} of {len(comparison.runs):,} runs: they are counted, but have no numbers here.")
     return found
 
 

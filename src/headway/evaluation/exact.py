@@ -134,7 +134,7 @@ def evaluate_answers(
 
 def evaluate_all(model: Model, task: Task, watch: Watch | None = None) -> Evaluation:
     """Every problem there is."""
-    total = number_of_problems(task, "--all")
+    total = number_of_problems(task, "`all`")
     return evaluate_chunks(model, task, list_problems(task, device_of(model)), total, is_sample=False, watch=watch)
 
 

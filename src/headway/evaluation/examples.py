@@ -27,7 +27,7 @@ def number_of_problems(task: Task, wanted_by: str) -> int:
 
 def list_problems(task: Task, device: torch.device) -> Iterator[Problems]:
     """Every problem there is, in chunks."""
-    number_of_problems(task, "--all")
+    number_of_problems(task, "`all`")
     yield from task.every(_chunk_rows(task, task.lengths[1]), device)
 
 

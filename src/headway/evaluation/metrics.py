@@ -13,6 +13,7 @@ from torch import Tensor
 
 from headway.errors import HeadwayError, unknown
 from headway.evaluation.verdicts import losses_of, mean_of_scored, tokens_wrong
+from headway.plugins import load_function
 from headway.runs.metrics import COSTS
 from headway.tasks import Problems
 
@@ -60,9 +61,11 @@ METRICS = {
 
 
 def metric_named(name: str) -> Metric | None:
-    """The metric of that name; None for exact match, which needs none."""
+    """The metric of that name, or a user's own as `file.py:function`; None for exact match, which needs none."""
     if name == "exact":
         return None
+    if ":" in name:
+        return own_metric(load_function(name))
     if name not in METRICS:
         raise unknown("metric", name, ["exact", *METRICS])
     return METRICS[name]

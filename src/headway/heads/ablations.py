@@ -11,6 +11,7 @@ from torch import Tensor
 
 from headway.errors import HeadwayError, unknown
 from headway.models import Site
+from headway.plugins import load_class
 from headway.subjects.ragged import lengths_of
 from headway.subjects.splits import Split, draw_split
 from headway.subjects.subject import Subject
@@ -131,7 +132,9 @@ ABLATIONS: dict[str, type[Ablation]] = {"zero": Zero, "mean": Mean, "resample": 
 
 
 def find_ablation(name: str) -> type[Ablation]:
-    """The kind of that name."""
+    """The kind of that name, or a user's own as `file.py:Class`."""
+    if ":" in name:
+        return load_class(name, Ablation)
     if name not in ABLATIONS:
         raise unknown("ablation", name, ABLATIONS)
     return ABLATIONS[name]

@@ -60,7 +60,7 @@ class HeadsQuestion(RemovalQuestion):
     """Which heads a model needs, which can go together, and what each does."""
 
     ablation: str = "zero"
-    """what takes the place of a head's output: zero, mean or resample"""
+    """what takes the place of a head's output: zero, mean, resample or your own file.py:Class"""
     all: bool = False
     """every problem there is"""
     brief: bool = False

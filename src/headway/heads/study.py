@@ -131,7 +131,7 @@ class _Work:
                 effect,
                 verdicts[question.ablation][place],
                 as_list(self.judge.interval(effect)),
-                {kind: verdicts[kind][place] for kind in ABLATIONS if kind in verdicts},
+                {kind: verdicts[kind][place] for kind in (*ABLATIONS, question.ablation) if kind in verdicts},
             )
             for place, (head, effect) in enumerate(zip(subject.heads, effects, strict=True))
         )

@@ -47,6 +47,7 @@ class Variants:
         kind = find_ablation(ablation)
         self.subject, self.kind, self.seed = subject, ablation, seed
         self.runner = subject.runner
+        _ = self.runner.sites  # a model that says nothing of its sites is refused
         self.width = self.runner.width
         for head in subject.heads:
             if head.number >= self.width.get(head.site, 0):

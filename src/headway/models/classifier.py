@@ -2,7 +2,6 @@
 
 # No postponed annotations here: huggingface_hub reads the type of `config` to rebuild it.
 import torch
-from huggingface_hub import PyTorchModelHubMixin
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -15,7 +14,7 @@ from headway.positions import find_positions, shape_of, used
 from headway.runs.config import ModelConfig
 
 
-class Classifier(Model, PyTorchModelHubMixin, library_name="headway"):
+class Classifier(Model):
     stacks = ("encoder",)
     decodes = False
 

@@ -2,7 +2,6 @@
 
 # No postponed annotations here: huggingface_hub reads the type of `config` to rebuild it.
 import torch
-from huggingface_hub import PyTorchModelHubMixin
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -13,7 +12,7 @@ from headway.positions import find_positions, shape_of, used
 from headway.runs.config import ModelConfig
 
 
-class Decoder(Model, PyTorchModelHubMixin, library_name="headway"):
+class Decoder(Model):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
         self.positions = find_positions(config.positions)(shape_of(config, self.index, config.trained, causal=True))

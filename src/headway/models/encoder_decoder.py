@@ -1,7 +1,6 @@
 """The encoder-decoder: reads the problem in one stack, writes the answer in another that looks across."""
 
 # No postponed annotations here: huggingface_hub reads the type of `config` to rebuild it.
-from huggingface_hub import PyTorchModelHubMixin
 from jaxtyping import Int
 from torch import Tensor, nn
 
@@ -14,7 +13,7 @@ from headway.positions.window import Window
 from headway.runs.config import ModelConfig
 
 
-class EncoderDecoder(Model, PyTorchModelHubMixin, library_name="headway"):
+class EncoderDecoder(Model):
     stacks = ("encoder", "decoder")
 
     def __init__(self, config: ModelConfig) -> None:

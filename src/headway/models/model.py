@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
+from huggingface_hub import PyTorchModelHubMixin
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -63,7 +64,7 @@ class StackPass:
         return x
 
 
-class Model(nn.Module):
+class Model(nn.Module, PyTorchModelHubMixin, library_name="headway"):
     stacks: tuple[str, ...] = ("decoder",)
     """their names; each later one looks across to the one before it"""
     decodes = True

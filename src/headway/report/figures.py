@@ -22,19 +22,11 @@ SWEPT = {"d_model": "width of the model (d_model)", "tokens": "tokens of a probl
 COLOURS = {"sinusoidal": BLUE, "learned": ORANGE, "none": GREEN}
 EACH_STEP = "milliseconds a model and step"
 Given = ParamSpec("Given")
-
-
-class LabRow(TypedDict):
-    """A run of the lab."""
-
-    run: str
-    task: str
-    positions: str
-    seed: int
-    examples: int
-    errors: int
-    exact_match: float
-    interval: tuple[float, float]
+LabRow = TypedDict("LabRow", {  # noqa: UP013
+    "run": str, "task": str, "positions": str, "seed": int, "examples": int, "errors": int, "exact_match": float,
+    "interval": tuple[float, float],
+})  # fmt: skip
+"""a run of the lab"""
 
 
 def needs_matplotlib(draw: Callable[Given, list[Path]]) -> Callable[Given, list[Path]]:

@@ -98,14 +98,14 @@ def _draw_roles(axes: Axes, study: HeadsFile) -> None:
     names = list(dict.fromkeys(contrast for _, contrast in cells))
     shares = [[100 * (cells[head, name]["flips"] or 0) for name in names] for head in heads]
     picture = axes.imshow(shares, aspect="auto", cmap="Blues", vmin=0, vmax=100)
-    axes.figure.colorbar(picture, ax=axes, label="percent of pairs that turn when this head is patched")
+    axes.figure.colorbar(picture, ax=axes, label="percent of pairs whose answer flips when this head is patched")
     for row, head in enumerate(heads):
         for column, name in enumerate(names):
             if cells[head, name]["named"]:
                 axes.plot(column, row, "o", color=ORANGE, markersize=4)
     axes.set_xticks(range(len(names)), names, rotation=60, ha="right", fontsize=8)
     axes.set_yticks(range(len(heads)), [short(head) for head in heads], fontsize=7)
-    axes.set_title("What each head brings to the answer\n(dot: above 2% in both directions, beyond doubt)")
+    axes.set_title("What each head carries to the output\n(dot: above 2% in both directions, beyond doubt)")
 
 
 def _draw_circuit(axes: Axes, study: HeadsFile) -> None:
@@ -116,7 +116,7 @@ def _draw_circuit(axes: Axes, study: HeadsFile) -> None:
     flips = {(cell["part"], cell["contrast"]): cell["flips"] or 0 for cell in roles["table"] if not cell["at_answer"]}
     explained = {each["contrast"]: each for each in roles["explained"] if each["sound"]}
     if not explained:
-        axes.text(0.5, 0.5, "no set of heads turns most pairs", ha="center", transform=axes.transAxes)
+        axes.text(0.5, 0.5, "no set of heads flips most pairs", ha="center", transform=axes.transAxes)
         return
     heads = [row["head"] for row in study["heads"] if any(row["head"] in each["heads"] for each in explained.values())]
     digits = sorted({int(contrast.split()[1]) for contrast in explained}, reverse=True)
@@ -142,7 +142,7 @@ def _draw_circuit(axes: Axes, study: HeadsFile) -> None:
         box = {"boxstyle": "round", "facecolor": "white", "edgecolor": colour}
         axes.text(x, y, text, ha="center", va="center", fontsize=8, bbox=box, zorder=2)
     axes.set(xlim=(-0.45, 2.45), ylim=(-0.06, 1.06))
-    axes.set_title(f"Heads that are enough: patched together they turn {roles['mean_explained']:.0%}")
+    axes.set_title(f"Heads that suffice: patched together they flip {roles['mean_explained']:.0%} of pairs")
 
 
 def short(head: str) -> str:

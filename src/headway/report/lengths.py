@@ -152,7 +152,7 @@ def _verdict(found: LengthsFile, entry: Entry, learned: int, seeds: int) -> str:
     reach = next(row for row in found["reach"] if entry_of(row) == entry and row["probe"] == probe)
     known = [value for value in reach["by_seed"].values() if value is not None]
     if not known:
-        return "withheld: a check forbids to tell"
+        return "withheld: a check failed"
     span = f"{min(known):,}" if min(known) == max(known) else f"{min(known):,} to {max(known):,}"
     some = "" if learned == seeds else f", {learned} of {seeds} learned"
     return f"reach {span}{some}"

@@ -11,11 +11,11 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TypeVar
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from headway.errors import HeadwayError
 from headway.evaluation.examples import batch_slices, even_pieces
+from headway.evaluation.verdicts import Logits
 from headway.machine import side_by_side
 from headway.models import Attention, Gate, Gates, Head, Model, Site, Trace
 from headway.models.rerun import Recording, record, replay, sites_of
@@ -71,13 +71,11 @@ class Runner:
             for site, count in self.width.items()
         }
 
-    def run(
-        self, problems: Problems, gates: Gates | None = None, trace: Trace | None = None
-    ) -> Float[Tensor, "row answer token"]:
+    def run(self, problems: Problems, gates: Gates | None = None, trace: Trace | None = None) -> Logits:
         """The logits of every answer token, in one pass."""
         return self.model(problems.source, problems.answer)
 
-    def logits(self, problems: Problems, gates: Gates | None = None) -> Float[Tensor, "row answer token"]:
+    def logits(self, problems: Problems, gates: Gates | None = None) -> Logits:
         """The same for any number of problems, in as many passes as it takes."""
         return torch.cat([self.run(problems[piece], gates) for piece in self.pieces(problems)])
 
@@ -85,9 +83,7 @@ class Runner:
         """A pass with everything in it that a later one can use."""
         raise NotImplementedError
 
-    def replay(
-        self, recording: Recording, gates: Gates, first: Site, variants: int = 1
-    ) -> Float[Tensor, "rows answer token"]:
+    def replay(self, recording: Recording, gates: Gates, first: Site, variants: int = 1) -> Logits:
         """The logits under `gates`, of which none before `first` differs from those of the recorded pass.
 
         Gates have a row for every problem under every variant, those of the first variant first; or one row for all.
@@ -96,7 +92,7 @@ class Runner:
 
     def replay_each(
         self, recording: Recording, changed: Sequence[Collection[Site]], gates: Callable[[Sequence[int]], Gates]
-    ) -> Iterator[tuple[int, Float[Tensor, "row answer token"]]]:
+    ) -> Iterator[tuple[int, Logits]]:
         """The number and the logits of each variant, which changes those sites; `gates` are those of some variants.
         Variants whose first changed site is the same share passes."""
         order = {site: place for place, site in enumerate(self.sites)}
@@ -160,17 +156,13 @@ class HeadwayRunner(Runner):
     def before_answer(self, source: Tensor) -> int:
         return self.model.before_answer(source)
 
-    def run(
-        self, problems: Problems, gates: Gates | None = None, trace: Trace | None = None
-    ) -> Float[Tensor, "row answer token"]:
+    def run(self, problems: Problems, gates: Gates | None = None, trace: Trace | None = None) -> Logits:
         return self.model(problems.source, problems.answer, gates, trace)
 
     def record(self, problems: Problems, gates: Gates | None = None) -> Recording:
         return record(self.model, problems.source, problems.answer, gates or None)
 
-    def replay(
-        self, recording: Recording, gates: Gates, first: Site, variants: int = 1
-    ) -> Float[Tensor, "rows answer token"]:
+    def replay(self, recording: Recording, gates: Gates, first: Site, variants: int = 1) -> Logits:
         return replay(self.model, recording, gates, first, variants)
 
     def variants_at_once(self, recording: Recording, left: int) -> int:

@@ -6,16 +6,17 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import ClassVar, get_type_hints
 
 import torch
 
 from headway.api.certifying import certify_run
-from headway.api.evaluating import Request, evaluate
+from headway.api.evaluating import evaluate
 from headway.api.examining import examine
 from headway.api.heads import study_heads
 from headway.errors import HeadwayError, unknown
+from headway.evaluation.question import EvaluateQuestion
 from headway.heads.ablation import TooWeak
 from headway.heads.ablations import find_ablation
 from headway.heads.question import HeadsQuestion
@@ -46,22 +47,15 @@ class StudyOfTrial(ABC):
         """The metrics of a trained run."""
 
 
-@dataclass(frozen=True)
-class EvaluationOfTrial(StudyOfTrial):
-    all: bool = False
-    examples: int | None = None
-    length: int | None = None
-    probe: str = "default"
-    greedy: int = 0
-    seed: int = 0
+@dataclass(frozen=True, kw_only=True)
+class EvaluationOfTrial(EvaluateQuestion, StudyOfTrial):
+    fixed: ClassVar[frozenset[str]] = frozenset({"device", "quiet", "data", "split", "precision"})
 
     def check(self, config: RunConfig) -> None:
-        Request(self.all, self.examples, self.length, self.probe, seed=self.seed)
         create_task(config.task, config.options).find_probe(self.probe)
 
     def make(self, run: Run, device: torch.device, precision: str) -> Metrics:
-        asked = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        found = evaluate(run, **asked)
+        found = evaluate(run, self)
         return {"exact_match": found.exact_match, "errors": found.errors, "examples": found.examples}
 
 

@@ -23,23 +23,6 @@ from headway.runs import disk
 HERE = Path(__file__).parent
 HEIGHT = 760
 """of a part in a notebook, in pixels"""
-SHELL = """<!doctype html>
-<html lang="en" data-theme="light">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'unsafe-inline' blob:;
- worker-src blob:; style-src 'unsafe-inline'; img-src data: blob:">
-<title>{title}</title>
-<style>{style}</style>
-</head>
-<body>
-<div id="page"><noscript>This page draws itself with JavaScript, which is switched off here.</noscript></div>
-<script type="application/json" id="content">{content}</script>
-<script>{script}</script>
-</body>
-</html>
-"""
 
 
 def write_page(folders: list[Path], out: Path) -> dict[str, Any]:
@@ -111,14 +94,14 @@ def page_of(content: dict[str, Any]) -> str:
     inside = json.dumps(finite(content), allow_nan=False)
     for letter in "<>&":
         inside = inside.replace(letter, f"\\u{ord(letter):04x}")
-    script, style = ((HERE / name).read_text(encoding="ascii") for name in ("page.js", "page.css"))
+    shell, script, style = ((HERE / name).read_text(encoding="ascii") for name in ("shell.html", "page.js", "page.css"))
     parts = {
         "title": html.escape(content["title"][:200]),
         "style": style,
         "content": inside,
         "script": script.replace("</script", "<\\/script"),
     }
-    return re.sub(r"\{(title|style|content|script)\}", lambda found: parts[found[1]], SHELL)
+    return re.sub(r"\{(title|style|content|script)\}", lambda found: parts[found[1]], shell)
 
 
 __all__ = ["Inline", "Sources", "content_of", "find_sources", "page_of", "write_comparison", "write_page"]

@@ -16,17 +16,8 @@ FIRST = 2
 NOTHING_FORBIDDEN = "the doctor's checks forbid nothing here"
 NEEDED = "Which heads it needs"
 NEEDS = "Which heads does it need?"
-
-
-class FindingJson(TypedDict):
-    text: str
-    details: dict[str, str]
-    withheld: str | None
-    """why it may not be said"""
-    more: bool
-    """whether it stands below the others"""
-
-
+FindingJson = TypedDict("FindingJson", {"text": str, "details": dict[str, str], "withheld": str | None, "more": bool})  # noqa: UP013
+"""a sentence and what stands behind it, why it may not be said, and whether it stands below the others"""
 Headline = dict[str, str]
 """a question, its answer, and the rest"""
 Study = TypeVar("Study")
@@ -149,7 +140,7 @@ def findings_of_lengths(sources: Sources, lengths: Found[studies.LengthsFile]) -
     found = []
     for path, study in lengths:
         learned = [row["converged"] for row in study["converged"]]
-        told = f"{sum(learned)} of {len(learned)} runs learned the task in range; the others are not told"
+        told = f"{sum(learned)} of {len(learned)} runs learned the task in range; the others are left out"
         details = {
             "task": study["task"],
             "track": study["track"],

@@ -1,0 +1,65 @@
+"""What may be asked of an evaluation: which problems, and whether decoding is held against the one pass. No torch in
+here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from headway.errors import HeadwayError
+from headway.question import Question
+from headway.runs.config import check_seed, folder_name
+
+EXAMPLES = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateQuestion(Question):
+    """Exact match: on every problem, on fresh ones, or on a file of a data folder."""
+
+    all: bool = False
+    """every problem there is"""
+    examples: int | None = None
+    """that many fresh problems (default 10,000)"""
+    length: int | None = None
+    """problems of this length instead of the training lengths"""
+    probe: str = "default"
+    """family of test problems"""
+    greedy: int = 0
+    """decode that many problems token by token and compare the verdicts"""
+    data: str | Path | None = None
+    """problems of a data folder instead of fresh ones"""
+    split: str | None = None
+    """which file of the data folder: train, val or test (the default)"""
+    seed: int = 0
+    """seed of the fresh problems"""
+    precision: str = "auto"
+    """of a folder of runs on a GPU: float32 (auto) or bfloat16, where narrow verdicts are checked in float32"""
+
+    def __post_init__(self) -> None:
+        fresh = self.examples is not None or self.length is not None or self.probe != "default"
+        if self.all and (fresh or self.data is not None):
+            raise HeadwayError("`all` takes every problem; leave out `examples`, `length`, `probe` and `data`")
+        if self.data is not None and fresh:
+            raise HeadwayError("`data` takes the problems of a file; leave out `examples`, `length` and `probe`")
+        if self.split is not None and self.data is None:
+            raise HeadwayError(f"`split={self.split}` names a file of a data folder; name the folder with `data`")
+        if self.examples is not None and self.examples < 1:
+            raise HeadwayError(f"examples is {self.examples}; it must be at least 1")
+        if self.greedy < 0:
+            raise HeadwayError(f"check_greedy is {self.greedy}; it must be at least 0")
+        check_seed(self.seed)
+
+    def file_name(self, listable: bool) -> str:
+        """The study that keeps the answer: one of other problems, or of a sample where all can be listed, does not take
+        the place of a whole one."""
+        parts = []
+        if self.length is not None:
+            parts.append(f"length-{self.length}")
+        if self.probe != "default":
+            parts.append(folder_name(self.probe))
+        if self.data is not None:
+            parts.append(f"data-{self.split or 'test'}")
+        if not parts and not self.all and listable:
+            parts.append("sample")
+        return "-".join(["evaluation", *parts])

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from headway.cli import main, parse_seeds
+from headway.cli import main
 from headway.errors import HeadwayError
+from headway.flags import parse_seeds
 
 HEADWAY = [sys.executable, "-m", "headway.cli"]
 SMALL = ["--d-model", "16", "--heads", "2", "--d-ff", "32", "--batch", "4", "--steps", "3", "--quiet"]
@@ -217,7 +218,7 @@ def test_an_out_that_may_not_be_written_is_refused(tmp_path: Path, capsys) -> No
 
 
 def test_seeds_are_a_number_or_a_list() -> None:
-    assert parse_seeds("3") == [0, 1, 2]
-    assert parse_seeds("0,3,7") == [0, 3, 7]
+    assert parse_seeds("3") == (0, 1, 2)
+    assert parse_seeds("0,3,7") == (0, 3, 7)
     with pytest.raises(HeadwayError):
         parse_seeds("-1")

@@ -75,17 +75,14 @@ def test_the_kernel_for_a_few_keys_is_the_plain_formula(queries: int, keys: int,
 
 
 def test_a_population_repeats_itself_to_the_byte_and_learns_as_one_alone_does(tmp_path: Path) -> None:
-    overrides = Overrides(steps=40, batch=32, layers=1, decoder_layers=1, d_model=64, d_ff=64)
-    asked = {"device": "cuda", "quiet": True, "population": True, "precision": "float32"}
+    small: Any = {"steps": 40, "batch": 32, "layers": 1, "decoder_layers": 1, "d_model": 64, "d_ff": 64}
     for name in ("one", "two"):
-        train_seeds("addition", [0, 1, 2], overrides, out=tmp_path / name, **asked)
+        train_seeds("addition", **small, out=tmp_path / name, device="cuda", population=3, precision="float32")
     for seed in range(3):
         one, two = (tmp_path / name / f"seed-{seed}" / "model.safetensors" for name in ("one", "two"))
         assert one.read_bytes() == two.read_bytes()
     losses = [RunFolder(tmp_path / "one" / f"seed-{seed}").training().final_loss for seed in range(3)]
-    alone = [
-        train_seeds("addition", s, overrides, out=tmp_path / f"{s}", device="cpu", quiet=True)[0] for s in range(3)
-    ]
+    alone = [train_seeds("addition", seed=s, **small, out=tmp_path / f"{s}", device="cpu")[0] for s in range(3)]
     assert losses == pytest.approx([report.final_loss for report in alone], rel=0.05)
     stacked = evaluate_runs(tmp_path / "one", all=True)
     for seed, found in enumerate(stacked):
@@ -159,11 +156,9 @@ def test_a_stack_in_bfloat16_makes_the_errors_it_makes_in_float32(tmp_path: Path
 
 @pytest.mark.slow
 def test_a_population_of_classifiers_meets_sequences_of_several_lengths(tmp_path: Path) -> None:
-    overrides = Overrides(steps=20, batch=32, layers=1, d_model=64, d_ff=64)
+    small: Any = {"steps": 20, "batch": 32, "layers": 1, "d_model": 64, "d_ff": 64}
     lengths = {"shortest": 8, "longest": 10}
-    reports = train_seeds(
-        "sortedness", [0, 1], overrides, out=tmp_path, device="cuda", quiet=True, population=True, options=lengths
-    )
+    reports = train_seeds("sortedness", **small, out=tmp_path, device="cuda", population=2, options=lengths)
     alone = train("sortedness", seed=1, out=tmp_path / "alone", **{**SMALL, "steps": 20}, layers=1, d_model=64, d_ff=64,
                   options=lengths).folder.training()  # fmt: skip
     assert reports[1].final_loss == pytest.approx(alone.final_loss, rel=0.1)
@@ -206,11 +201,9 @@ def test_members_become_as_good_as_runs_alone(tmp_path: Path) -> None:
     """The losses of members, whose model ran in bfloat16, and of runs alone are of one distribution."""
     from scipy.stats import mannwhitneyu
 
-    overrides = Overrides(steps=150, batch=64, layers=1, decoder_layers=1, d_model=64, d_ff=128)
-    members = train_seeds(
-        "addition", list(range(24)), overrides, out=tmp_path / "many", device="cuda", quiet=True, population=True
-    )
-    alone = train_seeds("addition", list(range(100, 112)), overrides, out=tmp_path / "few", device="cuda", quiet=True)
+    small: Any = {"steps": 150, "batch": 64, "layers": 1, "decoder_layers": 1, "d_model": 64, "d_ff": 128}
+    members = train_seeds("addition", **small, device="cuda", out=tmp_path / "many", population=24)
+    alone = train_seeds("addition", **small, device="cuda", out=tmp_path / "few", seeds=list(range(100, 112)))
     stacked, single = ([report.final_loss for report in reports] for reports in (members, alone))
     print("members", stacked, "alone", single)
     assert mannwhitneyu(stacked, single).pvalue > 0.01

@@ -10,28 +10,24 @@ import re
 import shlex
 import sys
 import webbrowser
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import tyro
 
 from headway.attach.question import Opening
 from headway.errors import HeadwayError
 from headway.evaluation.question import EvaluateQuestion
-from headway.flags import (
-    listed_words,
-    parse_numbers,
-    parse_options,
-    parse_range,
-    parse_rates,
-    parse_seeds,
-)
+from headway.flags import parse_options, parse_words
 from headway.heads.question import HeadsQuestion, PruneQuestion
+from headway.lengths.question import LengthsQuestion
 from headway.output import Output, told_apart
 from headway.question import Question
-from headway.runs.config import Overrides
 from headway.subjects.naming import kind_of
+from headway.sweeps.question import SweepQuestion
+from headway.training.question import Option, TrainQuestion
 
 Subject = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SUBJECT")]
 
@@ -64,59 +60,29 @@ class TaskOptions:
     option: tuple[str, ...] = ()
     """options of a task of your own, as NAME=VALUE"""
 
-    def chosen(self) -> dict[str, Any]:
+    def chosen(self) -> dict[str, Option]:
         names = [entry.name for entry in fields(TaskOptions) if entry.name != "option"]
         chosen = {name: getattr(self, name) for name in names}
         chosen = {name: value for name, value in chosen.items() if value is not None and value is not False}
         return chosen | parse_options(self.option)
 
 
-@dataclass(frozen=True)
-class Train(Overrides, TaskOptions, Common):
+@dataclass(frozen=True, kw_only=True)
+class Train(Common, TaskOptions, TrainQuestion):
     """Train one run, or one per seed."""
 
-    task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = tyro.MISSING
+    task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")]
     """addition, sortedness, or your own as module:Class"""
-    seed: int | None = None
-    """seed of the run (default 0)"""
     seeds: str | None = None
-    """several runs: 5 means seeds 0 to 4, 0,3,7 a list; they go to OUT/seed-N"""
-    population: int | None = None
-    """that many seeds, from --seed on, trained as one stack; they go to OUT/seed-N"""
-    precision: str = "auto"
-    """of a population's model on a GPU: float32 or bfloat16 (auto); weights are always kept in float32"""
     resume: bool = False
-    """go on with an unfinished run"""
-    checkpoint_every: int | None = None
-    """steps between checkpoints (default 100; of a population on a GPU, fewer where they would take long)"""
     out: str | None = None
-    """run folder (default: runs/NAME)"""
     data: str | None = None
-    """train on the problems of a data folder instead of fresh ones"""
-    tracker: str | None = None
-    """also log to tensorboard or trackio"""
+    options: tyro.conf.Suppress[Mapping[str, Option] | None] = None
 
     def run(self) -> Output:
         from headway.api import shortfalls, train_seeds
 
-        if self.seed is not None and self.seeds is not None:
-            raise HeadwayError("--seed and --seeds are both given; leave one out")
-        first = self.seed or 0
-        seeds = first if self.seeds is None else parse_seeds(self.seeds)
-        if self.population is not None:
-            if self.seeds is not None:
-                raise HeadwayError("--population names its seeds by --seed, the first; leave out --seeds")
-            if not 1 <= self.population <= 100_000:
-                raise HeadwayError(f"--population {self.population}: ask for 1 to 100,000 members")
-            seeds = list(range(first, first + self.population))
-        elif self.precision != "auto":
-            raise HeadwayError(f"--precision {self.precision} is for a population; leave it out, or add --population")
-        reports = train_seeds(
-            self.task, seeds, Overrides(**self.asked()), out=self.out, device=self.device, resume=self.resume,
-            checkpoint_every=self.checkpoint_every, quiet=self.quiet,
-            options=self.chosen(), data=self.data, tracker=self.tracker,
-            population=self.population is not None, precision=self.precision,
-        )  # fmt: skip
+        reports = train_seeds(self.task, replace(self, options=self.chosen()))
         rows = [asdict(report) for report in reports]
         return Output({"runs": rows}, "Trained", rows, words=shortfalls(reports))
 
@@ -187,70 +153,29 @@ class Prune(Common, PruneQuestion):
         return Output(result, "Pruned", [{key: value for key, value in result.items() if key != "removed"}])
 
 
-@dataclass(frozen=True)
-class Lengths(Common):
+@dataclass(frozen=True, kw_only=True)
+class Lengths(Common, LengthsQuestion):
     """How far past its training length each position encoding works, and what stops it."""
 
     task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = "sortedness"
     """sortedness, addition, or your own as module:Class"""
     positions: str = "sinusoidal,learned,none"
-    """encodings, with commas between; settings after a plus: t5+distance=16, kerple+log-length"""
     index: str = "sequential"
-    """position indices, with commas between: sequential, randomized+range=4096, coupled, abacus+range=256"""
     pooling: str | None = None
-    """how a classifier pools its positions: mean, max or violation (default: the track's)"""
-    track: str = "plain"
-    """plain, tuned or open: what every encoding may do alike"""
     rates: str | None = None
-    """multiples of the learning rate to choose from (default: the track's, 1 or 0.5,1,2)"""
     train_lengths: str | None = None
-    """shortest and longest training length, such as 8-16 (default: the task's; of sums 1-20)"""
     seeds: str = "1"
-    """seeds of each encoding: 5 means 0 to 4, 0,3,7 a list"""
     lengths: str | None = None
-    """test lengths (default: 32,64,128,256; of sums 40,80,120,160 digits)"""
     probes: str | None = None
-    """families of test problems, with commas between (default: all of the task)"""
-    examples: int = 2000
-    """problems of each probe at each length"""
-    steps: int | None = None
-    """training steps (default: the track's)"""
-    batch: int | None = None
-    """problems a step (default: the track's)"""
-    model: Literal["encoder-decoder", "decoder"] | None = None
-    """addition: which kind of model"""
-    layers: int | None = None
-    """layers (default: the track's)"""
-    d_model: int | None = None
-    """width of the model"""
-    heads: int | None = None
-    """heads at each site"""
-    d_ff: int | None = None
-    """width of the feed-forward blocks"""
+    out: str | None = None
     option: tuple[str, ...] = ()
     """options of the task, as NAME=VALUE"""
-    precision: str = "auto"
-    """in which a GPU trains and tests: float32 or bfloat16 (auto)"""
-    out: str | None = None
-    """folder of runs, numbers and pictures (default: runs/lengths-TASK-TRACK)"""
-    seed: int = 0
-    """seed of the test problems"""
+    options: tyro.conf.Suppress[Mapping[str, Option] | None] = None
 
     def run(self) -> Output:
         from headway.api import study_lengths
 
-        own = {name: getattr(self, name) for name in ("steps", "batch", "model", "layers", "d_model", "heads", "d_ff")}
-        study = study_lengths(
-            self.task, positions=listed_words("positions", self.positions), index=listed_words("index", self.index),
-            pooling=() if self.pooling is None else listed_words("pooling", self.pooling), track=self.track,
-            rates=None if self.rates is None else parse_rates(self.rates),
-            train_lengths=None if self.train_lengths is None else parse_range("train-lengths", self.train_lengths),
-            lengths=None if self.lengths is None else parse_numbers("lengths", self.lengths),
-            seeds=parse_seeds(self.seeds),
-            probes=() if self.probes is None else listed_words("probes", self.probes), examples=self.examples,
-            options=parse_options(self.option), out=self.out, seed=self.seed, device=self.device,
-            precision=self.precision, quiet=self.quiet, **{k: v for k, v in own.items() if v is not None},
-        )  # fmt: skip
+        study = study_lengths(self.task, replace(self, options=parse_options(self.option)))
         content = study.to_json()
         shown = ("positions", "index", "pooling", "probe", "median", "worst", "by_seed")
         rows = [{key: row[key] for key in shown} for row in content["reach"]]
@@ -407,8 +332,8 @@ class Compare(Common):
         from headway.compare import compare
         from headway.report.page import write_comparison
 
-        metrics = () if self.metric is None else listed_words("metric", self.metric)
-        found = compare(self.folders, listed_words("by", self.by), metrics, self.where)
+        metrics = () if self.metric is None else parse_words("metric", self.metric)
+        found = compare(self.folders, parse_words("by", self.by), metrics, self.where)
         written = {} if self.out is None else write_comparison(found, Path(self.out))
         words = [*found.sentences(), *([f"The page is {written['report']}."] if written else [])]
         return Output({**found.to_json(), **written}, "Compared", found.table(), words=words)
@@ -462,32 +387,19 @@ class ReportPage(Common):
         return Output(found, "Report", [{"report": found["report"], "bytes": found["bytes"]}], words=missing)
 
 
-@dataclass(frozen=True)
-class Sweep(Common):
+@dataclass(frozen=True, kw_only=True)
+class Sweep(Common, SweepQuestion):
     """Many trials: a grid of settings and seeds, on this machine's processes or on a Ray cluster."""
 
-    file: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="FILE")] = tyro.MISSING
+    file: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="FILE")]
     """a TOML file, or a Python function that returns the same: sweep.py:build"""
-    out: str | None = None
-    """folder of everything it makes (default: the file's, or runs/NAME)"""
     dry_run: bool = False
     """only say which trials there are, what is done of them, and roughly what the rest costs"""
-    engine: Literal["local", "ray"] = "local"
-    """processes of this machine, or tasks of a Ray cluster"""
-    address: str | None = None
-    """Ray: a running cluster, such as 10.0.0.1:6379 or auto (default: one of this machine alone)"""
-    results: Literal["shared", "returned"] | None = None
-    """Ray: nodes write into the folder, which all of them see, or send files back (default with --address)"""
-    workers: int | None = None
-    """local: processes at a time (default: by cores, memory and GPUs)"""
-    fail_fast: bool = False
-    """stop at the first trial that fails"""
 
     def run(self) -> Output:
-        from headway.sweeps.sweep import How, plan_sweep, run_sweep
+        from headway.sweeps.sweep import plan_sweep, run_sweep
 
-        how = How(self.engine, self.address, self.results, self.workers, self.fail_fast, self.device, self.quiet)
-        return plan_sweep(self.file, self.out, how) if self.dry_run else run_sweep(self.file, self.out, how)
+        return plan_sweep(self.file, self) if self.dry_run else run_sweep(self.file, self)
 
 
 @dataclass(frozen=True)

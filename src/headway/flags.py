@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from headway.errors import HeadwayError
 
@@ -20,65 +19,73 @@ def plain_value(text: str) -> int | float | bool | str:
     return text
 
 
-def parse_seeds(text: str) -> list[int]:
+def parse_seeds(given: str | Sequence[int]) -> tuple[int, ...]:
     """5 is seeds 0 to 4; 0,3,7 is a list."""
-    parts = [part.strip() for part in text.removesuffix(",").split(",")]
-    if not all(part.isdecimal() for part in parts):
-        raise HeadwayError(f"--seeds {text!r}; write a number of seeds such as 5, or a list such as 0,3,7")
-    numbers = [int(part) for part in parts]
-    if "," in text:
+    parts = [part.strip() for part in given.removesuffix(",").split(",")] if isinstance(given, str) else given
+    if not all(isinstance(part, int) or part.isdecimal() for part in parts):
+        raise HeadwayError(f"`seeds={given!r}`; write a number of seeds such as 5, or a list such as 0,3,7")
+    numbers = tuple(map(int, parts))
+    if not isinstance(given, str) or "," in given:
         if len(set(numbers)) < len(numbers):
-            raise HeadwayError(f"--seeds {text!r} names a seed twice")
+            raise HeadwayError(f"`seeds={given!r}` names a seed twice")
         return numbers
     if not 1 <= numbers[0] <= 100_000:
-        raise HeadwayError(f"--seeds {text}: ask for 1 to 100,000 seeds")
-    return list(range(numbers[0]))
+        raise HeadwayError(f"`seeds={given}`: ask for 1 to 100,000 seeds")
+    return tuple(range(numbers[0]))
 
 
-def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
+def parse_options(pairs: Sequence[str]) -> dict[str, int | float | bool | str]:
     """NAME=VALUE, one after another."""
     chosen = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals:
-            raise HeadwayError(f"--option {pair!r} is no NAME=VALUE")
+            raise HeadwayError(f"`option={pair!r}` is no NAME=VALUE")
         chosen[name] = plain_value(value)
     return chosen
 
 
-def listed_words(flag: str, text: str) -> list[str]:
-    """Words with commas between."""
-    words = [word.strip() for word in text.split(",")]
+def parse_words(name: str, given: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Words with commas between, each once."""
+    words = tuple(word.strip() for word in given.split(",")) if isinstance(given, str) else tuple(given or ())
     if not all(words):
-        raise HeadwayError(f"--{flag} {text!r}; write names with commas between, such as a,b")
+        raise HeadwayError(f"`{name}={given!r}`; write names with commas between, such as a,b")
+    if len(set(words)) < len(words):
+        raise HeadwayError(f"`{name}` names one twice")
     return words
 
 
-def parse_numbers(flag: str, text: str) -> list[int]:
-    """Whole numbers with commas between."""
-    words = listed_words(flag, text)
+def parse_numbers(name: str, given: str | Sequence[int] | None) -> tuple[int, ...]:
+    """Whole numbers with commas between, each once."""
+    words = parse_words(name, given if isinstance(given, str) else [str(number) for number in given or ()])
     if not all(word.isdecimal() for word in words):
-        raise HeadwayError(f"--{flag} {text!r}; write whole numbers with commas between, such as 32,64")
-    return [int(word) for word in words]
+        raise HeadwayError(f"`{name}={given!r}`; write whole numbers with commas between, such as 32,64")
+    return tuple(map(int, words))
 
 
-def parse_rates(text: str) -> list[float]:
-    """Multiples above 0 with commas between."""
-    values = [plain_value(word) for word in listed_words("rates", text)]
-    if not all(isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1000 for value in values):
+def parse_rates(given: str | Sequence[float]) -> tuple[float, ...]:
+    """Multiples above 0 with commas between, each once."""
+    values = list(map(plain_value, parse_words("rates", given))) if isinstance(given, str) else list(given)
+    if not values or not all(is_number(value) and 0 < float(value) < 1000 for value in values):
         raise HeadwayError(
-            f"--rates {text!r}; write multiples above 0 and below 1,000 with commas between, such as 0.5,1,2"
+            f"`rates={given!r}`; write multiples above 0 and below 1,000 with commas between, such as 0.5,1,2"
         )
     if len(set(values)) < len(values):
-        raise HeadwayError(f"--rates {text!r} names one twice")
-    return [float(value) for value in values]
+        raise HeadwayError(f"`rates={given!r}` names one twice")
+    return tuple(map(float, values))
 
 
-def parse_range(flag: str, text: str) -> tuple[int, int]:
+def is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def parse_range(name: str, given: str | tuple[int, int]) -> tuple[int, int]:
     """8-16 is from 8 to 16; 12 is 12 alone."""
-    low, dash, high = text.partition("-")
+    if not isinstance(given, str):
+        return given
+    low, dash, high = given.partition("-")
     if not low.isdecimal() or (dash and not high.isdecimal()):
-        raise HeadwayError(f"--{flag} {text!r}; write it like 8-16")
+        raise HeadwayError(f"`{name}={given!r}`; write it like 8-16")
     return int(low), int(high) if dash else int(low)
 
 

@@ -14,11 +14,11 @@ from typing import Any, Literal
 import torch
 
 from headway.api import evaluate, study_heads, train_seeds
-from headway.api.lengths import LENGTHS, TRIO
 from headway.doctor.examination import forbidden
 from headway.evaluation.exact import device_of
 from headway.lengths.answer import Entry, LengthsPlan, LengthStudy
 from headway.lengths.extrapolation import study_lengths
+from headway.lengths.question import LENGTHS, TRIO
 from headway.machine import choose_device
 from headway.output import Output
 from headway.positions import find_positions
@@ -53,9 +53,7 @@ def run_lab(preset: Literal["quick", "full"], out: Path, seed: int, device: str,
     began = time.monotonic()
     settings, chosen = PRESETS[preset], choose_device(device)
     seeds = tuple(range(seed, seed + settings.seeds))
-    adders = train_seeds(
-        "addition", list(seeds), Overrides(), out=out / "addition", device=device, resume=True, quiet=quiet
-    )
+    adders = train_seeds("addition", seeds=seeds, out=out / "addition", device=device, quiet=quiet)
     rows: list[dict[str, Any]] = []
     for adder in adders:
         run = open_run(RunFolder(Path(adder.run)), chosen)

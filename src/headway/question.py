@@ -64,7 +64,7 @@ def asks(question: Callable[P, Q]) -> Callable[[Callable[[S, Q], R]], Asking[S, 
             if len(given) == 2 and not keywords and isinstance(given[1], kind):
                 return answer(cast(S, given[0]), cast(Q, given[1]))
             values = signature.bind(*given, **keywords).arguments
-            return answer(values.pop(first.name), kind(**values))
+            return answer(values.pop(first.name, first.default), kind(**values))
 
         ask.__signature__ = signature  # pyright: ignore[reportAttributeAccessIssue]
         return cast(Asking[S, P, Q, R], ask)

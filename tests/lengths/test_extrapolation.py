@@ -124,8 +124,8 @@ def test_a_study_says_what_it_trained_measured_and_may_conclude(tmp_path: Path, 
 
 def test_a_tuned_track_takes_one_rate_for_all_seeds(tmp_path: Path) -> None:
     study = study_lengths(
-        positions=["kerple"], index=["sequential", "randomized"], track="tuned", seeds=(0, 1), lengths=(20,),
-        probes=("default",), out=tmp_path, steps=2, batch=16, **SMALL,
+        "sortedness", positions=["kerple"], index=["sequential", "randomized"], track="tuned", seeds=(0, 1),
+        lengths=(20,), probes=("default",), out=tmp_path, steps=2, batch=16, **SMALL,
     )  # fmt: skip
     assert len(list(tmp_path.rglob("training.json"))) == 2 * 3 * 2  # indices, rates, seeds
     for entry in study.plan.entries:
@@ -139,7 +139,15 @@ def test_a_tuned_track_takes_one_rate_for_all_seeds(tmp_path: Path) -> None:
 def test_what_a_learned_table_knows_past_its_last_row(tmp_path: Path) -> None:
     """Nothing: it is, bit for bit, what it was drawn as, but for weight decay, which shrinks all rows alike."""
     study_lengths(
-        positions=["learned"], seeds=(3,), lengths=(20,), probes=("default",), out=tmp_path, steps=5, batch=16, layers=1
+        "sortedness",
+        positions=["learned"],
+        seeds=(3,),
+        lengths=(20,),
+        probes=("default",),
+        out=tmp_path,
+        steps=5,
+        batch=16,
+        layers=1,
     )
     run = open_run(RunFolder(next(tmp_path.rglob("seed-3"))))
     fresh = build_model(run.config.model, 3)

@@ -208,9 +208,9 @@ def test_runs_on_other_data_are_other_runs(tmp_path: Path) -> None:
     configs = []
     for seed in (0, 1):
         write_data(Addition(), tmp_path / str(seed), COUNTS, seed)
-        overrides = Overrides(d_model=16, heads=2, d_ff=32, batch=4, steps=3)
+        small: Any = {"d_model": 16, "heads": 2, "d_ff": 32, "batch": 4, "steps": 3}
         out = tmp_path / f"run-{seed}"
-        train_seeds("addition", 0, overrides, out=out, data=tmp_path / str(seed), quiet=True)
+        train_seeds("addition", **small, out=out, data=tmp_path / str(seed), quiet=True)
         configs.append(RunFolder(out).config())
     assert configs[0].digest != configs[1].digest
     assert configs[0].training.hard == 0

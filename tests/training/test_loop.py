@@ -214,12 +214,12 @@ def test_a_damaged_checkpoint_is_named_and_not_used(damage: str, tmp_path: Path)
 def test_every_folder_is_looked_at_before_anything_is_trained(tmp_path: Path) -> None:
     train_run(small(seed=2, steps=5), tmp_path / "out" / "seed-2", device=CPU)
     with pytest.raises(HeadwayError, match="seed-2 holds another run"):
-        train_seeds("addition", [0, 1, 2], Overrides(**SMALL, steps=3), out=tmp_path / "out", quiet=True)
+        train_seeds("addition", seeds=[0, 1, 2], **SMALL, steps=3, out=tmp_path / "out", quiet=True)
     assert [folder.name for folder in (tmp_path / "out").iterdir()] == ["seed-2"]
 
 
 def test_seeds_go_to_folders_of_their_own(tmp_path: Path) -> None:
-    reports = train_seeds("addition", [0, 3], Overrides(**SMALL, steps=3), out=tmp_path / "out", quiet=True)
+    reports = train_seeds("addition", seeds=[0, 3], **SMALL, steps=3, out=tmp_path / "out", quiet=True)
     assert [Path(report.run).name for report in reports] == ["seed-0", "seed-3"]
     assert [json.loads((tmp_path / "out" / n / "config.json").read_text())["seed"] for n in ("seed-0", "seed-3")] == [
         0,

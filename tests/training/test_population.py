@@ -299,12 +299,9 @@ def test_a_model_that_keeps_more_than_weights_is_refused() -> None:
 
 
 def test_on_a_cpu_members_train_in_processes_and_equal_runs_alone(tmp_path: Path) -> None:
-    overrides = Overrides(**SMALL, steps=25)
-    reports = train_seeds(
-        "addition", [0, 1, 2], overrides, out=tmp_path / "many", device="cpu", quiet=True, population=True
-    )
+    reports = train_seeds("addition", **SMALL, steps=25, out=tmp_path / "many", device="cpu", quiet=True, population=3)
     assert [Path(report.run).name for report in reports] == ["seed-0", "seed-1", "seed-2"]
-    by_itself = train_run(plan("addition", overrides, 1), tmp_path / "one", device=CPU)
+    by_itself = train_run(plan("addition", Overrides(**SMALL, steps=25), 1), tmp_path / "one", device=CPU)
     assert reports[1].final_loss == pytest.approx(by_itself.final_loss, rel=1e-3)
 
 
@@ -312,5 +309,5 @@ def test_a_wrong_member_stops_a_population_of_processes_with_a_sentence(tmp_path
     (tmp_path / "seed-1").mkdir()
     (tmp_path / "seed-1" / "notes.txt").write_text("mine")
     with pytest.raises(HeadwayError, match="seed-1 holds other files and no run"):
-        train_seeds("addition", [0, 1], Overrides(**SMALL, steps=5), out=tmp_path, device="cpu", population=True)
+        train_seeds("addition", **SMALL, steps=5, out=tmp_path, device="cpu", population=2)
     assert not (tmp_path / "seed-0").exists()

@@ -12,9 +12,10 @@ import pytest
 
 from headway.api import train_seeds
 from headway.errors import HeadwayError
-from headway.runs.config import Overrides
 
-SMALL = Overrides(d_model=16, heads=2, d_ff=32, layers=1, decoder_layers=1, batch=4, steps=45)
+SMALL: dict[str, Any] = {
+    "d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "decoder_layers": 1, "batch": 4, "steps": 45, "seeds": [0],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "module"), [("tensorboard", "torch.utils.tensorboard"), ("trackio", "trackio")])
@@ -23,7 +24,7 @@ def test_a_tracker_that_is_not_there_is_refused_at_once(
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(HeadwayError, match=r"pip install 'headway\[tracking\]'"):
-        train_seeds("addition", [0], SMALL, out=tmp_path / "run", tracker=name, quiet=True)
+        train_seeds("addition", **SMALL, out=tmp_path / "run", tracker=name, quiet=True)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -35,7 +36,7 @@ def test_trackio_is_told_every_logged_step_and_closed(tmp_path: Path, monkeypatc
         finish=lambda: told.append("finished"),
     )
     monkeypatch.setitem(sys.modules, "trackio", fake)
-    train_seeds("addition", [0], SMALL, out=tmp_path / "run", tracker="trackio", quiet=True)
+    train_seeds("addition", **SMALL, out=tmp_path / "run", tracker="trackio", quiet=True)
     assert told[0][0] == "headway"
     assert told[1:] == [*((step, ["exact_match", "loss"]) for step in (20, 40, 45)), "finished"]
 
@@ -48,5 +49,5 @@ def test_tensorboard_is_told_in_the_run_folder(tmp_path: Path, monkeypatch: pyte
         yield SimpleNamespace(add_scalar=lambda key, value, step: told.append((Path(folder).name, key, step)))
 
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", SimpleNamespace(SummaryWriter=writer))
-    train_seeds("addition", [0], SMALL, out=tmp_path / "run", tracker="tensorboard", quiet=True)
+    train_seeds("addition", **SMALL, out=tmp_path / "run", tracker="tensorboard", quiet=True)
     assert told[:2] == [("tensorboard", "loss", 20), ("tensorboard", "exact_match", 20)]

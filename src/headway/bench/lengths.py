@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from headway.api.lengths import LENGTHS, TRIO
 from headway.bench.reference import TextbookSorter
 from headway.bench.row import Row, fastest_threads, power_of, timed, using_threads
 from headway.evaluation.verdicts import largest
@@ -21,6 +20,7 @@ from headway.lengths.answer import Entry, LengthsPlan, TrainedRun
 from headway.lengths.extrapolation import study_lengths
 from headway.lengths.measuring import CHOOSING, IN_RANGE
 from headway.lengths.probes import REACHED, Measured
+from headway.lengths.question import LENGTHS, TRIO
 from headway.machine import exact_products
 from headway.models import Attention, Order, Site
 from headway.positions import Positions, Shape, find_positions

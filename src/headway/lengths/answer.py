@@ -8,12 +8,12 @@ from typing import Any
 
 from headway.lengths.measuring import MeasuredRun
 from headway.lengths.probes import reach
+from headway.lengths.question import LEAST_EXAMPLES
 from headway.output import as_html
 from headway.runs.config import Overrides, folder_name
 from headway.training.tracks import Track
 
 SCHEMA = "headway.lengths/1"
-LEAST_EXAMPLES = 2_000
 
 
 @dataclass(frozen=True)

@@ -8,26 +8,29 @@ Nothing longer than training is looked at before that choice.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from headway.errors import HeadwayError
+from headway.errors import HeadwayError, unknown
+from headway.flags import parse_numbers, parse_range, parse_rates, parse_seeds, parse_words
 from headway.lengths.answer import Entry, LengthsPlan, LengthStudy, TrainedRun
 from headway.lengths.measuring import errors_in_range, measure_run, questions_of
+from headway.lengths.question import DIGITS, LENGTHS, LengthsQuestion
 from headway.lengths.signals import signals
 from headway.machine import choose_precision, cores
 from headway.models import build_model
-from headway.positions import Positions, build_index, used
+from headway.positions import Positions, build_index, find_index, find_positions, used
 from headway.progress import Progress
 from headway.runs import disk
 from headway.runs.config import Overrides, RunConfig
 from headway.runs.folder import RunFolder
 from headway.subjects.own import Run, open_run
-from headway.tasks import create_task
+from headway.tasks import Task, create_task
 from headway.training.defaults import plan as plan_run
+from headway.training.tracks import find_track
 from headway.trials.drive import train_trials
 from headway.trials.engines import InProcess
 from headway.trials.local import LocalEngine
@@ -36,6 +39,8 @@ from headway.trials.trial import Piece, Resources, Terms, Trial
 
 SIDE_BY_SIDE = 1.3
 """runs a core each are that much faster than one after another on all cores (results/populations.md)"""
+
+POOLINGS = ("mean", "max", "violation")
 
 Forbids = Callable[[Run], tuple[dict[str, str], ...]]
 
@@ -68,6 +73,54 @@ def study_lengths(
     return put_together(plan, chosen, out, device, exactness, quiet, forbids)
 
 
+def plan_study(task: str, question: LengthsQuestion) -> LengthsPlan:
+    """Everything that a question asks for, with what it leaves open filled in; refuses what cannot be."""
+    track = find_track(question.track)
+    if question.rates is not None:
+        rates = parse_rates(question.rates)
+        track = replace(track, rates=rates, chooses=track.chooses or rates != (1.0,))
+    options = {**track.options.get(task, {}), **(question.options or {})}
+    if question.train_lengths is not None:
+        shortest, longest = parse_range("train_lengths", question.train_lengths)
+        options |= {"shortest": shortest, "digits" if task == "addition" else "longest": longest}
+    made = create_task(task, options)
+    positions, index = parse_words("positions", question.positions), parse_words("index", question.index)
+    pooling, probes = parse_words("pooling", question.pooling), parse_words("probes", question.probes)
+    for probe in probes:
+        made.find_probe(probe)
+    for name in pooling:
+        if name not in POOLINGS:
+            raise unknown("pooling", name, POOLINGS)
+    if pooling and made.classes is None:
+        raise HeadwayError("`pooling` has no effect here: only a classifier pools; leave it out")
+    entries = [
+        Entry(name, number, pool)
+        for name in positions
+        for number in index
+        for pool in pooling or (track.overrides(made).pooling,)
+        if len(index) == 1 or find_positions(name).kind.uses_index or find_index(number)[0].name == "sequential"
+    ]
+    if not entries:
+        raise HeadwayError(f"{', '.join(positions)} uses no index; add sequential to `index={','.join(index)}`")
+    return LengthsPlan(
+        task=task,
+        entries=tuple(entries),
+        track=track,
+        seeds=parse_seeds(question.seeds),
+        lengths=lengths_of(made, parse_numbers("lengths", question.lengths)),
+        probes=probes or made.probes,
+        options=options,
+        overrides=question.recipe,
+        examples=question.examples,
+        test_seed=question.seed,
+    )
+
+
+def lengths_of(task: Task, asked: Sequence[int]) -> tuple[int, ...]:
+    """The test lengths that were asked for, or those of the task."""
+    return tuple(sorted(asked)) or (DIGITS if task.classes is None else LENGTHS)
+
+
 def _trials(plan: LengthsPlan, entry: Entry) -> list[Trial]:
     """Every run of an entry; refuses what cannot be trained, or not be tested as long as asked."""
     recipe = plan.track.overrides(create_task(plan.task, plan.options))
@@ -89,7 +142,7 @@ def check_lengths(config: RunConfig, lengths: Sequence[int]) -> None:
     model, index = build_model(config.model), build_index(config.model.index, config.model.digits, False)
     for length in lengths:
         if length < 2:
-            raise HeadwayError(f"--lengths {length}: a test length is at least 2")
+            raise HeadwayError(f"`lengths={length}`: a test length is at least 2")
         source, answer = task.source_tokens(length), task.answer_tokens(length)
         tokens = source + answer if config.model.kind == "decoder" else source
         index.check_length(tokens, answer)

@@ -15,16 +15,15 @@ from headway.api.certifying import certify_run
 from headway.api.evaluating import evaluate
 from headway.api.examining import examine
 from headway.api.heads import study_heads
-from headway.api.lengths import DIGITS, LENGTHS
 from headway.errors import HeadwayError, unknown
 from headway.evaluation.question import EvaluateQuestion
 from headway.heads.ablation import TooWeak
 from headway.heads.ablations import find_ablation
 from headway.heads.question import HeadsQuestion
-from headway.lengths.answer import LEAST_EXAMPLES
-from headway.lengths.extrapolation import check_lengths
+from headway.lengths.extrapolation import check_lengths, lengths_of
 from headway.lengths.measuring import errors_in_range, measure_run, questions_of
 from headway.lengths.probes import Questions, reach
+from headway.lengths.question import LEAST_EXAMPLES
 from headway.machine import choose_precision
 from headway.runs.config import RunConfig
 from headway.runs.shapes import fits
@@ -99,7 +98,7 @@ class LengthsOfTrial(StudyOfTrial):
         check_lengths(config, self.asked_lengths(task))
 
     def asked_lengths(self, task: Task) -> tuple[int, ...]:
-        return tuple(self.lengths) or (DIGITS if task.classes is None else LENGTHS)
+        return lengths_of(task, self.lengths)
 
     def asked_probes(self, task: Task) -> tuple[str, ...]:
         return tuple(self.probes) or task.probes

@@ -15,7 +15,6 @@ import time
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 
@@ -34,6 +33,7 @@ from headway.runs import disk
 from headway.runs.config import Overrides
 from headway.subjects.own import subject_of
 from headway.sweeps.file import SweepFile, read_sweep
+from headway.sweeps.question import SweepQuestion
 from headway.sweeps.studies import IN_RANGE, LengthsOfTrial, check_studies, find_study
 from headway.tasks import create_task
 from headway.training.population import alike
@@ -50,44 +50,6 @@ from headway.trials.trial import Study, Terms, Trial
 
 ENTRY = ("positions", "index", "pooling", "seed")
 """what the entries of a leaderboard differ in"""
-
-
-@dataclass(frozen=True)
-class How:
-    """How a sweep is carried out; none of it changes what is found."""
-
-    engine: Literal["local", "ray"] = "local"
-    address: str | None = None
-    results: Literal["shared", "returned"] | None = None
-    """of Ray: `shared` where all nodes see the folder, `returned` through the object store"""
-    workers: int | None = None
-    fail_fast: bool = False
-    device: str = "auto"
-    quiet: bool = False
-
-    def __post_init__(self) -> None:
-        if self.engine != "ray" and (self.address is not None or self.results is not None):
-            raise HeadwayError("--address and --results are for Ray; add --engine ray, or leave them out")
-        if self.engine == "ray" and self.workers is not None:
-            raise HeadwayError("--workers is for local processes; Ray takes what its nodes have: leave it out")
-        if self.workers is not None and not 1 <= self.workers <= 10_000:
-            raise HeadwayError(f"--workers {self.workers}: ask for 1 to 10,000")
-
-    def terms(self, sweep: SweepFile) -> Terms:
-        if self.engine == "ray":  # what this machine has says nothing about the nodes
-            device = "cuda" if sweep.resources.gpus else "cpu"
-        else:
-            device = "cpu" if self.device == "auto" and sweep.resources.gpus == 0 else choose_device(self.device).type
-        path = () if sweep.home is None else (str(sweep.home),)
-        return Terms(str(sweep.out.resolve()), device, sweep.resources, shared=True, path=path)
-
-    def start(self, terms: Terms) -> Engine:
-        if self.engine == "local":
-            return LocalEngine(terms, self.workers)
-        from headway.trials.ray import RayEngine
-
-        returned = self.results == "returned" or (self.results is None and self.address is not None)
-        return RayEngine(terms, self.address, returned)
 
 
 @dataclass(frozen=True)
@@ -108,18 +70,36 @@ class CarriedOut:
         return [trial for trial in self.trials if trial.address not in chosen and trial.address in self.outcomes.found]
 
 
-def run_sweep(name: str, out: str | None, how: How) -> Output:
+def _terms(sweep: SweepFile, how: SweepQuestion) -> Terms:
+    if how.engine == "ray":  # what this machine has says nothing about the nodes
+        device = "cuda" if sweep.resources.gpus else "cpu"
+    else:
+        device = "cpu" if how.device == "auto" and sweep.resources.gpus == 0 else choose_device(how.device).type
+    path = () if sweep.home is None else (str(sweep.home),)
+    return Terms(str(sweep.out.resolve()), device, sweep.resources, shared=True, path=path)
+
+
+def _engine(terms: Terms, how: SweepQuestion) -> Engine:
+    if how.engine == "local":
+        return LocalEngine(terms, how.workers)
+    from headway.trials.ray import RayEngine
+
+    returned = how.results == "returned" or (how.results is None and how.address is not None)
+    return RayEngine(terms, how.address, returned)
+
+
+def run_sweep(name: str, how: SweepQuestion) -> Output:
     """Carries out what is not done yet of a sweep, and writes its table."""
     began = time.monotonic()
     with at_home(name), redirect_stdout(sys.stderr):  # what others print, Ray among them, is no result
-        sweep = read_sweep(name, out)
-        trials, terms = _checked_trials(sweep), how.terms(sweep)
+        sweep = read_sweep(name, how.out)
+        trials, terms = _checked_trials(sweep), _terms(sweep, how)
         if not how.quiet:
             print(f"{sweep.name}: {len(trials):,} trials in {sweep.out}", file=sys.stderr, flush=True)
         interrupts, claims = Interrupts(), Claims(sweep.out / "claims")
         metric = next(iter(sweep.compare.metrics), None)
         with interrupts, claims, Board(sweep.name, len(trials), metric, how.quiet) as board:
-            engine = how.start(terms)
+            engine = _engine(terms, how)
             driver = Driver(engine, board, claims, interrupts, sweep.out / "failures", how.fail_fast)
             slots, most, studied = engine.slots, _most_together(engine.terms), trials
             try:
@@ -137,11 +117,11 @@ def run_sweep(name: str, out: str | None, how: How) -> Output:
         return _write(done, how, slots, time.monotonic() - began)
 
 
-def plan_sweep(name: str, out: str | None, how: How) -> Output:
+def plan_sweep(name: str, how: SweepQuestion) -> Output:
     """What a sweep would do, and roughly what it would cost; nothing is trained and nothing written."""
     with at_home(name), redirect_stdout(sys.stderr):
-        sweep = read_sweep(name, out)
-        trials, terms = _checked_trials(sweep), how.terms(sweep)
+        sweep = read_sweep(name, how.out)
+        trials, terms = _checked_trials(sweep), _terms(sweep, how)
         done = _done(sweep, trials)
         left = [trial for trial in trials if trial.address not in done]
         most = _most_together(terms)
@@ -221,7 +201,7 @@ def _forgive(done: CarriedOut) -> None:
                 outcomes.reused.add(trial.address)
 
 
-def _write(done: CarriedOut, how: How, slots: int, seconds: float) -> Output:
+def _write(done: CarriedOut, how: SweepQuestion, slots: int, seconds: float) -> Output:
     """Writes the table and what follows from it."""
     sweep, outcomes, rows = done.sweep, done.outcomes, _table(done)
     addresses = [trial.address for trial in done.trials if trial.address in outcomes.failed]

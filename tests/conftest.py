@@ -31,8 +31,10 @@ shapes.find_fault, studies.finite = inspect.unwrap(shapes.find_fault), inspect.u
 
 # Files whose tests take longest, longest first: a core that begins one of them last would leave the others idle.
 LONGEST = (
-    "test_study.py", "test_museum.py", "test_sweep_kill.py", "test_sweep_files.py", "test_sweep.py", "test_page.py",
-    "test_sweep_limits.py", "test_sweep_ray.py", "test_kill.py", "test_sweep_racing.py",
+    "test_museum.py", "test_study.py", "test_doctor.py", "test_page.py", "test_population.py", "test_sweep.py",
+    "test_members.py", "test_sweep_ray.py", "test_sweep_files.py", "test_sweep_kill.py", "test_exact.py",
+    "test_optimum.py", "test_certificate.py", "test_loop.py", "test_kill.py", "test_extrapolation.py",
+    "test_sweep_limits.py", "test_sweep_racing.py",
 )  # fmt: skip
 
 

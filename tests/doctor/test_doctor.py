@@ -50,6 +50,7 @@ HEALTHY = {
 }  # fmt: skip
 
 
+@pytest.mark.usefixtures("fewer")
 @pytest.mark.parametrize("name", HEALTHY)
 def test_the_healthy_raise_no_alarm(name: str) -> None:
     found = headway.examine(f"pretrained:{name}", strict=True)
@@ -238,6 +239,7 @@ def test_the_runs_of_a_folder_are_seeds(tmp_path: Path, capsys: pytest.CaptureFi
     assert "seeds" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("fewer")
 def test_seeds_of_which_some_have_not_learned(adder: Subject) -> None:
     torch.manual_seed(0)
     raw = replace(adder, correct=lambda logits, problems: torch.rand(len(problems)) < 0.5)

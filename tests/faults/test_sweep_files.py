@@ -38,7 +38,7 @@ DAMAGES = {"truncated": truncated, "zero-length": emptied, "bit-flipped": flippe
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sweep that is done."""
     home = tmp_path_factory.mktemp("whole")
-    sweep(sweep_file(home, steps=30), home / "out", *ONE)
+    sweep(sweep_file(home, steps=10), home / "out", *ONE)
     return home
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from sweeping import ONE, check_whole, done, start, sweep, sweep_file, table, wait_for
 
+from headway.cli import main
+
 MISBEHAVING = '''
 import time
 from dataclasses import dataclass
@@ -122,7 +124,9 @@ def test_a_trial_that_hangs_is_given_up(own: Path, tmp_path: Path, told: Callabl
 
 
 @pytest.mark.fault("trials that abort, exit, raise, ask a question, fork a child that outlives them")
-def test_a_failure_is_kept_with_the_end_of_its_log(own: Path, tmp_path: Path, told: Callable[[str], None]) -> None:
+def test_a_failure_is_kept_with_the_end_of_its_log(
+    own: Path, tmp_path: Path, told: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
     found = sweep(f"{own}:fails", out := tmp_path / "out", status=1)
     assert (found["done"], len(found["failed"])) == (1, 6)
     kept = failures(out)
@@ -135,9 +139,9 @@ def test_a_failure_is_kept_with_the_end_of_its_log(own: Path, tmp_path: Path, to
     assert kept["raises 0"]["error"] == "RuntimeError: a mistake of the user's own"
     assert "in draw" in kept["raises 0"]["tail"]
     assert kept["raises 0"]["attempts"] == 1, "what a trial raises it would raise again"
-    process = start(f"{own}:fails", out, "--fail-fast", *ONE)
-    _, said = process.communicate(timeout=600)
-    assert process.returncode == 2
+    capsys.readouterr()
+    assert main(["sweep", f"{own}:fails", "--out", str(out), "--json", "--quiet", "--fail-fast", *ONE]) == 2
+    said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert "failed: " in said
     told("6 failed with reason, place and log kept, the other one done; --fail-fast ends at the first")
@@ -146,8 +150,8 @@ def test_a_failure_is_kept_with_the_end_of_its_log(own: Path, tmp_path: Path, to
 @pytest.mark.fault("ten thousand tiny trials, the driver killed half-way")
 @pytest.mark.slow
 def test_ten_thousand_trials(tmp_path: Path, told: Callable[[str], None], capsys: pytest.CaptureFixture[str]) -> None:
-    file, out, trials = sweep_file(tmp_path, steps=1), tmp_path / "out", 10_000
-    text = file.read_text().replace("seeds = 4", "seeds = 5000").replace("[studies.evaluate]\nexamples = 200\n", "")
+    file, out, trials = sweep_file(tmp_path, steps=1, trials=10_000), tmp_path / "out", 10_000
+    text = file.read_text().replace("[studies.evaluate]\nexamples = 200\n", "")
     file.write_text(text)
     process = start(file, out)
     wait_for(lambda: (out / "runs").is_dir() and len(list((out / "runs").iterdir())) > trials / 2, process, 900)

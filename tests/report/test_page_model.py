@@ -59,7 +59,7 @@ def compared(browser: Any, report: Path, sums: int, sets: int, each: int) -> dic
 
 @needs_browser
 def test_the_page_computes_what_pytorch_computes(browser: Any, report: Path) -> None:
-    found = compared(browser, report, 200, 10, 20)
+    found = compared(browser, report, 60, 6, 10)
     assert found["largest"] < 2e-3
     assert found["differ"] == 0
 

@@ -162,11 +162,18 @@ def wild(seed: int, **asked: Any) -> RunConfig:
     return replace(config, training=replace(config.training, learning_rate=1e30)) if seed == 1 else config
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A population that nothing stopped."""
+    home = tmp_path_factory.mktemp("whole")
+    together(home, [wild(seed, steps=60) for seed in range(3)])
+    return home
+
+
 @pytest.mark.parametrize("every", [7, 20, 39])
-def test_a_population_stopped_and_resumed_ends_with_the_same_bytes(every: int, tmp_path: Path) -> None:
+def test_a_population_stopped_and_resumed_ends_with_the_same_bytes(every: int, whole: Path, tmp_path: Path) -> None:
     """Seed 1 diverges and has ended before the stop."""
     configs = [wild(seed, steps=60) for seed in range(3)]
-    together(tmp_path / "whole", configs)
     with pytest.raises(Stopped):
         together(tmp_path / "cut", configs, checkpoint_every=every, watch=stop_at(40))
     assert RunFolder(tmp_path / "cut" / "seed-1").complete
@@ -179,8 +186,8 @@ def test_a_population_stopped_and_resumed_ends_with_the_same_bytes(every: int, t
     together(tmp_path / "cut", configs, resume=True)
     for seed in range(3):
         if seed != 1:  # whose weights are no numbers
-            assert weights(tmp_path / "cut", seed) == weights(tmp_path / "whole", seed)
-        ours, theirs = (RunFolder(tmp_path / home / f"seed-{seed}").log_lines() for home in ("cut", "whole"))
+            assert weights(tmp_path / "cut", seed) == weights(whole, seed)
+        ours, theirs = (RunFolder(home / f"seed-{seed}").log_lines() for home in (tmp_path / "cut", whole))
         assert [(line["step"], line["loss"]) for line in ours] == [(line["step"], line["loss"]) for line in theirs]
     assert not (tmp_path / "cut" / "checkpoint").exists()
 

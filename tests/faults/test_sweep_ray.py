@@ -49,7 +49,9 @@ def on(cluster: Any, *words: str) -> tuple[str, ...]:
 def test_a_killed_node_costs_the_trials_in_flight_at_most(
     tmp_path: Path, cluster: Callable[[int], Any], told: Callable[[str], None]
 ) -> None:
-    two, out, file = cluster(2), tmp_path / "out", sweep_file(tmp_path, trials=FEW)
+    out, file = tmp_path / "out", sweep_file(tmp_path, trials=FEW)
+    sweep(file, tmp_path / "alone", *ONE)
+    two = cluster(2)
     process = start(file, out, *on(two, "--results", "shared"))
     wait_for(lambda: done(out), process)
     kept, node = done(out), two.list_all_nodes()[-1]
@@ -57,7 +59,6 @@ def test_a_killed_node_costs_the_trials_in_flight_at_most(
     found = finish(process)
     assert (found["done"], found["failed"]) == (FEW, [])
     check_whole(out, kept, trials=FEW)
-    sweep(file, tmp_path / "alone", *ONE)
     assert table(out) == table(tmp_path / "alone")
     told(f"1 of 2 nodes killed when {len(kept)} of {FEW} trials were done; finished on the other one, same table")
 

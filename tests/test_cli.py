@@ -170,7 +170,7 @@ WRONG = {
     "bench speed": "unknown bench 'speed'",
     "data addition": "out",
     "list runs --root nowhere": "there is no folder nowhere",
-    "list runs --where positions=": "a value should stand: 'positions=⟨here⟩'",
+    "list runs --where positions=": "expected a value: 'positions=⟨here⟩'",
     "list tasks --where positions=rope": "--where is about runs; leave it out, or say 'headway list runs'",
     "list checks --rebuild": "--rebuild is about runs",
     "compare nowhere --by positions": "there is no folder nowhere",

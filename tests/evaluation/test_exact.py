@@ -161,7 +161,7 @@ def smallest_lead_over(token: int, model: Any, task: Addition) -> float:
 
 
 def test_requests_that_contradict_themselves_are_refused(adder) -> None:
-    with pytest.raises(HeadwayError, match="leave out --examples"):
+    with pytest.raises(HeadwayError, match="leave out `examples`"):
         evaluate(adder, all=True, examples=5)
     with pytest.raises(HeadwayError, match="at least 1"):
         evaluate(adder, examples=0)

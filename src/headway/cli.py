@@ -3,8 +3,6 @@
 Torch is imported inside the commands, so that `--help` answers at once.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

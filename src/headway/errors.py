@@ -4,8 +4,6 @@ Everything raised for a user is a `HeadwayError`; the command line prints it as 
 status 2. An `AssertionError` anywhere else is a bug of ours.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """What people type after a flag, made into values."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ Everything it makes is a run folder; what is complete is not made again, so a la
 on where it stopped.
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The machine: which device, how many threads, and what to write down about them."""
 
-from __future__ import annotations
-
 import gc
 import os
 import platform

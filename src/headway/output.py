@@ -1,7 +1,5 @@
 """What the command line prints: one JSON object, or a short table; and errors as one line."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

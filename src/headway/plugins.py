@@ -1,7 +1,5 @@
 """A user's own class or function, named on the command line: `module:Class`, `module:factory`, `file.py:factory`."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import importlib.util

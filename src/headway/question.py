@@ -13,8 +13,6 @@ A module of questions imports no torch, because `headway --help` reads all of th
 backticks, `budget` or `budget=0`; the command line writes it as the flag.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass

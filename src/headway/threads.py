@@ -5,8 +5,6 @@ times as long, so ours go to sleep soon; on a quiet one that costs our steps a f
 smaller steps more. The bench lets them spin, because that is what suits its references.
 """
 
-from __future__ import annotations
-
 import os
 
 

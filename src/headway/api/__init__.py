@@ -1,7 +1,5 @@
 """The commands as Python functions, with the same words."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

@@ -1,7 +1,5 @@
 """`headway certify` and `headway add` as functions."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`headway evaluate` as functions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path

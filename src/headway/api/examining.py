@@ -1,7 +1,5 @@
 """`headway doctor` as a function, for one subject or for many."""
 
-from __future__ import annotations
-
 import glob
 import sys
 from collections.abc import Sequence

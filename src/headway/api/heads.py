@@ -1,7 +1,5 @@
 """`headway heads` and `headway prune` as functions."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from dataclasses import fields, replace

@@ -1,7 +1,5 @@
 """`headway lengths` as a function."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from headway.doctor.examination import forbidden

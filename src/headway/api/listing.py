@@ -1,7 +1,5 @@
 """What there is besides runs, for `headway list`."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import fields
 from typing import Any

@@ -1,7 +1,5 @@
 """`headway train` as functions."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from pathlib import Path

@@ -6,8 +6,6 @@ family's, and hands what the heads say, and their maps, to whoever listens. The 
 back.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

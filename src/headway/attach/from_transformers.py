@@ -1,7 +1,5 @@
 """A Hugging Face model as a Subject: out of a folder, or an object that is at hand."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from pathlib import Path

@@ -6,8 +6,6 @@ after it. Sites that dispatch are gated there. What does not dispatch is gated a
 found, else refused by name. Then equality with eager attention is asserted, and every intervention proved.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext

@@ -5,8 +5,6 @@ call; hooks (one kind for each way a model computes attention) lead what the hea
 closed again whatever happens. This file finds nothing by itself: huggingface.py and module.py do, proofs.py checks.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager

@@ -5,8 +5,6 @@ named: `Site("layers.0.attention", output="linear_out", heads=4)`, or all of the
 `Site("*.linear_out", heads=4)`; `candidates` proposes what to name.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable

@@ -6,8 +6,6 @@ an identity in place of the output projection, so that every mask, bias and layo
 the heads side by side, which pass their gates before the true projection mixes them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -1,8 +1,6 @@
 """Opens what a SUBJECT names: a run, pretrained:NAME, a Hugging Face model, or what a function of a user's returns; and
 `ready`, which finds the sites of a user's model and gives the subject its runner."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

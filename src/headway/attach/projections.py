@@ -5,8 +5,6 @@ The projection gets a forward of its own for the time of a run; where the attent
 or a user's function reads it, that is recorded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any

@@ -7,8 +7,6 @@ A line of JSONL is one of
 {"tokens": [5, 9, 3], "answer": [7]}    as numbers, where there is no tokenizer; without "answer" every next one counts
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ zeros and the model runs by itself. A claim that fails names the site and the si
 studied. What cannot be proved here is that a user's number of heads is the right one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """How a SUBJECT is opened that is a Hugging Face model: a part of every question that takes one. No torch in here."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from headway.errors import HeadwayError

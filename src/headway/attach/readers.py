@@ -4,8 +4,6 @@ Rows of different lengths stand in one tensor; what is missing at the end of a r
 Only the positions that are answered go through the unembedding, which in a language model is a third of the work.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial

@@ -1,7 +1,5 @@
 """What the modules of a user's model return: recorded in one pass, given back in later ones."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ before it are not run. Neither is the attention of the changed site itself: of i
 computed again. Where a model has no list of layers, or goes through one twice, everything is run again.
 """
 
-from __future__ import annotations
-
 import copy
 import sys
 import time

@@ -1,8 +1,6 @@
 """How many variants go best in one pass: tried, not guessed. The first passes are made in several sizes and timed; what
 they compute is used."""
 
-from __future__ import annotations
-
 import math
 
 SIZES = (1, 1, 2, 4)

@@ -4,8 +4,6 @@ Source and answer have different lengths and one row is padded, so that a mask t
 taken for self-attention shows.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

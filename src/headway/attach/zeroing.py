@@ -1,8 +1,6 @@
 """A user's model without some heads: the columns of their output projections at zero, saved so that plain transformers
 or `load_state_dict` reads it. Nothing is smaller; the answers are those of the model with these gates closed."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Collection
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Ours beside the reference, in one process: the rows by name, and the groups they belong to."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 

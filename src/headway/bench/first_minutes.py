@@ -1,7 +1,5 @@
 """What a newcomer waits for: the help, the lab, and a report page in a browser."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import statistics

@@ -1,7 +1,5 @@
 """How long it takes to know what every head costs, beside the textbook's way."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any, cast
 

@@ -1,8 +1,6 @@
 """How long it takes to know how far three encodings work past their training length, beside the plain loop; and what
 attention through a window costs."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Callable

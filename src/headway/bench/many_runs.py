@@ -1,7 +1,5 @@
 """What many runs cost beyond training them: finding some by a question, and a trial of a sweep."""
 
-from __future__ import annotations
-
 import json
 import statistics
 import tempfile

@@ -1,7 +1,5 @@
 """How long it takes to know what each of 144 heads of a user's model costs, beside the ways of others."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import torch

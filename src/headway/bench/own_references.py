@@ -6,8 +6,6 @@ gradients, no cache of keys and values, heads zeroed in place, and the last toke
 Wrapping a model is apart from going through its heads, so that only the latter is timed.
 """
 
-from __future__ import annotations
-
 import copy
 import importlib
 from collections.abc import Callable

@@ -5,8 +5,6 @@ the same loop compiled. On a CPU: eight models one after another, stacked, and i
 state: compiling and starting processes are measured apart.
 """
 
-from __future__ import annotations
-
 import gc
 import math
 import os

@@ -5,8 +5,6 @@ No trick of ours is in it, and nothing that would slow it down either: no dropou
 the data an epoch, and the thread count that is fastest for it.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A row of the bench, and how its seconds are measured: ours, the reference, and whether both found the same."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """How long until an adder is perfect, and how fast all sums are checked."""
 
-from __future__ import annotations
-
 import itertools
 import tempfile
 from pathlib import Path

@@ -5,8 +5,6 @@ heads of a site are interchangeable, sites are not. Kinds are counted in two way
 least half of the pairs of a kind of contrast) and by clusters of the profiles, as many as have the best silhouette.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

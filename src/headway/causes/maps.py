@@ -3,8 +3,6 @@
 Query rows, key columns; a map is as large as the problem, nothing is padded. As plain numbers, for `maps.json`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -6,8 +6,6 @@ placebo pairs show what a patch does by itself. Parts are heads, whole sites and
 at all positions, or only at the position where the digit is written.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

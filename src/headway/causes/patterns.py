@@ -14,8 +14,6 @@ label is the score that gains most over its baseline, among those that gain at l
 where none does, "none clear". It is stable in the share of problems in which, taken one by one, it wins as well.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Which heads make others look where they look: a test of cause. A head is closed, and the patterns of the later ones
 are measured again; what falls was fed by it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

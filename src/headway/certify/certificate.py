@@ -6,8 +6,6 @@ the real model inside a real problem, and what it says is held against the truth
 in one page, and what it does not cover.
 """
 
-from __future__ import annotations
-
 from headway.certify.columns import certify_columns
 from headway.certify.locality import NotLocal, check_relative
 from headway.certify.neighbours import certify_neighbours

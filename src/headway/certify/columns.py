@@ -1,7 +1,5 @@
 """A certificate for sums: every content of the columns that an answer digit depends on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Two tokens of which one sees the other are neighbours; what a token depends on i
 steps as there are layers. That the rest has no say is then also tried: it is replaced, and the answer must not move.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any, cast

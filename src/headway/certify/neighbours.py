@@ -1,7 +1,5 @@
 """A certificate for a relation between neighbours, such as sortedness: every pair or triple, and what places say."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ A row has text, numbers and truth values under short keys, and lacks what is not
 ill-typed is left out and named under `error`; it makes no run broken.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """What else differs between groups of runs that are compared by one thing: a difference may be due to it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 """Many runs in one table: grouped by some of their keys, with what the runs of a group have in common and how far they
 lie apart. Runs that are unfinished, broken or not measured are counted and named, never left out in silence."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass

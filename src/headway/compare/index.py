@@ -5,8 +5,6 @@ what is stale. It has a column for each key of a row, so that a query reads no f
 written, or another process keeps it, the same is done in memory.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sqlite3

@@ -7,8 +7,6 @@ back. A folder that was written to a moment ago may be written to again without 
 again next time. Links to folders are not followed.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 import time

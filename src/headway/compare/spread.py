@@ -1,7 +1,5 @@
 """What a number does over several runs: the middle, the ends, and how far the mean may lie from the true one."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Sequence

@@ -7,8 +7,6 @@
 A comparison with what a run does not have does not hold, whichever it is. Numbers compare with numbers, text with text.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Is there anything to conclude from? Checks of what the model answers."""
 
-from __future__ import annotations
-
 from headway.doctor.check import Checked, check, failed, passed, skipped, warned
 from headway.doctor.patient import LEARNED, Patient
 from headway.evaluation.intervals import wilson

@@ -1,7 +1,5 @@
 """What may be claimed? Checks of what a claim about heads, or about one seed, rests on."""
 
-from __future__ import annotations
-
 import math
 
 from headway.attach.opening import ready

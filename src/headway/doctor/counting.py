@@ -1,7 +1,5 @@
 """What is the number worth? A check of how right answers are counted."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from headway.doctor.check import Checked, check, failed, passed, skipped

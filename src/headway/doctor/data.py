@@ -1,7 +1,5 @@
 """Was it seen before, and is it fair? Checks of the problems themselves."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Is the answer the model's own? Checks of how answers are begun, fed and written."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

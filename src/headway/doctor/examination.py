@@ -1,7 +1,5 @@
 """All checks of a subject, and which of the failures is the cause of the others."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module

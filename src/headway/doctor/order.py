@@ -1,7 +1,5 @@
 """Does it see the order? Checks of positions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

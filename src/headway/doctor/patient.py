@@ -4,8 +4,6 @@ Everything that is the user's, model and functions, is called here, so that what
 with the user's own error in it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Would it come out the same again? A check of evaluating twice, alone, and in another order."""
 
-from __future__ import annotations
-
 import torch
 
 from headway.doctor.check import Checked, check, failed, passed

@@ -1,7 +1,5 @@
 """What does an answer depend on that it should not? Checks of later tokens and of padding."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 
 import torch

@@ -1,7 +1,5 @@
 """Does an ablation ablate? A check of how heads are closed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 

@@ -5,8 +5,6 @@ before it. So one teacher-forced pass decides every problem; greedy.py holds the
 other.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """Which problems to evaluate on: every one there is, or fresh ones, in pieces that fit the machine."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Decoding token by token, held against the one-pass verdict, problem by problem."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

@@ -1,8 +1,6 @@
 """Intervals: how far a share measured on a sample may lie from the true one. No torch in here, and scipy only where
 it is needed."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 Only the positions that matter are looked at: the scored answer tokens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

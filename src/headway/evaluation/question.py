@@ -1,8 +1,6 @@
 """What may be asked of an evaluation: which problems, and whether decoding is held against the one pass. No torch in
 here."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

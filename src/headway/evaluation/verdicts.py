@@ -3,8 +3,6 @@
 Only the scored answer tokens count.
 """
 
-from __future__ import annotations
-
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor

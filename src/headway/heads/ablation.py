@@ -5,8 +5,6 @@ critical where the whole interval lies above it, redundant where it lies below, 
 "not significant" does not make a head redundant.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 """The kinds of ablation: what takes the place of a closed head's output. A new kind is one class and its line in
 `ABLATIONS`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

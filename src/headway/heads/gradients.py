@@ -1,7 +1,5 @@
 """The gradient at every head's gate, from one pass forward and one back."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import torch

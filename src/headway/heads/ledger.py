@@ -1,7 +1,5 @@
 """What a long sweep has measured so far, on disk: killed anywhere, it goes on behind the last piece of problems."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Sequence

@@ -7,8 +7,6 @@ thousand studies long: other kinds of ablation, whole sites, pairs, other orders
 Axes: model (a member), variant (a set of closed heads), row (a problem), head.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Sequence

@@ -11,8 +11,6 @@ Where problems cannot be listed, or are not drawn evenly from the list, the best
 on many fresh ones, and is within the margin where its whole interval is.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence

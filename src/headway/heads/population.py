@@ -1,8 +1,6 @@
 """What the studies of many runs have in common: distributions over a folder of runs, as `heads-population.json` holds
 them."""
 
-from __future__ import annotations
-
 import statistics
 from collections import Counter
 from collections.abc import Sequence

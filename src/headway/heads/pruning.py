@@ -1,7 +1,5 @@
 """A model that really lacks some heads: smaller projections, the same answers as with their gates closed."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, replace

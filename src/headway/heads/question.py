@@ -1,7 +1,5 @@
 """What may be asked about heads: which ones a model needs, and which may go. No torch in here."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from pathlib import Path

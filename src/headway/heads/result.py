@@ -1,7 +1,5 @@
 """What a study of one subject's heads found: numbers, verdicts and sentences, as `heads.json` holds them."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Callable

@@ -4,8 +4,6 @@ One pass forward and one back give the gradient at every gate. To first order a 
 that can be believed is measured: the heads that seem to cost most and least are ablated, and the two orders compared.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The study of one subject's heads: what each costs alone, which can go together, and what each does."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace

@@ -5,8 +5,6 @@ loss at its gate (Michel et al., 2019), at random, and greedily with every head 
 the best few sets where a beam is asked for. Sets are selected on problems of their own and reported on others.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

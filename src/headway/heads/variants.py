@@ -5,8 +5,6 @@ outputs is replaced by what the kind of ablation puts in its place (ablations.py
 variant then costs only what lies behind the first part it closes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -7,8 +7,6 @@ compiler then take it as it is. On a CPU it is the plain formula, which the test
 Axes: batch, query, key, two (key and value), head, dim.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -4,8 +4,6 @@ Axes of a tile: pair (a problem and a head), query, dim.
 """
 
 # pyright: reportMissingImports=false, reportIndexIssue=false
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl

@@ -1,7 +1,5 @@
 """The answer of a length study: what was trained, how far each run works, and the sentences that the numbers allow."""
 
-from __future__ import annotations
-
 import statistics
 from dataclasses import asdict, dataclass, field
 from typing import Any

@@ -5,8 +5,6 @@ learning rates, all of them are trained and the rate that is best in range, over
 Nothing longer than training is looked at before that choice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path

@@ -1,8 +1,6 @@
 """What may be asked about length: which encodings are trained on what, and which problems they are tested on. No torch
 in here."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What an encoding signals, as numbers for pictures: tables, biases, and likeness against distance."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

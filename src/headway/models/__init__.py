@@ -1,7 +1,5 @@
 """The transformers: built from a config, with a seed."""
 
-from __future__ import annotations
-
 import torch
 
 from headway.models.attention import Attention, Cache, Order

@@ -1,7 +1,5 @@
 """The blocks every model is made of, pre-norm: each part reads a normalised copy and adds to the stream."""
 
-from __future__ import annotations
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn

@@ -5,8 +5,6 @@ block. A whole pass, decoding, a pass resumed at a site (rerun.py) and many sets
 follow from that; whoever has a model need not know which one it is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 

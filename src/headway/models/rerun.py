@@ -4,8 +4,6 @@ What lies before the first changed site is the same for every variant, so it is 
 then costs only what lies behind: for the last site of an adder a tenth of a pass.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

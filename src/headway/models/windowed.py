@@ -5,8 +5,6 @@ index (the digits of a column do), so the window need be no band in the order of
 their index.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """How order is told: encodings and indices by name."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -4,8 +4,6 @@
 the heads see only what lies before, the other half only what lies behind.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

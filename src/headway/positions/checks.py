@@ -1,7 +1,5 @@
 """Is a user's own encoding one? Each of its methods is called once on small tensors before anything is trained."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

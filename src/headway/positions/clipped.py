@@ -1,8 +1,6 @@
 """Clipped relative bias: a learned number for each signed distance, the same for all beyond the last (after Shaw et
 al., 2018). All of them are trained where `distance` lies below the longest training length."""
 
-from __future__ import annotations
-
 import torch
 from jaxtyping import Int
 from torch import Tensor

@@ -4,8 +4,6 @@ f(ψ(d)/ψ(max(L, n))), ψ(x) = ln(c·x + 1) (Li et al., 2024). Signed, for enco
 In a causal model n is the query's own index, as published; in an encoder it is the largest index of the sequence.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import Parameter

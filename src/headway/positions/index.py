@@ -4,8 +4,6 @@ An index numbers the tokens of a problem and of its answer. Where the two are on
 numbers go on where the problem's end.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import torch

@@ -1,8 +1,6 @@
 """Kerple: a learned penalty that grows with the logarithm of the distance, −p · ln(1 + a·d), or with a power of it,
 −a · d^p (Chi et al., 2022). Signed, for encoders: each direction has numbers of its own."""
 
-from __future__ import annotations
-
 import torch
 from jaxtyping import Float
 from torch import Tensor

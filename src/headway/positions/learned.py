@@ -5,8 +5,6 @@ known (`untrained`) and said out loud wherever they are used. `learned-clamped` 
 last trained row instead.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn import Parameter

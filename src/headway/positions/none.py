@@ -1,8 +1,6 @@
 """No positions. Without a mask a model then cannot see order at all; with a causal mask it can, because
 each token sees a different number of others."""
 
-from __future__ import annotations
-
 from headway.positions.positions import Positions
 
 

@@ -2,8 +2,6 @@
 depends on the difference alone. `interpolation=s` divides the index by s (Chen et al., 2023); `ntk=s` stretches the
 long wavelengths instead, base · s^(d/(d−2))."""
 
-from __future__ import annotations
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor

@@ -2,8 +2,6 @@
 64, less its value at distance 0, divided by 8h/H for head h of H (Chi et al., 2023). Symmetric: in an encoder it
 cannot tell a sequence from its reverse."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

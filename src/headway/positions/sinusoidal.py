@@ -1,7 +1,5 @@
 """Sinusoidal: fixed sines and cosines of the index, added to the embeddings (Vaswani et al., 2017)."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -4,8 +4,6 @@ with the logarithm up to `distance`, beyond which all is one. In an encoder each
 Buckets for distances that training never shows are never trained: trained on 16 tokens, the usual 128 leaves some so.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -4,8 +4,6 @@ The second term needs no table of distances: sin and cos of i − j are sums of 
 queries and keys only grow wider by as many numbers as the sinusoids have. W, u and v are the same in all layers.
 """
 
-from __future__ import annotations
-
 import torch
 from jaxtyping import Int
 from torch import Tensor

@@ -4,8 +4,6 @@ heads do, or a `share` of them, rounded up: the others see everything.
 What a window does not see need not be computed: attention gathers the keys it sees, in time that grows with the length
 and not with its square (models/windowed.py)."""
 
-from __future__ import annotations
-
 import math
 
 import torch

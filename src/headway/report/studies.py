@@ -4,8 +4,6 @@ A file may hold more than is named here; what older files lack is filled in from
 """
 # ruff: noqa: UP013  (parts of a file are a line each, as in the JSON)
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict, TypeVar

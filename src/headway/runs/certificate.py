@@ -1,7 +1,5 @@
 """Certificates on disk: whether one belongs to the weights beside it, as it was granted."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from headway.runs.seal import is_sealed

@@ -1,7 +1,5 @@
 """Writing that a crash cannot halve: write beside, fsync, rename. Reading that names what is broken."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import hashlib

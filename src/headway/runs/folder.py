@@ -11,8 +11,6 @@
 A folder with a training.json is complete; its files are checked against the hashes whenever it is opened.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The numbers that are measured of runs, by name: which way is better, which command measures them, and how."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

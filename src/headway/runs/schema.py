@@ -1,8 +1,6 @@
 """What a file of JSON holds. It says so itself under `schema`, such as `headway.heads/1`; older files go by their name
 and by what is in them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

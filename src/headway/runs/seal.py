@@ -1,7 +1,5 @@
 """A hash inside a JSON object, of everything else in it: what was altered afterwards shows."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

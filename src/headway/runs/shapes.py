@@ -1,8 +1,6 @@
 """Plain values held against annotations: JSON is what a dataclass or a TypedDict says, or a sentence names the entry
 that is not."""
 
-from __future__ import annotations
-
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, NotRequired, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict

@@ -1,8 +1,6 @@
 """What is claimed about a subject, for the doctor: how its own evaluation decodes and counts, what it was trained on,
 and which heads are said to be prunable. Every claim may be left out; a check that needs one then says so."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 

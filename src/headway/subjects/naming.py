@@ -1,7 +1,5 @@
 """What a SUBJECT names: a run, a folder of runs, a Hugging Face model, or a function of a user's. No torch in here."""
 
-from __future__ import annotations
-
 from importlib.resources import files
 from pathlib import Path
 from typing import Literal

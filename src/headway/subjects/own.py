@@ -1,7 +1,5 @@
 """Our own runs as something to study: the task and the trained model of a run folder."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass

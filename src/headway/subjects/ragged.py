@@ -1,7 +1,5 @@
 """Problems of several lengths in one table: what is missing at the end of a row is NOTHING, which no model sees."""
 
-from __future__ import annotations
-
 from jaxtyping import Int
 from torch import Tensor
 

@@ -5,8 +5,6 @@ its runner and need not know which it is. A pass is recorded with all that a lat
 from the first changed site on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TypeVar
 

@@ -1,8 +1,6 @@
 """The splits of problems that a study draws, each from its own stream: what is selected on one is reported on another,
 whatever the seed."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 import torch

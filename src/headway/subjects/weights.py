@@ -3,8 +3,6 @@
 A file from elsewhere may say anything: its shapes are compared before anything of that size is made.
 """
 
-from __future__ import annotations
-
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file

@@ -4,8 +4,6 @@ A TOML file is only read: nothing in it is run, so names of Python code (module:
 function (file.py:function, module:function) returns the same entries as a dict and may name whatever it likes.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import tomllib

@@ -1,7 +1,5 @@
 """How a sweep is carried out; none of it changes what is found. No torch in here."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,8 +1,6 @@
 """What may be asked of each trial once it is trained. A study is its options, checked before anything is trained; it
 writes into the trial's folder and answers with a few metrics for the table."""
 
-from __future__ import annotations
-
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

@@ -8,8 +8,6 @@ OUT/lengths.json the leaderboard, where trials were asked for their reach
 OUT/compare.*    the comparison that was asked for, and report.html, a page of it
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What is learned: tasks by name."""
 
-from __future__ import annotations
-
 from dataclasses import MISSING, fields, is_dataclass
 from inspect import isabstract
 from typing import Any

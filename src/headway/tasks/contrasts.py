@@ -15,8 +15,6 @@ carry, the second has it. (Where the least significant digit of an answer comes 
 before it and do differ: what they tell is read from the answer so far, which no patch of a head changes.)
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -7,8 +7,6 @@ A task of one's own has `input` and `target` too, unless it says otherwise (`ite
 against the task, and its answer where the task can solve: a wrong answer in a file is refused, not learned.
 """
 
-from __future__ import annotations
-
 import json
 from bisect import bisect
 from collections import defaultdict

@@ -7,8 +7,6 @@ are its options on the command line. The methods that are not abstract it may of
 contrasts, `describe_errors` for the diagnosis of lengths, `local` for certificates, and so on.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import partial

@@ -1,7 +1,5 @@
 """What can be said about wrong answers of any task: which tokens are wrong, or which classes are missed."""
 
-from __future__ import annotations
-
 from jaxtyping import Int
 from torch import Tensor
 

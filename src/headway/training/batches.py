@@ -1,7 +1,5 @@
 """What is trained on: the batches of each step, drawn on the device, or taken from a file."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache

@@ -1,8 +1,6 @@
 """The state to resume from. A new checkpoint is complete on disk before the pointer moves to it, so a kill
 at any moment leaves one that is whole; its hash is checked before it is used."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

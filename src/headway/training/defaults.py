@@ -1,7 +1,5 @@
 """The settings a run gets where nothing is asked for: one recipe a task."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, fields, replace
 from typing import Any
 

@@ -4,8 +4,6 @@ Hidden matrices learn by Muon where asked; embeddings, norms, biases and the out
 All its state is a flat table of tensors, which checkpoint.py keeps.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

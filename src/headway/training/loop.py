@@ -5,8 +5,6 @@ killed: the problems of a step are a function of the seed and the step, and all 
 checkpoint.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

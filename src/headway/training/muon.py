@@ -6,8 +6,6 @@ A parameter with more than two axes is a stack of matrices: the members of a pop
 value projections of a site.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable
 

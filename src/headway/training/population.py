@@ -5,8 +5,6 @@ trains, its state is one checkpoint in the folder that holds them all. A member 
 asked for, or whose loss is no longer a number, ends at once and leaves the stack; none is left out.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Sequence

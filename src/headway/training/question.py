@@ -1,7 +1,5 @@
 """What may be asked of training: which runs, and how they are carried out. No torch in here."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A short training after heads were taken out: what the rest of the model can make good."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from headway.evaluation.exact import Watch, device_of

@@ -4,8 +4,6 @@ Compiling makes faster pieces but takes many seconds for every shape; recording 
 of training have several lengths, steps are recorded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import torch

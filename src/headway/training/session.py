@@ -4,8 +4,6 @@ A session goes from the last checkpoint, if there is one, to the end of training
 population.py that of many as one.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Curves in a tracker of the user's: TensorBoard or trackio, from the extra `tracking`; off by default."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path

@@ -7,8 +7,6 @@ longer. Sums are trained on 1 to 20 digits, by `plain` with the published encode
 the others with a decoder of one layer that answers the ones first.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import Any
 

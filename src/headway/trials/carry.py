@@ -7,8 +7,6 @@
 What is not done is resumed from its checkpoint, or started again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import importlib

@@ -1,7 +1,5 @@
 """What the driver needs of whoever carries out its pieces of work; and the simplest one, this process itself."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable

@@ -1,7 +1,5 @@
 """What trials would cost, before they run: a few steps of some of their shapes are timed on this machine."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 """The local engine: processes of this machine, each with its own threads, memory and time. One that dies takes nothing
 with it but the trial in flight; another one is started in its place."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

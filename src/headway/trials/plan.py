@@ -1,8 +1,6 @@
 """From axes to trials, and from trials to pieces of work. A trial is the config of a run: its hash is the name of its
 folder, so the same trial is never trained twice, whoever asks for it."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import math

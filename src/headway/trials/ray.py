@@ -5,8 +5,6 @@ Results lie in a shared folder where every node sees the same one, or come back 
 driver writes them.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import socket

@@ -4,8 +4,6 @@ The record says what each study found, with the hashes of the files it wrote; it
 every file is as its record says.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path

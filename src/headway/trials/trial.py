@@ -4,8 +4,6 @@ A trial is the config of a run and the place of its folder. Everything here is p
 JSON to a process of this machine, or as it is to a node of a cluster.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import asdict, dataclass, field

@@ -1,8 +1,6 @@
 """A process of the local engine: pieces of work come in, and answers go out, by a pipe whose number is its argument.
 What trials print is their log."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

@@ -3,8 +3,6 @@
 What is here besides this file is built from `web/` by `make page`, and committed.
 """
 
-from __future__ import annotations
-
 import html
 import json
 import re

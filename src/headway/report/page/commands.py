@@ -1,8 +1,6 @@
 """The commands that a page names: those that made what is there, and those that make what is missing. They can be run
 as they stand, where the report was written."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 

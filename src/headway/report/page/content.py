@@ -1,7 +1,5 @@
 """What a page shows, read from the files of runs and studies: nothing is computed here."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a page says in words: a line for each question, then the findings of studies with what stands behind them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TypedDict, TypeVar

@@ -1,7 +1,5 @@
 """The same report in plain words, for a repository."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Models and files as a page carries them: half floats, and gzip."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 from typing import Any

@@ -1,7 +1,5 @@
 """What lies in the folders of a report."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass, field
 from pathlib import Path

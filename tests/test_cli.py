@@ -13,9 +13,10 @@ import pytest
 from headway.cli import main
 from headway.errors import HeadwayError
 from headway.flags import parse_seeds
+from small import flags
 
 HEADWAY = [sys.executable, "-m", "headway.cli"]
-SMALL = ["--d-model", "16", "--heads", "2", "--d-ff", "32", "--batch", "4", "--steps", "3", "--quiet"]
+SMALL = [*flags(d_model=16, heads=2, d_ff=32, batch=4, steps=3), "--quiet"]
 
 
 def test_help_names_the_commands() -> None:

@@ -18,9 +18,10 @@ from headway.runs.config import Overrides
 from headway.subjects.own import open_one, subject_of
 from headway.tasks import create_task
 from headway.training.defaults import plan
+from small import flags, small_model
 
 RECIPES = Path(__file__).parents[1] / "recipes"
-TINY = ["--steps", "2", "--batch", "16", "--d-model", "16", "--d-ff", "32", "--heads", "2"]
+TINY = flags(steps=2, batch=16, d_model=16, d_ff=32, heads=2)
 
 
 def test_a_task_of_ones_own_is_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
@@ -57,8 +58,8 @@ def test_a_task_of_ones_own_gets_files_and_is_trained_on_them(
 
 def test_a_task_of_ones_own_gets_reasons_why_it_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(RECIPES)
-    small = Overrides(positions="learned", d_model=16, d_ff=32, heads=2, layers=1)
-    config = plan("reversal:Reversal", small, 0, {"longest": 4})
+    overrides = Overrides(**small_model(positions="learned"))
+    config = plan("reversal:Reversal", overrides, 0, {"longest": 4})
     measured = [Measured("default", 4, 2_000, 0, None), Measured("default", 12, 2_000, 2_000, None)]
     task, model = create_task(config.task, config.options), build_model(config.model).eval()
     (found,) = diagnose(model, task, measured, torch.device("cpu"), examples=64)

@@ -32,6 +32,7 @@ from headway.tasks.data import read_split
 from headway.training.checkpoint import Pointer, load_checkpoint
 from headway.training.defaults import plan
 from headway.training.loop import train_run
+from small import small_model
 
 SOURCE, ROOT = Path(headway.__file__).parent, Path(__file__).parents[1]
 UNPICKLES = {"pickle", "cPickle", "_pickle", "shelve", "marshal", "dill", "cloudpickle", "joblib"}
@@ -98,8 +99,8 @@ def test_the_trap_snaps(mark: Path) -> None:
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunFolder:
-    small = Overrides(d_model=8, heads=2, d_ff=16, layers=1, decoder_layers=1, steps=2, batch=4, warmup=1)
-    train_run(plan("addition", small, 0, {"digits": 2}), tmp_path / "run", device=torch.device("cpu"))
+    overrides = Overrides(**small_model(8, decoder_layers=1, steps=2, batch=4, warmup=1))
+    train_run(plan("addition", overrides, 0, {"digits": 2}), tmp_path / "run", device=torch.device("cpu"))
     return RunFolder(tmp_path / "run")
 
 

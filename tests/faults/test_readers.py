@@ -43,9 +43,10 @@ from headway.trials.claims import Claims
 from headway.trials.plan import trial_of
 from headway.trials.record import metrics_of
 from headway.trials.trial import Piece, Study, Terms
+from small import small_model
 
 ROOT, CPU = Path(__file__).parents[2], torch.device("cpu")
-SMALL = Overrides(d_model=8, heads=2, d_ff=16, layers=1, decoder_layers=1, steps=5, batch=4, warmup=1)
+SMALL = Overrides(**small_model(8, decoder_layers=1, steps=5, batch=4, warmup=1))
 STUDIES = (Study("evaluate", {"examples": 50}),)
 QUICK, MANY = 16, 420
 """broken files of each kind of file: of every test run, and of a proof"""

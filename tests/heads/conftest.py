@@ -12,6 +12,7 @@ from headway.runs.folder import RunFolder
 from headway.training.defaults import plan
 from headway.training.loop import train_run
 from headway.training.population import Member, train_population
+from small import small_model
 
 
 @pytest.fixture(scope="session")
@@ -27,7 +28,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[RunFolder]:
 
 
 def small_adder(seed: int, steps: int) -> RunConfig:
-    overrides = Overrides(d_model=16, d_ff=32, heads=2, layers=1, decoder_layers=1, batch=64, steps=steps)
+    overrides = Overrides(**small_model(decoder_layers=1, batch=64, steps=steps))
     return plan("addition", overrides, seed, {"digits": 1})
 
 

@@ -28,6 +28,7 @@ from headway.heads.study import study_subject
 from headway.models import Head, heads_of
 from headway.subjects.own import open_one, subject_of
 from headway.subjects.runner import HeadwayRunner
+from small import flags, small_model
 
 
 @pytest.fixture(scope="module")
@@ -58,10 +59,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setattr(heads_module, "MAPPED", 30)
     monkeypatch.setattr(heads_module, "heads_figures", lambda *given: [])
     return {"examples": 250, "max_drop": 0.05, "budget": 0}
-
-
-def words_for(asked: dict[str, Any]) -> list[str]:
-    return [word for name, value in asked.items() for word in (f"--{name.replace('_', '-')}", str(value))]
 
 
 def test_removing_together_what_is_cheap_alone_is_not_cheap(study: HeadStudy) -> None:
@@ -282,7 +279,7 @@ def test_a_study_that_cannot_be_made_is_refused_in_a_line(words: str, capsys) ->
 
 
 def test_a_model_that_knows_nothing_gets_no_verdicts(tmp_path: Path) -> None:
-    small: dict[str, Any] = {"d_model": 16, "heads": 2, "d_ff": 32, "batch": 4, "steps": 2}
+    small = small_model(batch=4, steps=2)
     for task, positions in (("addition", "learned"), ("sortedness", "none")):  # the latter is at chance
         run = train(task, out=tmp_path / task, device="cpu", positions=positions, **small)
         with pytest.raises(HeadwayError, match="too little to rank heads"):
@@ -303,7 +300,7 @@ def test_a_pruned_model_with_an_empty_site_can_be_studied(tmp_path: Path, quick:
 
 
 def test_runs_of_two_shapes_are_not_compared(tmp_path: Path, capsys) -> None:
-    small: dict[str, Any] = {"d_model": 16, "heads": 2, "d_ff": 32, "batch": 4, "steps": 2, "device": "cpu"}
+    small = small_model(batch=4, steps=2, device="cpu")
     train("addition", out=tmp_path / "runs" / "one", **small)
     train("addition", out=tmp_path / "runs" / "two", **{**small, "d_ff": 64})
     assert main(["heads", str(tmp_path / "runs"), "--quiet"]) == 2
@@ -323,7 +320,7 @@ def test_a_factory_of_ones_own_is_studied(
         "def wrapped():\n    import torch\n    whole = adder()\n"
         "    return dataclasses.replace(whole, model=torch.nn.Sequential(whole.model))\n"
     )
-    asked = [*words_for(quick), "--out", "study", "--json", "--quiet"]
+    asked = [*flags(**quick), "--out", "study", "--json", "--quiet"]
     assert main(["heads", "mine_to_study:adder", *asked]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["baseline"] == 1.0

@@ -28,8 +28,9 @@ from headway.tasks.problems import Columns
 from headway.training.batches import draw_batches
 from headway.training.defaults import plan
 from headway.training.learner import Learner
+from small import small_model
 
-SMALL = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1}
+SMALL = small_model()
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -25,11 +24,12 @@ from headway.runs.seal import sealed
 from headway.subjects.own import open_run
 from headway.tasks import Sortedness
 from headway.training.defaults import plan
+from small import flags, small_model
 
 CPU = torch.device("cpu")
 TASK = Sortedness()
-SMALL: dict[str, Any] = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1}
-TINY = ["--steps", "3", "--batch", "16", "--layers", "1", "--d-model", "16", "--heads", "2", "--d-ff", "32", "--quiet"]
+SMALL = small_model()
+TINY = [*flags(**small_model(steps=3, batch=16)), "--quiet"]
 
 
 def classifier(positions: str, pooling: str = "mean", index: str = "sequential") -> Classifier:

@@ -21,9 +21,10 @@ from headway.subjects.own import open_one
 from headway.tasks import Addition
 from headway.training.defaults import plan
 from headway.training.tracks import find_track
+from small import small_model
 
 CPU = torch.device("cpu")
-SMALL = {"d_model": 32, "heads": 4, "d_ff": 64, "layers": 1}
+SMALL = small_model(32, heads=4)
 OPTIONS = {"first": "least", "digits": 4, "shortest": 1}
 
 

@@ -12,8 +12,9 @@ from headway.positions import Shape, build_index, find_positions
 from headway.runs.config import Overrides
 from headway.tasks import Addition, Sortedness
 from headway.training.defaults import plan
+from small import small_model
 
-SMALL = {"d_model": 32, "heads": 4, "d_ff": 64}
+SMALL = small_model(32, heads=4, layers=2)
 
 
 def sites(window: str, index: str, causal: bool, length: int) -> tuple[Attention, Order, torch.Tensor]:

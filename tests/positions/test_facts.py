@@ -14,10 +14,11 @@ from headway.positions.sinusoidal import sinusoids
 from headway.runs.config import Overrides
 from headway.tasks import Sortedness
 from headway.training.defaults import plan
+from small import small_model
 
 SHAPE = Shape(d_model=16, heads=4, trained=10)
 TASK = Sortedness()
-SMALL = {"d_model": 32, "heads": 4, "d_ff": 64, "layers": 2}
+SMALL = small_model(32, heads=4, layers=2)
 BIASED = ["alibi", "alibi-signed", "t5", "clipped", "kerple", "kerple-power", "fire", "sandwich", "window"]
 
 

@@ -23,9 +23,10 @@ from headway.report.studies import HeadsFile, LabFile, LengthsFile, MapsFile, co
 from headway.runs import disk
 from headway.runs.shapes import find_fault
 from headway.subjects.own import open_one
+from small import small_model
 
 SHIPPED = open_one("pretrained:adder").path.parent
-SMALL: dict[str, Any] = {"d_model": 16, "d_ff": 32, "heads": 2, "layers": 1, "decoder_layers": 1, "batch": 8}
+SMALL = small_model(decoder_layers=1, batch=8)
 
 
 @pytest.fixture(scope="module")

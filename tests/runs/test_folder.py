@@ -20,8 +20,9 @@ from headway.runs.seal import read_sealed, sealed, write_sealed
 from headway.subjects.own import find_runs, open_run
 from headway.training.defaults import plan
 from headway.training.loop import train_run
+from small import small_model
 
-CONFIG = plan("addition", Overrides(d_model=16, heads=2, d_ff=32, layers=1, decoder_layers=1, batch=4, steps=3), seed=0)
+CONFIG = plan("addition", Overrides(**small_model(decoder_layers=1, batch=4, steps=3)), seed=0)
 
 
 @pytest.fixture

@@ -16,11 +16,9 @@ from headway.runs.folder import RunFolder
 from headway.sweeps.file import read_sweep
 from headway.training.loop import train_run
 from headway.trials.plan import config_of
+from small import small_trial
 
-TINY = {
-    "task": "addition", "d_model": 8, "heads": 2, "d_ff": 16, "layers": 1, "decoder_layers": 1, "steps": 5, "batch": 4,
-    "option.digits": 2,
-}  # fmt: skip
+TINY = small_trial()
 FILE = """
 [base]
 task = "addition"

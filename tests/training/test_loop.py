@@ -19,9 +19,10 @@ from headway.training.batches import draw_batches
 from headway.training.defaults import plan
 from headway.training.learner import Learner, Step, hidden_matrices, rate
 from headway.training.loop import train_run
+from small import small_model
 
 CPU = torch.device("cpu")
-SMALL: dict[str, Any] = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "batch": 8}
+SMALL = small_model(batch=8)
 
 
 def weights(path: Path) -> bytes:

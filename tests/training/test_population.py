@@ -30,9 +30,10 @@ from headway.trials.drive import train_trials
 from headway.trials.local import LocalEngine
 from headway.trials.plan import pieces_of
 from headway.trials.trial import Terms, Trial
+from small import small_model
 
 CPU = torch.device("cpu")
-SMALL: dict[str, Any] = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "batch": 8}
+SMALL = small_model(batch=8)
 STEPS = 6
 
 

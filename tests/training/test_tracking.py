@@ -12,10 +12,9 @@ import pytest
 
 from headway.api import train_seeds
 from headway.errors import HeadwayError
+from small import small_model
 
-SMALL: dict[str, Any] = {
-    "d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "decoder_layers": 1, "batch": 4, "steps": 45, "seeds": [0],
-}  # fmt: skip
+SMALL = small_model(decoder_layers=1, batch=4, steps=45, seeds=[0])
 
 
 @pytest.mark.parametrize(("name", "module"), [("tensorboard", "torch.utils.tensorboard"), ("trackio", "trackio")])

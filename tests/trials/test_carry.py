@@ -16,12 +16,10 @@ from headway.trials.claims import alone
 from headway.trials.plan import config_of, trial_of
 from headway.trials.ray import run_files, write_run
 from headway.trials.record import metrics_of
-from headway.trials.trial import Piece, Resources, Study, Terms, Trial, Value, from_line, to_line
+from headway.trials.trial import Piece, Resources, Study, Terms, Trial, from_line, to_line
+from small import small_trial
 
-TINY: dict[str, Value] = {
-    "task": "addition", "d_model": 8, "heads": 2, "d_ff": 16, "layers": 1, "decoder_layers": 1, "steps": 5, "batch": 4,
-    "option.digits": 2,
-}  # fmt: skip
+TINY = small_trial()
 STUDIES = (Study("evaluate", {"examples": 50}),)
 
 

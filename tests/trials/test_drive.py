@@ -13,12 +13,10 @@ from headway.trials.drive import Driver, train_trials
 from headway.trials.engines import Engine, InProcess
 from headway.trials.local import LocalEngine
 from headway.trials.plan import config_of, pieces_of
-from headway.trials.trial import Resources, Terms, Trial, Value
+from headway.trials.trial import Resources, Terms, Trial
+from small import small_trial
 
-TINY: dict[str, Value] = {
-    "task": "addition", "d_model": 8, "heads": 2, "d_ff": 16, "layers": 1, "decoder_layers": 1, "steps": 40, "batch": 4,
-    "option.digits": 2,
-}  # fmt: skip
+TINY = small_trial(steps=40)
 
 
 def trials(count: int) -> list[Trial]:

@@ -7,15 +7,15 @@ found, else refused by name. Then equality with eager attention is asserted, and
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence, Set
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from headway.attach.dispatch import NAME, at_dispatch, attentions_on, configs_of, listening, quiet, register, under
+from headway.attach.dispatch import NAME, at_dispatch, attentions_on, configs_of, register, under
 from headway.attach.intervention import Attached, Hook, Intervention, Projection, blocks_of, check_ready
 from headway.attach.multihead import at_multihead
 from headway.attach.projections import (
@@ -114,7 +114,7 @@ def _assembled(model: nn.Module, seen: Sequence[FoundAttention], names: Mapping[
     if dispatching:
         hooks.append(at_dispatch(model, dispatching, {names[each.path] for each in seen if each.way == "dispatch"}))
     if asking:
-        hooks.insert(0, _with_maps(model))
+        hooks.insert(0, lambda run: nullcontext() if run.trace is None else attentions_on(model))
     owners, ways = ({names[each.path]: getattr(each, what) for each in seen} for what in ("path", "way"))
     return Attached(model, tuple(projections), projections, blocks_of(model, owners), owners, hooks, ways)
 
@@ -129,7 +129,8 @@ def _found(model: nn.Module, call: Callable[[], Any]) -> list[FoundAttention]:
         each.output = _output_of(model, each.path, each.width)  # something lies between, such as a norm over all heads
         if each.output is None:
             raise HeadwayError(f"{_called(each)} dispatches, but no output projection of its heads was found")
-    silent = [_without_dispatch(model, path, module) for path, module in _silent(model, called, dispatched).items()]
+    innermost = _innermost(model, called | dispatched.keys())
+    silent = [_without_dispatch(model, path, each) for each, path in innermost.items() if each not in dispatched]
     found = [*dispatched.values(), *silent]
     if not found:
         raise HeadwayError(f"{type(model).__name__} has no attention that Headway knows; attach it with attach_module")
@@ -164,28 +165,28 @@ def _looked_at(model: Any, call: Callable[[], Any]) -> tuple[dict[nn.Module, Fou
                 stack.callback(module.register_forward_pre_hook(lambda own, _: called.add(own)).remove)
             if weight_of(module) is not None:
                 stack.callback(module.register_forward_pre_hook(read).remove)
-        stack.enter_context(under(model, NAME) if _switches(model) else nullcontext())
-        stack.enter_context(listening(listen))
+        stack.enter_context(under(model, NAME, listen) if _switches(model) else nullcontext())
         call()
     return seen, called
 
 
 def _switches(model: Any) -> bool:
     """Whether the family takes another attention at all."""
-    with quiet(), under(model, NAME):
-        return any(config._attn_implementation == NAME for config in configs_of(model))
+    from transformers.utils import logging
+
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()  # it is only being tried
+    try:
+        with under(model, NAME):
+            return any(config._attn_implementation == NAME for config in configs_of(model))
+    finally:
+        logging.set_verbosity(before)
 
 
-def _silent(model: nn.Module, called: set[nn.Module], seen: Mapping[nn.Module, FoundAttention]) -> dict[str, nn.Module]:
-    """The innermost attention modules that ran and did not dispatch."""
-    found = {}
-    for path, module in model.named_modules():
-        if module not in called or next(module.parameters(), None) is None:
-            continue
-        inside = set(module.modules())
-        if not inside & seen.keys() and not (inside - {module}) & called:
-            found[path] = module
-    return found
+def _innermost(model: nn.Module, among: Set[nn.Module]) -> dict[nn.Module, str]:
+    """The paths of those of these modules that hold weights and no other of them."""
+    inner = {module: path for path, module in model.named_modules() if among & set(module.modules()) == {module}}
+    return {module: path for module, path in inner.items() if next(module.parameters(), None) is not None}
 
 
 def _called(seen: FoundAttention) -> str:
@@ -219,50 +220,27 @@ def _without_dispatch(model: Any, path: str, module: nn.Module) -> FoundAttentio
     return seen
 
 
-def _with_maps(model: nn.Module) -> Hook:
-    """Asks the model for its maps while they are traced."""
-
-    @contextmanager
-    def hook(intervention: Intervention) -> Iterator[None]:
-        with nullcontext() if intervention.trace is None else attentions_on(model):
-            yield
-
-    return hook
-
-
 def _named(model: nn.Module, seen: Sequence[FoundAttention], call: Callable[[], Any]) -> Attached:
     """The sites in the order in which they fire, as encoder.0.self and so on where that names each of them once."""
     paths = {each.path: Site(each.path) for each in seen}
-    asking = False
-    blocks, order, maps = _traced(_assembled(model, seen, paths, asking), call)
-    if len(maps) < len(seen):
-        asking = True
-        blocks, order, maps = _traced(_assembled(model, seen, paths, asking), call)
+    for asking in (False, True):
+        attached, trace = _assembled(model, seen, paths, asking), Trace()
+        intervention = Intervention({}, trace, strict=False)
+        attached.passed(call, intervention)
+        if len(trace.maps) == len(seen):
+            break
+    order = list(intervention.fired)
     for each in seen:
         if paths[each.path] not in order:
             raise HeadwayError(f"{_called(each)} ran, but its output projection {each.output} was never called")
     seen = sorted(seen, key=lambda each: order.index(paths[each.path]))
     sites = [(each, paths[each.path]) for each in seen]
-    names = {each.path: _name(model, each, blocks.get(site), maps.get(site)) for each, site in sites}
+    names = {each.path: _name(model, each, attached.blocks.get(site), trace.maps.get(site)) for each, site in sites}
     if any(name.layer is None for name in names.values()) or len(set(names.values())) < len(names):
         names = {path: Site(path, kind=name.kind, heads=name.heads) for path, name in names.items()}
-    return replace(_assembled(model, seen, names, asking), idle=_idle(model, {each.module for each in seen}))
-
-
-def _idle(model: nn.Module, ran: set[nn.Module]) -> tuple[str, ...]:
-    """The innermost attention modules that did not run."""
-    attentions = {module: path for path, module in model.named_modules() if "Attention" in type(module).__name__}
-    inner = [each for each in attentions if not any(part in attentions for part in each.modules() if part is not each)]
-    idle = [each for each in inner if each not in ran and next(each.parameters(), None) is not None]
-    return tuple(attentions[each] for each in idle)
-
-
-def _traced(attached: Attached, call: Callable[[], Any]) -> tuple[Mapping[Site, str], list[Site], dict[Site, Tensor]]:
-    """The layers of the sites, the order in which they fire, and their maps."""
-    trace = Trace()
-    intervention = Intervention({}, trace, strict=False)
-    attached.passed(call, intervention)
-    return attached.blocks, list(intervention.fired), trace.maps
+    attentions = _innermost(model, {each for each in model.modules() if "Attention" in type(each).__name__})
+    idle = tuple(path for each, path in attentions.items() if each not in {one.module for one in seen})
+    return replace(_assembled(model, seen, names, asking), idle=idle)
 
 
 def _name(model: Any, seen: FoundAttention, block: str | None, maps: Tensor | None) -> Site:

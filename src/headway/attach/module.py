@@ -47,13 +47,11 @@ def attach_module(
     call: Callable[[], Any] | None = None,
     logits_of: Callable[[Any], Tensor] | None = None,
     maps: Maps | None = None,
-    batch_first: bool = True,
 ) -> Attached:
     """A model with these sites, or with every nn.MultiheadAttention in it.
 
     Given `call`, which runs the model once, the sites are put in the order in which they fire, and every intervention
-    is proved (proofs.py). `maps` reads the map of an attention that a user wrote; `batch_first` says how its
-    projections are fed.
+    is proved (proofs.py). `maps` reads the map of an attention that a user wrote.
     """
     check_ready(model)
     asked = _every_multihead(model) if sites is None else _listed(model, sites)
@@ -63,14 +61,13 @@ def attach_module(
     for site in asked:
         owner = _module(model, site.stack)
         if isinstance(owner, nn.MultiheadAttention) and not site.output:
-            projections[site] = Projection(
-                owner.out_proj, f"{site}.out_proj".lstrip("."), owner.num_heads, owner.head_dim
-            )
+            path = f"{site}.out_proj".lstrip(".")
+            projections[site] = Projection(owner.out_proj, path, owner.num_heads, owner.head_dim)
             hooks.append(at_multihead(site, owner))
             ways[site] = "MultiheadAttention"
             continue
         projections[site] = _projection(model, site, owner)
-        hooks.append(at_projection(site, projections[site], batch_first))
+        hooks.append(at_projection(site, projections[site]))
         if projections[site].module is not owner:
             hooks.append(watching(site, owner, projections[site].heads, maps))
         ways[site] = "projection"
@@ -82,10 +79,8 @@ def attach_module(
             )
     owners = {site: site.stack for site in asked}
     attached = Attached(model, tuple(projections), projections, blocks_of(model, owners), owners, hooks, ways)
-    return attached if call is None else _in_order(attached, call, logits_of)
-
-
-def _in_order(attached: Attached, call: Callable[[], Any], logits_of: Callable[[Any], Tensor] | None) -> Attached:
+    if call is None:
+        return attached
     prove(attached, call, logits_of)
     intervention = Intervention({}, None)
     attached.passed(call, intervention)
@@ -93,11 +88,11 @@ def _in_order(attached: Attached, call: Callable[[], Any], logits_of: Callable[[
 
 
 def _every_multihead(model: nn.Module) -> list[Site]:
-    found = []
-    for path, module in model.named_modules():
-        if isinstance(module, nn.MultiheadAttention):
-            kind = "cross" if path.endswith("multihead_attn") else "self"
-            found.append(Site(path, kind=kind, heads=module.num_heads))
+    found = [
+        Site(path, kind="cross" if path.endswith("multihead_attn") else "self", heads=module.num_heads)
+        for path, module in model.named_modules()
+        if isinstance(module, nn.MultiheadAttention)
+    ]
     if not found:
         likely = ", ".join(
             f"Site({s.stack!r}, output={s.output!r}, heads={s.heads or '…'})" for s in candidates(model)[:3]
@@ -110,9 +105,8 @@ def _every_multihead(model: nn.Module) -> list[Site]:
 
 
 def _listed(model: nn.Module, sites: Site | str | Iterable[Site | str]) -> list[Site]:
-    given = [sites] if isinstance(sites, Site | str) else list(sites)
     listed: list[Site] = []
-    for each in given:
+    for each in [sites] if isinstance(sites, Site | str) else sites:
         site = Site(each) if isinstance(each, str) else each
         listed += _matching(model, site) if any(sign in site.stack for sign in "*?[") else [site]
     return list(dict.fromkeys(listed))
@@ -129,11 +123,10 @@ def _matching(model: nn.Module, pattern: Site) -> list[Site]:
     found = []
     for path in paths:
         parent, _, name = path.rpartition(".")
-        if isinstance(_module(model, path), nn.MultiheadAttention) or pattern.output:
-            found.append(replace(pattern, stack=path))
-        elif isinstance(_module(model, parent), nn.MultiheadAttention):
+        named = pattern.output or isinstance(_module(model, path), nn.MultiheadAttention)
+        if not named and isinstance(_module(model, parent), nn.MultiheadAttention):
             found.append(replace(pattern, stack=parent))
-        elif parent and parents[parent] == 1:
+        elif not named and parent and parents[parent] == 1:
             found.append(replace(pattern, stack=parent, output=name))
         else:
             found.append(replace(pattern, stack=path))
@@ -154,8 +147,7 @@ def _projection(model: nn.Module, site: Site, owner: nn.Module) -> Projection:
         raise HeadwayError(f"{site} needs output=, the name of its output projection; it has {linear or 'no weights'}")
     path = f"{site.stack}.{name}" if name else site.stack
     module = _module(model, path)
-    parent = child(model, site.stack.rpartition(".")[0])
-    heads = site.heads or stated_heads(owner, parent)
+    heads = site.heads or stated_heads(owner, child(model, site.stack.rpartition(".")[0]))
     if heads is None:
         raise HeadwayError(f"{site} does not say how many heads it has; write Site({site.stack!r}, …, heads=4)")
     return projection_at(site, module, path, heads)

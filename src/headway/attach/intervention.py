@@ -35,15 +35,12 @@ class Projection:
     """of one head"""
     layout: Layout = "out in"
 
-    def columns(self, head: int) -> slice:
-        """Which inputs belong to a head, where the input is flat."""
-        return slice(head * self.dim, (head + 1) * self.dim)
-
     def of_head(self, weight: Tensor, head: int) -> Tensor:
         """The part of a weight of this layout that reads a head; a view, to be read or written."""
         if self.layout == "head dim out":
             return weight[head]
-        return weight[:, self.columns(head)] if self.layout == "out in" else weight[self.columns(head)]
+        columns = slice(head * self.dim, (head + 1) * self.dim)
+        return weight[:, columns] if self.layout == "out in" else weight[columns]
 
 
 @dataclass

@@ -20,13 +20,9 @@ class Stacking:
         return max((size for size in self.spent if size <= most), key=lambda size: -self.spent[size], default=1)
 
     def took(self, size: int, seconds: float) -> None:
-        if self.trying and self.ahead[0] == size:
+        if self.ahead and self.ahead[0] == size:
             self.ahead.pop(0)
             self.spent[size] = min(self.spent.get(size, math.inf), seconds / size)
-
-    @property
-    def trying(self) -> bool:
-        return bool(self.ahead)
 
     def stay_small(self) -> None:
         """One at a time from now on: memory has run out."""

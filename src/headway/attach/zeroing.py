@@ -9,17 +9,38 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headway.attach.projections import weight_of
 from headway.attach.runner import UserRunner
 from headway.errors import HeadwayError
+from headway.machine import exact_products
 from headway.models import Head
 from headway.runs import disk
+from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
 ROUNDING = 1e-4
 
 
 @torch.no_grad()
-def check_same(runner: UserRunner, zeroed: nn.Module, heads: Collection[Head], problems: Problems) -> float:
+@exact_products()
+def save_without(subject: Subject, heads: Collection[Head], problems: Problems, out: Path) -> float:
+    """Saves a copy of the model with the columns of these heads at zero, and says how far its logits are from the gated
+    model's; refuses where that is more than rounding, before it is saved or when it is read back."""
+    runner, zeroed = subject.runner, copy.deepcopy(subject.model)
+    assert isinstance(runner, UserRunner)
+    for head in heads:
+        projection = runner.attached.projections[head.site]
+        weight = weight_of(zeroed.get_submodule(projection.path))
+        if weight is None:
+            raise HeadwayError(f"the projection {projection.path} of {head} has no plain weight to zero")
+        projection.of_head(weight, head.number).zero_()
+    difference = _check_same(runner, zeroed, heads, problems)
+    _save(zeroed, subject.tokenizer, out)
+    _check_same(runner, _read_back(zeroed, out), heads, problems)
+    return difference
+
+
+def _check_same(runner: UserRunner, zeroed: nn.Module, heads: Collection[Head], problems: Problems) -> float:
     """How far the zeroed model's logits are from the gated one's; refuses where that is more than rounding."""
     worst = size = 0.0
     for batch in runner.batches(problems):
@@ -31,7 +52,7 @@ def check_same(runner: UserRunner, zeroed: nn.Module, heads: Collection[Head], p
     return worst
 
 
-def save(zeroed: nn.Module, tokenizer: Any, out: Path) -> None:
+def _save(zeroed: nn.Module, tokenizer: Any, out: Path) -> None:
     """As transformers saves it where it is one of theirs, else its weights as safetensors."""
     out.mkdir(parents=True, exist_ok=True)
     if hasattr(zeroed, "save_pretrained"):
@@ -45,7 +66,7 @@ def save(zeroed: nn.Module, tokenizer: Any, out: Path) -> None:
     disk.write_bytes(out / "model.safetensors", packed(weights))
 
 
-def read_back(zeroed: nn.Module, out: Path) -> nn.Module:
+def _read_back(zeroed: nn.Module, out: Path) -> nn.Module:
     """What was saved, as its users read it."""
     device = next(zeroed.parameters()).device
     if hasattr(zeroed, "save_pretrained"):

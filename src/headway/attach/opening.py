@@ -68,13 +68,9 @@ def open_subject(name: str | Path, device: torch.device | str = "cpu", opening: 
         return ready(_made(str(name))) if kind == "factory" else subject_of(open_one(name, device))
     if opening.file is None:
         raise HeadwayError(f"{name} is a Hugging Face model; say what to study it on: `examples=prompts.jsonl`")
+    memory = parse_memory(opening.memory)
     return subject_from_transformers(
-        name,
-        opening.file,
-        metric=opening.metric,
-        device=device,
-        memory=parse_memory(opening.memory),
-        hub=opening.hub,
+        name, opening.file, metric=opening.metric, device=device, memory=memory, hub=opening.hub
     )
 
 
@@ -86,9 +82,8 @@ def _made(name: str) -> Subject:
     except HeadwayError:
         raise
     except (Exception, SystemExit) as error:  # whatever a user's function may raise
-        raise HeadwayError(
-            f"{name!r} failed ({type(error).__name__}: {error}); call it by itself to see where"
-        ) from error
+        said = f"{type(error).__name__}: {error}"
+        raise HeadwayError(f"{name!r} failed ({said}); call it by itself to see where") from error
     if not isinstance(made, Subject):
         raise HeadwayError(f"{name!r} returned {type(made).__name__}; a factory returns a headway.Subject")
     return made

@@ -18,16 +18,7 @@ from torch import Tensor, nn
 from headway.attach.dispatch import NAME, at_dispatch, attentions_on, configs_of, register, under
 from headway.attach.intervention import Attached, Hook, Intervention, Projection, blocks_of, check_ready
 from headway.attach.multihead import at_multihead
-from headway.attach.projections import (
-    at_projection,
-    child,
-    inputs_of,
-    named_output,
-    projection_at,
-    stated_heads,
-    watching,
-    weight_of,
-)
+from headway.attach.projections import at_projection, inputs_of, output_of, projection_at, stated_heads, watching
 from headway.attach.proofs import difference_of, limit_of, logits_in, prove, where
 from headway.attach.tiny import tiny_examples
 from headway.errors import HeadwayError
@@ -126,7 +117,7 @@ def _found(model: nn.Module, call: Callable[[], Any]) -> list[FoundAttention]:
         if each.output is not None:
             each.way = "dispatch"
             continue
-        each.output = _output_of(model, each.path, each.width)  # something lies between, such as a norm over all heads
+        each.output = output_of(model, each.path, each.width)  # something lies between, such as a norm over all heads
         if each.output is None:
             raise HeadwayError(f"{_called(each)} dispatches, but no output projection of its heads was found")
     innermost = _innermost(model, called | dispatched.keys())
@@ -163,7 +154,7 @@ def _looked_at(model: Any, call: Callable[[], Any]) -> tuple[dict[nn.Module, Fou
         for module in paths:
             if "Attention" in type(module).__name__:
                 stack.callback(module.register_forward_pre_hook(lambda own, _: called.add(own)).remove)
-            if weight_of(module) is not None:
+            if inputs_of(module) is not None:
                 stack.callback(module.register_forward_pre_hook(read).remove)
         stack.enter_context(under(model, NAME, listen) if _switches(model) else nullcontext())
         call()
@@ -193,24 +184,12 @@ def _called(seen: FoundAttention) -> str:
     return f"{type(seen.module).__name__} at {seen.path}"
 
 
-def _output_of(model: nn.Module, path: str, width: int | None = None) -> str | None:
-    """The output projection of an attention module by its name: among its children, or beside it in one that is
-    attention too (in a whole layer it could be that of the feed-forward block)."""
-    for owner in (path, path.rpartition(".")[0]):
-        module = child(model, owner)
-        if module is not None and (owner == path or "Attention" in type(module).__name__):
-            name = named_output(module, width)
-            if name is not None:
-                return f"{owner}.{name}"
-    return None
-
-
 def _without_dispatch(model: Any, path: str, module: nn.Module) -> FoundAttention:
     """An attention module that is gated at its projection, if that is found."""
     if isinstance(module, nn.MultiheadAttention):
         return FoundAttention(path, module, module.num_heads, None, f"{path}.out_proj", "MultiheadAttention")
-    heads = stated_heads(module, child(model, path.rpartition(".")[0]), model.config)
-    seen = FoundAttention(path, module, heads or 0, output=_output_of(model, path))
+    heads = stated_heads(module, model.get_submodule(path.rpartition(".")[0]), model.config)
+    seen = FoundAttention(path, module, heads or 0, output=output_of(model, path))
     width = None if seen.output is None else inputs_of(model.get_submodule(seen.output))
     if heads is None or not width or width % heads:
         raise HeadwayError(

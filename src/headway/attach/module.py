@@ -5,7 +5,6 @@ named: `Site("layers.0.attention", output="linear_out", heads=4)`, or all of the
 `Site("*.linear_out", heads=4)`; `candidates` proposes what to name.
 """
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -16,28 +15,11 @@ from torch import Tensor, nn
 
 from headway.attach.intervention import Attached, Hook, Intervention, Projection, blocks_of, check_ready
 from headway.attach.multihead import at_multihead
-from headway.attach.projections import (
-    OUTPUTS,
-    at_projection,
-    child,
-    inputs_of,
-    named_output,
-    projection_at,
-    stated_heads,
-    watching,
-    weight_of,
-)
+from headway.attach.projections import at_projection, candidates, child, module_at, projection_of, watching
 from headway.attach.proofs import prove
-from headway.errors import HeadwayError, unknown
+from headway.errors import HeadwayError
 from headway.models.sites import Site
 from headway.subjects.subject import Maps
-
-READS = re.compile(
-    r"(to|w|linear|fc|c|in|lin)?_?(q|k|v|qkv|kv|query|key|value|queries|keys|values|attn|query_key_value|in_proj)s?"
-    r"_?(proj|projection|lin|linear|layer|net|weight)?",
-    re.IGNORECASE,
-)
-"""what the layers that make queries, keys and values are called"""
 
 
 def attach_module(
@@ -59,14 +41,14 @@ def attach_module(
     projections: dict[Site, Projection] = {}
     ways: dict[Site, str] = {}
     for site in asked:
-        owner = _module(model, site.stack)
+        owner = module_at(model, site.stack)
         if isinstance(owner, nn.MultiheadAttention) and not site.output:
             path = f"{site}.out_proj".lstrip(".")
             projections[site] = Projection(owner.out_proj, path, owner.num_heads, owner.head_dim)
             hooks.append(at_multihead(site, owner))
             ways[site] = "MultiheadAttention"
             continue
-        projections[site] = _projection(model, site, owner)
+        projections[site] = projection_of(model, site, owner)
         hooks.append(at_projection(site, projections[site]))
         if projections[site].module is not owner:
             hooks.append(watching(site, owner, projections[site].heads, maps))
@@ -123,56 +105,11 @@ def _matching(model: nn.Module, pattern: Site) -> list[Site]:
     found = []
     for path in paths:
         parent, _, name = path.rpartition(".")
-        named = pattern.output or isinstance(_module(model, path), nn.MultiheadAttention)
-        if not named and isinstance(_module(model, parent), nn.MultiheadAttention):
+        named = pattern.output or isinstance(module_at(model, path), nn.MultiheadAttention)
+        if not named and isinstance(module_at(model, parent), nn.MultiheadAttention):
             found.append(replace(pattern, stack=parent))
         elif not named and parent and parents[parent] == 1:
             found.append(replace(pattern, stack=parent, output=name))
         else:
             found.append(replace(pattern, stack=path))
     return found
-
-
-def _module(model: nn.Module, path: str) -> nn.Module:
-    found = child(model, path)
-    if found is None:
-        raise unknown("module", path, [name for name, _ in model.named_modules() if name])
-    return found
-
-
-def _projection(model: nn.Module, site: Site, owner: nn.Module) -> Projection:
-    name = site.output if site.output or weight_of(owner) is not None else named_output(owner)
-    if name is None and weight_of(owner) is None:
-        linear = ", ".join(path for path, module in owner.named_modules() if path and weight_of(module) is not None)
-        raise HeadwayError(f"{site} needs output=, the name of its output projection; it has {linear or 'no weights'}")
-    path = f"{site.stack}.{name}" if name else site.stack
-    module = _module(model, path)
-    heads = site.heads or stated_heads(owner, child(model, site.stack.rpartition(".")[0]))
-    if heads is None:
-        raise HeadwayError(f"{site} does not say how many heads it has; write Site({site.stack!r}, …, heads=4)")
-    return projection_at(site, module, path, heads)
-
-
-def candidates(model: nn.Module) -> list[Site]:
-    """Likely sites: modules that hold layers for queries, keys or values, and one that could mix the heads again."""
-    found = []
-    for path, owner in model.named_modules():
-        if isinstance(owner, nn.MultiheadAttention):
-            found.append(Site(path, heads=owner.num_heads))
-            continue
-        weighted = {name: module for name, module in owner.named_children() if weight_of(module) is not None}
-        if not path or not any(READS.fullmatch(name) for name in weighted):
-            continue
-        mixing = [name for name, module in weighted.items() if not READS.fullmatch(name) and _squarish(module)]
-        known = [name for name in mixing if name in OUTPUTS] or mixing or [named_output(owner)]
-        if known[-1] is not None:
-            found.append(Site(path, output=known[-1], heads=stated_heads(owner)))
-    return found
-
-
-def _squarish(module: nn.Module) -> bool:
-    inputs, weight = inputs_of(module), weight_of(module)
-    if not inputs or weight is None:
-        return False
-    outputs = weight.numel() // inputs
-    return max(inputs, outputs) <= 4 * min(inputs, outputs)

@@ -5,6 +5,7 @@ The projection gets a forward of its own for the time of a run; where the attent
 or a user's function reads it, that is recorded.
 """
 
+import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from headway.attach.intervention import Hook, Intervention, Layout, Projection, own_forward
-from headway.errors import HeadwayError
+from headway.errors import HeadwayError, unknown
 from headway.models.sites import Site
 from headway.subjects.subject import Maps
 
@@ -21,6 +22,12 @@ OUTPUTS = (
     "fc_out", "post_proj", "fc_o", "w_o", "W_o", "to_out", "to_out.0", "out", "output", "output.dense", "projection",
 )  # fmt: skip
 """what output projections are called, in the modules that people write"""
+READS = re.compile(
+    r"(to|w|linear|fc|c|in|lin)?_?(q|k|v|qkv|kv|query|key|value|queries|keys|values|attn|query_key_value|in_proj)s?"
+    r"_?(proj|projection|lin|linear|layer|net|weight)?",
+    re.IGNORECASE,
+)
+"""what the layers that make queries, keys and values are called"""
 HEADS = ("num_heads", "n_heads", "num_attention_heads", "n_head", "nhead", "heads", "nheads", "h")
 
 
@@ -49,6 +56,13 @@ def inputs_of(module: nn.Module | None) -> int | None:
     return weight.shape[:-1].numel()
 
 
+def module_at(model: nn.Module, path: str) -> nn.Module:
+    found = child(model, path)
+    if found is None:
+        raise unknown("module", path, [name for name, _ in model.named_modules() if name])
+    return found
+
+
 def child(model: nn.Module, path: str) -> nn.Module | None:
     """The module at a path, if there is one."""
     try:
@@ -63,6 +77,18 @@ def named_output(owner: nn.Module, width: int | None = None) -> str | None:
         inputs = inputs_of(child(owner, name))
         if inputs is not None and width in (None, inputs):
             return name
+    return None
+
+
+def output_of(model: nn.Module, path: str, width: int | None = None) -> str | None:
+    """The output projection of an attention module by its name: among its children, or beside it in one that is
+    attention too (in a whole layer it could be that of the feed-forward block)."""
+    for owner in (path, path.rpartition(".")[0]):
+        module = child(model, owner)
+        if module is not None and (owner == path or "Attention" in type(module).__name__):
+            name = named_output(module, width)
+            if name is not None:
+                return f"{owner}.{name}"
     return None
 
 
@@ -86,6 +112,44 @@ def projection_at(site: Site, module: nn.Module, path: str, heads: int) -> Proje
             f"{tuple(weight.shape)}; give a number of heads that divides them"
         )
     return Projection(module, path, heads, width // heads, layout)
+
+
+def projection_of(model: nn.Module, site: Site, owner: nn.Module) -> Projection:
+    name = site.output if site.output or weight_of(owner) is not None else named_output(owner)
+    if name is None and weight_of(owner) is None:
+        linear = ", ".join(path for path, module in owner.named_modules() if path and weight_of(module) is not None)
+        raise HeadwayError(f"{site} needs output=, the name of its output projection; it has {linear or 'no weights'}")
+    path = f"{site.stack}.{name}" if name else site.stack
+    module = module_at(model, path)
+    heads = site.heads or stated_heads(owner, child(model, site.stack.rpartition(".")[0]))
+    if heads is None:
+        raise HeadwayError(f"{site} does not say how many heads it has; write Site({site.stack!r}, …, heads=4)")
+    return projection_at(site, module, path, heads)
+
+
+def candidates(model: nn.Module) -> list[Site]:
+    """Likely sites: modules that hold layers for queries, keys or values, and one that could mix the heads again."""
+    found = []
+    for path, owner in model.named_modules():
+        if isinstance(owner, nn.MultiheadAttention):
+            found.append(Site(path, heads=owner.num_heads))
+            continue
+        weighted = {name: module for name, module in owner.named_children() if weight_of(module) is not None}
+        if not path or not any(READS.fullmatch(name) for name in weighted):
+            continue
+        mixing = [name for name, module in weighted.items() if not READS.fullmatch(name) and _squarish(module)]
+        known = [name for name in mixing if name in OUTPUTS] or mixing or [named_output(owner)]
+        if known[-1] is not None:
+            found.append(Site(path, output=known[-1], heads=stated_heads(owner)))
+    return found
+
+
+def _squarish(module: nn.Module) -> bool:
+    inputs, weight = inputs_of(module), weight_of(module)
+    if not inputs or weight is None:
+        return False
+    outputs = weight.numel() // inputs
+    return max(inputs, outputs) <= 4 * min(inputs, outputs)
 
 
 def at_projection(site: Site, projection: Projection) -> Hook:

@@ -5,6 +5,7 @@ before it are not run. Neither is the attention of the changed site itself: of i
 computed again. Where a model has no list of layers, or goes through one twice, everything is run again.
 """
 
+import math
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -19,7 +20,6 @@ from torch import Tensor
 from headway.attach.intervention import Attached, Intervention, fitting
 from headway.attach.projections import child
 from headway.attach.recording import first_tensor, map_tensors, recorded_calls, repeat, returning
-from headway.attach.stacking import Stacking
 from headway.errors import HeadwayError
 from headway.evaluation.verdicts import Logits
 from headway.models import Gate, Gates, Site, Trace
@@ -34,6 +34,31 @@ KEYS_VALUES = ("k_proj", "v_proj", "k", "v", "key", "value", "k_lin", "v_lin")
 """what the layers for keys and values are called"""
 COPIES = 4
 """of the logits: themselves, their softmax, and what lies between"""
+
+
+class Stacking:
+    """How many variants go best in one pass: tried, not guessed. The first passes are made in several sizes and timed;
+    what they compute is used."""
+
+    def __init__(self) -> None:
+        self.ahead = [1, 1, 2, 4]  # the first pass is slow for other reasons
+        self.spent: dict[int, float] = {}
+        """seconds a variant, by size"""
+
+    def size(self, most: int) -> int:
+        """Of the next pass, which may hold no more than `most`."""
+        if self.ahead and self.ahead[0] <= most:
+            return self.ahead[0]
+        return max((size for size in self.spent if size <= most), key=lambda size: -self.spent[size], default=1)
+
+    def took(self, size: int, seconds: float) -> None:
+        if self.ahead and self.ahead[0] == size:
+            self.ahead.pop(0)
+            self.spent[size] = min(self.spent.get(size, math.inf), seconds / size)
+
+    def stay_small(self) -> None:
+        """One at a time from now on: memory has run out."""
+        self.ahead, self.spent = [], {1: 0.0}
 
 
 class UserRunner(Runner):

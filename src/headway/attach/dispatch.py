@@ -8,7 +8,7 @@ back.
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 import torch
@@ -46,27 +46,18 @@ def _eager_attention(module: nn.Module, *inputs: Any, **options: Any) -> tuple[T
 
 
 def _plain_attention(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None = None,
-    scaling: float | None = None,
-    dropout: float = 0.0,
-    softcap: float | None = None,
-    position_bias: Tensor | None = None,
-    **options: Any,
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None = None, **options: Any
 ) -> tuple[Tensor, Tensor]:
     """Eager attention for a family that has no function for it."""
-    groups = query.shape[1] // key.shape[1]
+    groups, scaling, softcap = query.shape[1] // key.shape[1], options.get("scaling"), options.get("softcap")
     key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
     scores = query @ key.transpose(-1, -2) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
     if softcap is not None:
         scores = torch.tanh(scores / softcap) * softcap
-    for added in (position_bias, attention_mask):
+    for added in (options.get("position_bias"), attention_mask):
         scores = scores if added is None else scores + added
     maps = scores.softmax(-1, dtype=torch.float32).to(query.dtype)
-    maps = nn.functional.dropout(maps, p=dropout, training=module.training)
+    maps = nn.functional.dropout(maps, p=options.get("dropout", 0.0), training=module.training)
     return (maps @ value).transpose(1, 2).contiguous(), maps  # batch query head dim
 
 
@@ -112,7 +103,7 @@ def at_dispatch(model: nn.Module, sites: Mapping[nn.Module, Site], gated: set[Si
     def hook(intervention: Intervention) -> AbstractContextManager[None]:
         def listen(module: nn.Module, z: Tensor, maps: Tensor | None) -> Tensor:
             site = sites.get(module)
-            if site in gated:
+            if site is not None and site in gated:
                 return intervention.through(site, z, maps)
             if site is not None:
                 intervention.see(site, maps)
@@ -132,11 +123,9 @@ def attentions_on(model: nn.Module) -> Iterator[None]:
     try:
         for config in configs_of(model):
             before = config.output_attentions
-            try:
+            with suppress(ValueError):  # not under this implementation
                 config.output_attentions = True
-            except ValueError:  # not under this implementation
-                continue
-            asked.append((config, before))
+                asked.append((config, before))
         yield
     finally:
         for config, before in asked:

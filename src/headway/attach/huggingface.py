@@ -20,7 +20,6 @@ from headway.attach.intervention import Attached, Hook, Intervention, Projection
 from headway.attach.multihead import at_multihead
 from headway.attach.projections import at_projection, inputs_of, output_of, projection_at, stated_heads, watching
 from headway.attach.proofs import difference_of, limit_of, logits_in, prove, where
-from headway.attach.tiny import tiny_examples
 from headway.errors import HeadwayError
 from headway.machine import exact_products
 from headway.models.sites import Site, Trace
@@ -42,6 +41,9 @@ class FoundAttention:
     """the path of its output projection"""
     way: str = "projection"
     dispatches: bool = False
+
+    def __str__(self) -> str:
+        return f"{type(self.module).__name__} at {self.path}"
 
 
 def attach_huggingface(
@@ -74,7 +76,7 @@ def _call_of(model: Any, example: Mapping[str, Any] | Callable[[], Any] | None) 
     if callable(example):
         return example
     failed: Exception | None = None
-    for inputs in tiny_examples(model) if example is None else [example]:
+    for inputs in _made_up(model) if example is None else [example]:
         try:
             model(**inputs)
         except Exception as error:  # whatever a model may raise at inputs that it does not take
@@ -85,6 +87,45 @@ def _call_of(model: Any, example: Mapping[str, Any] | Callable[[], Any] | None) 
         f"{type(model).__name__} did not run on {'made-up inputs' if example is None else 'the example'} "
         f"({type(failed).__name__}: {failed}); give example=, a dict of what it is called with"
     ) from failed
+
+
+def _made_up(model: Any) -> list[dict[str, Tensor]]:
+    """Inputs to try, the most telling first: source and answer have different lengths and one row is padded, so that a
+    mask that is lost or a cross-attention that is taken for self-attention shows."""
+    config, main = model.config, model.main_input_name
+    generator = torch.Generator().manual_seed(0)
+    answer = {}
+    if getattr(config, "is_encoder_decoder", False):
+        answer["decoder_input_ids"] = _tokens(config, True, 5, generator)
+    if main == "input_ids":
+        tokens = _tokens(config, False, 7, generator)
+        seen = torch.ones_like(tokens)
+        seen[1, -2:] = 0
+        plain, ended = {"input_ids": tokens, **answer}, tokens.clone()
+        ended[:, -1] = getattr(config, "eos_token_id", None) or 0
+        examples = [{**plain, "attention_mask": seen}, plain, {name: value[:1] for name, value in plain.items()}]
+        examples.append({"input_ids": ended})  # some read the answer out of the source
+    elif main == "pixel_values":
+        vision = getattr(config, "vision_config", config)
+        size = vision.image_size if isinstance(vision.image_size, list | tuple) else [vision.image_size] * 2
+        examples = [{main: torch.randn(2, vision.num_channels, *size, generator=generator), **answer}]
+    elif main == "input_features" and hasattr(config, "max_source_positions"):
+        frames = 2 * config.max_source_positions
+        examples = [{main: torch.randn(2, config.num_mel_bins, frames, generator=generator), **answer}]
+    else:
+        raise HeadwayError(f"{type(model).__name__} reads {main}; give example=, a dict of what it is called with")
+    place, dtype = next(model.parameters()).device, model.dtype
+    return [
+        {name: value.to(place, dtype if value.is_floating_point() else None) for name, value in example.items()}
+        for example in examples
+    ]
+
+
+def _tokens(config: Any, decoder: bool, count: int, generator: torch.Generator) -> Tensor:
+    """Two rows of tokens; the first few of a vocabulary have meanings of their own."""
+    inner: Any = getattr(config, "decoder" if decoder else "encoder", None)
+    words = (inner if hasattr(inner, "vocab_size") else config.get_text_config(decoder=decoder)).vocab_size
+    return torch.randint(min(5, words - 1), words, (2, count), generator=generator)
 
 
 def _assembled(model: nn.Module, seen: Sequence[FoundAttention], names: Mapping[str, Site], asking: bool) -> Attached:
@@ -119,7 +160,7 @@ def _found(model: nn.Module, call: Callable[[], Any]) -> list[FoundAttention]:
             continue
         each.output = output_of(model, each.path, each.width)  # something lies between, such as a norm over all heads
         if each.output is None:
-            raise HeadwayError(f"{_called(each)} dispatches, but no output projection of its heads was found")
+            raise HeadwayError(f"{each} dispatches, but no output projection of its heads was found")
     innermost = _innermost(model, called | dispatched.keys())
     silent = [_without_dispatch(model, path, each) for each, path in innermost.items() if each not in dispatched]
     found = [*dispatched.values(), *silent]
@@ -180,10 +221,6 @@ def _innermost(model: nn.Module, among: Set[nn.Module]) -> dict[nn.Module, str]:
     return {module: path for module, path in inner.items() if next(module.parameters(), None) is not None}
 
 
-def _called(seen: FoundAttention) -> str:
-    return f"{type(seen.module).__name__} at {seen.path}"
-
-
 def _without_dispatch(model: Any, path: str, module: nn.Module) -> FoundAttention:
     """An attention module that is gated at its projection, if that is found."""
     if isinstance(module, nn.MultiheadAttention):
@@ -193,7 +230,7 @@ def _without_dispatch(model: Any, path: str, module: nn.Module) -> FoundAttentio
     width = None if seen.output is None else inputs_of(model.get_submodule(seen.output))
     if heads is None or not width or width % heads:
         raise HeadwayError(
-            f"{_called(seen)} does not dispatch through AttentionInterface, and no output projection of its heads was "
+            f"{seen} does not dispatch through AttentionInterface, and no output projection of its heads was "
             "found to gate instead"
         )
     return seen
@@ -205,13 +242,14 @@ def _named(model: nn.Module, seen: Sequence[FoundAttention], call: Callable[[], 
     for asking in (False, True):
         attached, trace = _assembled(model, seen, paths, asking), Trace()
         intervention = Intervention({}, trace, strict=False)
-        attached.passed(call, intervention)
+        with attached.opened(intervention):
+            call()
         if len(trace.maps) == len(seen):
             break
     order = list(intervention.fired)
     for each in seen:
         if paths[each.path] not in order:
-            raise HeadwayError(f"{_called(each)} ran, but its output projection {each.output} was never called")
+            raise HeadwayError(f"{each} ran, but its output projection {each.output} was never called")
     seen = sorted(seen, key=lambda each: order.index(paths[each.path]))
     sites = [(each, paths[each.path]) for each in seen]
     names = {each.path: _name(model, each, attached.blocks.get(site), trace.maps.get(site)) for each, site in sites}

@@ -126,12 +126,8 @@ class Attached:
 
     def run(self, call: Callable[[], T], gates: Gates | None = None, trace: Trace | None = None) -> T:
         """What `call` returns while the gates are in force; it runs the model any way it likes."""
-        return self.passed(call, Intervention(gates or {}, trace))
-
-    def passed(self, call: Callable[[], T], intervention: Intervention) -> T:
-        """The same with an intervention of the caller's, which afterwards says what fired."""
-        self.check(intervention.gates)
-        with self.opened(intervention):
+        self.check(gates or {})
+        with self.opened(Intervention(gates or {}, trace)):
             return call()
 
     def check(self, gates: Gates) -> None:

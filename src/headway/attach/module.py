@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from headway.attach.intervention import Attached, Hook, Intervention, Projection, blocks_of, check_ready
+from headway.attach.intervention import Attached, Hook, Projection, blocks_of, check_ready
 from headway.attach.multihead import at_multihead
 from headway.attach.projections import at_projection, candidates, child, module_at, projection_of, watching
 from headway.attach.proofs import prove
@@ -61,12 +61,7 @@ def attach_module(
             )
     owners = {site: site.stack for site in asked}
     attached = Attached(model, tuple(projections), projections, blocks_of(model, owners), owners, hooks, ways)
-    if call is None:
-        return attached
-    prove(attached, call, logits_of)
-    intervention = Intervention({}, None)
-    attached.passed(call, intervention)
-    return replace(attached, sites=tuple(intervention.fired))
+    return attached if call is None else replace(attached, sites=prove(attached, call, logits_of).sites)
 
 
 def _every_multihead(model: nn.Module) -> list[Site]:

@@ -8,6 +8,7 @@ the heads side by side, which pass their gates before the true projection mixes 
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import torch
 from torch import Tensor, nn
@@ -28,16 +29,6 @@ def slow_path() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(before)
 
 
-class Identity(nn.Module):
-    """An output projection that leaves the heads side by side."""
-
-    bias = None
-
-    def __init__(self, like: Tensor) -> None:
-        super().__init__()
-        self.weight = torch.eye(like.shape[-1], dtype=like.dtype, device=like.device)
-
-
 def at_multihead(site: Site, attention: nn.MultiheadAttention) -> Hook:
     """The hook that gates a MultiheadAttention."""
     if type(attention).forward is not nn.MultiheadAttention.forward:
@@ -45,7 +36,6 @@ def at_multihead(site: Site, attention: nn.MultiheadAttention) -> Hook:
             f"{type(attention).__name__} at {site} has a forward of its own, not nn.MultiheadAttention's; name its "
             "output projection with Site(path, output=…, heads=…)"
         )
-    projection = attention.out_proj
 
     @contextmanager
     def hook(intervention: Intervention) -> Iterator[None]:
@@ -61,11 +51,12 @@ def at_multihead(site: Site, attention: nn.MultiheadAttention) -> Hook:
         ) -> tuple[Tensor, Tensor | None]:
             def attend(need: bool) -> tuple[Tensor, Tensor | None]:
                 given = (query, key, value, key_padding_mask, need, attn_mask, False, is_causal)
-                attention._modules["out_proj"] = Identity(query)
+                identity = torch.eye(attention.embed_dim, dtype=query.dtype, device=query.device)
+                attention.__dict__["out_proj"] = SimpleNamespace(weight=identity, bias=None)  # before the module's own
                 try:
                     return nn.MultiheadAttention.forward(attention, *given)
                 finally:
-                    attention._modules["out_proj"] = projection
+                    del attention.__dict__["out_proj"]
 
             outputs, weights = attend(need_weights)
             maps = None
@@ -76,7 +67,7 @@ def at_multihead(site: Site, attention: nn.MultiheadAttention) -> Hook:
             batched, first = query.ndim == 3, attention.batch_first
             z = (outputs if first else outputs.transpose(0, 1)) if batched else outputs[None]
             z = intervention.through(site, z.unflatten(-1, (attention.num_heads, -1)), maps).flatten(2)
-            output = projection(z.transpose(0, 1) if batched else z[0])  # query batch embed
+            output = attention.out_proj(z.transpose(0, 1) if batched else z[0])  # query batch embed
             if need_weights and average_attn_weights and weights is not None:
                 weights = weights.mean(dim=-3)
             return output.transpose(0, 1) if batched and first else output, weights

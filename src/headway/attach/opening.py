@@ -25,8 +25,6 @@ from headway.subjects.subject import Subject
 
 Studied = str | Path | Run | Subject
 """what a study takes: a subject, a run, or the name of either"""
-LOOKED_AT = 1_000
-"""problems, among which are those that interventions are proved on"""
 
 
 @contextmanager
@@ -51,7 +49,7 @@ def ready(subject: Subject) -> Subject:
     if not subject.sites or subject.heads:
         return subject.with_runner(Runner(subject.model, subject.name))
     model, reader = subject.model, subject.reader or read_module
-    drawn = subject.draw(LOOKED_AT, 0, False)
+    drawn = subject.draw(1_000, 0, False)  # interventions are proved on some of these
     check_reads(model, reader, drawn)
     few = most_common_length(drawn, PROVED)
     named = None if isinstance(subject.sites, str) and subject.sites == "auto" else subject.sites

@@ -82,11 +82,8 @@ def _items(examples: str | Path | Iterable[Any]) -> Iterator[Any]:
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
-        if path.suffix not in (".jsonl", ".ndjson", ".json"):
-            yield {"text": line}
-            continue
         try:
-            yield json.loads(line)
+            yield json.loads(line) if path.suffix in (".jsonl", ".ndjson", ".json") else {"text": line}
         except (ValueError, RecursionError) as error:
             raise HeadwayError(f"line {number} of {path} is no JSON: {error}") from error
 

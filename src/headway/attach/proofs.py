@@ -38,6 +38,7 @@ class Proof:
     """The sites proved, the largest difference that open gates make, and what the reader should know."""
 
     sites: tuple[Site, ...]
+    """in the order in which they fire"""
     unchanged: float
     """the model by itself, and with open gates; zero where both run the same operations"""
     notes: tuple[str, ...] = ()
@@ -54,8 +55,8 @@ def prove(attached: Attached, call: Callable[[], Any], logits_of: Callable[[Any]
     original = logits()
     sums: dict[Site, float] = {}
     intervention = Intervention({}, None)
-    with _watched(attached, sums):
-        opened = attached.passed(logits, intervention)
+    with _watched(attached, sums), attached.opened(intervention):
+        opened = logits()
     for site in attached.sites:
         if not intervention.fired[site]:
             raise HeadwayError(
@@ -69,7 +70,7 @@ def prove(attached: Attached, call: Callable[[], Any], logits_of: Callable[[Any]
             raise HeadwayError(f"the heads of {site} do not add up to its output: they differ by {difference:.2g}")
     for number, site in enumerate(attached.sites):
         _check_closed(attached, logits, site, number % attached.width[site])
-    return Proof(attached.sites, unchanged, notes)
+    return Proof(tuple(intervention.fired), unchanged, notes)
 
 
 def _check_same(attached: Attached, logits: Logits, original: Tensor, opened: Tensor) -> tuple[float, tuple[str, ...]]:

@@ -46,10 +46,9 @@ def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """The same structure with every tensor changed."""
     if isinstance(value, Tensor):
         return change(value)
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(map_tensors(each, change) for each in value))
     if isinstance(value, tuple | list):
-        return type(value)(map_tensors(each, change) for each in value)
+        parts = [map_tensors(each, change) for each in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
     if isinstance(value, dict):
         return type(value)({name: map_tensors(each, change) for name, each in value.items()})
     return value

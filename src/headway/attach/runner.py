@@ -32,8 +32,6 @@ from headway.tasks import Problems
 
 KEYS_VALUES = ("k_proj", "v_proj", "k", "v", "key", "value", "k_lin", "v_lin")
 """what the layers for keys and values are called"""
-COPIES = 4
-"""of the logits: themselves, their softmax, and what lies between"""
 
 
 class Stacking:
@@ -143,25 +141,23 @@ class UserRunner(Runner):
         return logits
 
     def _replay(self, recording: Recording, gates: Gates, first: Site, variants: int) -> Tensor:
-        rows, layer = len(recording), self.attached.blocks.get(first)
+        returned, layer = recording.returned, self.attached.blocks.get(first)
         before = self.layers[: self.layers.index(layer)] if layer in self.layers else []
-
-        def repeated(tensor: Tensor) -> Tensor:
-            return repeat(tensor, rows, variants)
+        repeated = partial(repeat, rows=len(recording), variants=variants)
 
         def changed() -> Any:
             """What the attention module of the changed site returns: the same but for its heads."""
             z, gate = repeated(recording.trace.outputs[first]), gates.get(first)
             z = (z if gate is None else gated(z, fitting(gate, first, z))).flatten(2)
             output = z if self.reusable[first] == "heads" else self.attached.projections[first].module(z)
-            returned = recording.returned[self.attached.owners[first]]
-            own = first_tensor(returned)
-            return map_tensors(returned, lambda each: output if each is own else repeated(each))
+            whole = returned[self.attached.owners[first]]
+            own = first_tensor(whole)
+            return map_tensors(whole, lambda each: output if each is own else repeated(each))
 
         left_out = before if first.stack == "encoder" else [*before, *self.across]  # the source is read as before
-        given = {path: partial(map_tensors, recording.returned[path], repeated) for path in left_out}
+        given = {path: partial(map_tensors, returned[path], repeated) for path in left_out if path in returned}
         if first in self.reusable:
-            given[self.attached.owners[first]] = changed
+            given = {**given, self.attached.owners[first]: changed}
         with ExitStack() as stack:
             for path, output in given.items():
                 stack.enter_context(returning(self.model, path, output))
@@ -264,6 +260,7 @@ class UserRunner(Runner):
         width = max((p.heads * p.dim for p in self.attached.projections.values()), default=1)
         tokens = source.shape[1] + answer.shape[1]
         words = getattr(config, "vocab_size", 0) or answer.max().item() + 1
+        logits = 4 * answer.shape[1] * words  # themselves, their softmax, and what lies between
         recorded = 3 * len(self.attached.sites) * tokens * width
         inside = tokens * (16 * width + 2 * tokens * max(self.width.values(), default=1))
-        return int(size * (COPIES * answer.shape[1] * words + recorded + inside))
+        return int(size * (logits + recorded + inside))

@@ -19,8 +19,6 @@ from headway.runs import disk
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
-ROUNDING = 1e-4
-
 
 @torch.no_grad()
 @exact_products()
@@ -46,7 +44,7 @@ def _check_same(runner: UserRunner, zeroed: nn.Module, heads: Collection[Head], 
         gated = runner.run(batch, runner.close(heads))
         own = runner.reader(zeroed, batch.source, batch.answer)
         worst, size = max(worst, float((gated - own).abs().max())), max(size, float(gated.abs().max()))
-    if not worst <= ROUNDING * max(1.0, size):
+    if not worst <= 1e-4 * max(1.0, size):  # rounding
         raise HeadwayError(f"the model with zeroed columns differs from the gated one by {worst:.2g}; nothing is saved")
     return worst
 

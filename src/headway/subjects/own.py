@@ -6,6 +6,7 @@ A file of weights from elsewhere may say anything: its shapes are compared befor
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -22,11 +23,9 @@ from headway.subjects.runner import HeadwayRunner
 from headway.subjects.subject import Subject
 from headway.tasks import Problems, Task, create_task
 
-READERS = 8
 CHUNK = 50_000  # problems at a time where all are listed
 SETS, ROWS = 1_001, 500
 """the seed and the size of the sets that a check looks at"""
-FLOATS = {"F64", "F32", "F16", "BF16"}
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ def _weights(folder: RunFolder, config: ModelConfig) -> dict[str, Tensor]:
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
             kinds = {each.get_dtype() for each in slices.values()}
             shapes = {name: each.get_shape() for name, each in slices.items()}
-        other = sorted(kinds - FLOATS)
+        other = sorted(kinds - {"F64", "F32", "F16", "BF16"})
         amiss = f"it has tensors of type {', '.join(other)}" if other else _amiss(config, shapes)
         if amiss is None:
             return load_file(folder.weights)
@@ -99,16 +98,14 @@ def _amiss(config: ModelConfig, shapes: dict[str, list[int]]) -> str | None:
 def subject_of(run: Run) -> Subject:
     """A run as a study takes it: problems of the longest length that training shows."""
     task, model, device = run.task, run.model, next(run.model.parameters()).device
-
-    def draw(seed: int, rows: int, first: int = 0) -> Problems:
-        return task.independent(seed, rows, first=first, device=device)
+    draw = partial(task.independent, device=device)
 
     def examples(rows: int, seed: int, held_out: bool) -> Problems:
         if not held_out:
             return draw(seed, rows)
         drawn, first = [], 0
         while sum(map(len, drawn)) < rows:  # one in ten is held out
-            some = draw(seed, 16 * rows, first)
+            some = draw(seed, 16 * rows, first=first)
             drawn.append(some[task.held_out(some).nonzero()[:, 0]])
             first += 16 * rows
             if first > 1600 * rows:
@@ -131,7 +128,7 @@ def subject_of(run: Run) -> Subject:
         contrasts=None if (pairs := task.contrasts) is None else lambda count, seed: pairs(count, seed, device),
         decode=model.after if model.decodes else None,
         generate=(lambda given: model.generate(given.source, given.answer.shape[1])) if model.decodes else None,
-        sets=lambda: {probe: task.independent(SETS, ROWS, probe=probe, device=device) for probe in task.probes},
+        sets=lambda: {probe: draw(SETS, ROWS, probe=probe) for probe in task.probes},
         held_out=task.held_out,
         untrained=lambda problems: model.untrained(problems.source.shape[1], problems.answer.shape[1]),
         folder=run.folder if run.writable else None,
@@ -156,7 +153,7 @@ def open_stack(folders: Sequence[RunFolder], device: torch.device | str) -> tupl
         config = folder.verified()
         return config, _weights(folder, config.model)
 
-    with ThreadPoolExecutor(READERS) as readers:  # hashing and reading wait for the disk
+    with ThreadPoolExecutor(8) as readers:  # hashing and reading wait for the disk
         opened = list(readers.map(read, folders))
     config = opened[0][0]
     task, model = create_task(config.task, config.options), build_model(config.model).to(device).eval()

@@ -11,9 +11,7 @@ from safetensors.torch import save
 from torch import nn
 
 from headway.attach.opening import Studied, opened
-from headway.attach.runner import UserRunner
-from headway.attach.zeroing import check_same, read_back
-from headway.attach.zeroing import save as save_zeroed
+from headway.attach.zeroing import save_without
 from headway.causes.kinds import Profile, kinds_of, profile_contrasts, profile_of
 from headway.causes.maps import average_maps, maps_of, worked_examples
 from headway.doctor.examination import forbidden
@@ -288,8 +286,8 @@ def _parameters(model: nn.Module) -> int:
 
 def _zeroed(subject: Subject, question: PruneQuestion) -> dict[str, Any]:
     """A user's model with the columns of these heads at zero, saved, read back and compared."""
-    runner, out = subject.runner, Path(question.out)
-    if not isinstance(runner, UserRunner):
+    out = Path(question.out)
+    if not subject.runner.is_attached:
         raise HeadwayError(f"{subject.name} says nothing of its sites; give Subject(sites=…) to prune it")
     if question.recover:
         raise HeadwayError("`recover` trains runs of Headway's own; train the pruned model as you trained it")
@@ -297,18 +295,12 @@ def _zeroed(subject: Subject, question: PruneQuestion) -> dict[str, Any]:
         raise HeadwayError(f"{out} is not empty; name a new folder")
     gone = _to_remove(subject, question)
     problems = draw_split(subject, Split.REPORT, COMPARED, question.seed)
-    zeroed = runner.prune(gone)
-    with exact_products():
-        difference = check_same(runner, zeroed, gone, problems)
-    save_zeroed(zeroed, subject.tokenizer, out)
-    again = read_back(zeroed, out)
-    with exact_products():
-        check_same(runner, again, gone, problems)
+    difference = save_without(subject, gone, problems, out)
     before, after = measure(Variants(subject), [problems], [frozenset(gone)])
     return {
         **_before_and_after(subject, gone, question),
-        "parameters_before": _parameters(runner.model),
-        "parameters_after": _parameters(runner.model),
+        "parameters_before": _parameters(subject.model),
+        "parameters_after": _parameters(subject.model),
         "exact_match_before": before.accuracy,
         "exact_match_after": after.accuracy,
         "loss_increase": after.loss_increase,

@@ -1,14 +1,15 @@
 """A Hugging Face model as a Subject: out of a folder, or an object that is at hand."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from headway.attach.huggingface import attach_huggingface
-from headway.attach.prompts import Prompt, problems_of, read_prompts
+from headway.attach.prompts import problems_of, read_prompts
 from headway.attach.readers import check_reads, reader_of
 from headway.attach.runner import UserRunner
 from headway.errors import HeadwayError
@@ -53,11 +54,13 @@ def subject_from_transformers(
         problems, usual = examples.to(place), "exact"
     else:
         prompts = read_prompts(examples, model, tokenizer)
-        if metric == "logit-difference" and any(prompt.wrong is None for prompt in prompts):
+        if metric == "logit-difference" and any(each.wrong is None for each in prompts):
             raise HeadwayError(
                 "a logit difference needs a wrong answer beside each right one; give examples with 'wrong'"
             )
-        problems, usual = problems_of(prompts).to(place), _usual(prompts)
+        problems, usual = problems_of(prompts).to(place), "loss" if any(each.continues for each in prompts) else "exact"
+        if all(each.wrong is not None for each in prompts):
+            usual = "logit-difference"
     check_reads(model, read, problems)
     few = most_common_length(problems, PROVED)
     attached = attach_huggingface(model, lambda: read(model, few.source, few.answer))
@@ -67,30 +70,21 @@ def subject_from_transformers(
         name=name,
         memory=memory,
         metric=metric or usual,
-        spelled=lambda tokens: spelled(tokenizer, tokens),
+        spelled=lambda tokens: [
+            str(token) if tokenizer is None else tokenizer.decode([token]) for token in tokens if token != NOTHING
+        ],
         tokenizer=tokenizer,
         problem=lambda written: problems_of(read_prompts([written], model, tokenizer)).to(place),
     )
     return subject.with_runner(UserRunner(attached, read, memory, subject.name))
 
 
-def _usual(prompts: list[Prompt]) -> str:
-    if all(prompt.wrong is not None for prompt in prompts):
-        return "logit-difference"
-    return "loss" if any(prompt.continues for prompt in prompts) else "exact"
-
-
-def spelled(tokenizer: Any, tokens: list[int]) -> list[str]:
-    """Tokens as people write them."""
-    there = [token for token in tokens if token != NOTHING]
-    if tokenizer is None:
-        return [str(token) for token in there]
-    return [tokenizer.decode([token]) for token in there]
-
-
 def load(name: str | Path, hub: bool = False) -> tuple[Any, Any]:
     """The model that a folder holds, of the class that it was saved as, and its tokenizer where there is one."""
-    transformers = _transformers()
+    try:
+        import transformers
+    except ImportError as error:
+        raise HeadwayError("models of Hugging Face need transformers: pip install 'headway[hf]'") from error
     local = is_transformers_folder(name)
     if not local and not hub:
         raise HeadwayError(
@@ -98,7 +92,7 @@ def load(name: str | Path, hub: bool = False) -> tuple[Any, Any]:
             "name from the hub add --hub"
         )
     source, only = str(name), {"local_files_only": not hub, "trust_remote_code": False}
-    try:
+    with _explained(source, source):
         transformers.utils.logging.disable_progress_bar()
         config = transformers.AutoConfig.from_pretrained(source, **only)
         kind = (config.architectures or [None])[0]
@@ -108,42 +102,24 @@ def load(name: str | Path, hub: bool = False) -> tuple[Any, Any]:
                 "AutoModelForCausalLM"
             )
         model = getattr(transformers, kind).from_pretrained(source, weights_only=True, **only)
-    except ImportError as error:
-        raise HeadwayError(_extra(name, error)) from error
+    if local and not any(Path(source).glob("*token*")):
+        return model, None
+    with _explained(source, f"the tokenizer of {source}"):
+        return model, transformers.AutoTokenizer.from_pretrained(source, **only)
+
+
+@contextmanager
+def _explained(name: str, what: str) -> Iterator[None]:
+    """A sentence for whatever a broken folder, or a library that is not here, makes transformers raise."""
+    try:
+        yield
     except HeadwayError:
         raise
-    except Exception as error:  # whatever a broken folder makes transformers raise
-        raise HeadwayError(f"{name} cannot be loaded ({type(error).__name__}: {_line(error)})") from error
-    return model, _tokenizer(transformers, source, only, local)
-
-
-def _tokenizer(transformers: Any, source: str, only: dict[str, bool], local: bool) -> Any:
-    if local and not any(Path(source).glob("*token*")):
-        return None
-    try:
-        return transformers.AutoTokenizer.from_pretrained(source, **only)
     except ImportError as error:
-        raise HeadwayError(_extra(source, error)) from error
-    except Exception as error:  # whatever a broken tokenizer makes transformers raise
-        raise HeadwayError(f"the tokenizer of {source} cannot be loaded ({_line(error)})") from error
-
-
-def _transformers() -> Any:
-    try:
-        import transformers
-    except ImportError as error:
-        raise HeadwayError("models of Hugging Face need transformers: pip install 'headway[hf]'") from error
-    return transformers
-
-
-def _extra(name: str | Path, error: ImportError) -> str:
-    """The sentence for a library that a model needs and that is not here."""
-    found = re.search(r"pip install ([\w\-\[\]=<>.]+)", str(error)) or re.search(
-        r"requires the (\w+) library", str(error)
-    )
-    package = found[1] if found else error.name or "the missing package"
-    return f"{name} needs a library that is not here: pip install {package}"
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]
+        ways = r"pip install ([\w\-\[\]=<>.]+)", r"requires the (\w+) library"
+        named = [found[1] for way in ways if (found := re.search(way, str(error)))]
+        package = next(iter(named), error.name or "the missing package")
+        raise HeadwayError(f"{name} needs a library that is not here: pip install {package}") from error
+    except Exception as error:
+        line = " ".join(str(error).split())[:200]
+        raise HeadwayError(f"{what} cannot be loaded ({type(error).__name__}: {line})") from error

@@ -7,29 +7,19 @@ found, else refused by name. Then equality with eager attention is asserted, and
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence, Set
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from headway.attach.dispatch import NAME, at_dispatch, attentions_on, configs_of, listening, quiet, register, under
+from headway.attach.dispatch import NAME, at_dispatch, attentions_on, configs_of, register, under
 from headway.attach.intervention import Attached, Hook, Intervention, Projection, blocks_of, check_ready
 from headway.attach.multihead import at_multihead
-from headway.attach.projections import (
-    at_projection,
-    child,
-    inputs_of,
-    named_output,
-    projection_at,
-    stated_heads,
-    watching,
-    weight_of,
-)
+from headway.attach.projections import at_projection, inputs_of, output_of, projection_at, stated_heads, watching
 from headway.attach.proofs import difference_of, limit_of, logits_in, prove, where
-from headway.attach.tiny import tiny_examples
 from headway.errors import HeadwayError
 from headway.machine import exact_products
 from headway.models.sites import Site, Trace
@@ -51,6 +41,9 @@ class FoundAttention:
     """the path of its output projection"""
     way: str = "projection"
     dispatches: bool = False
+
+    def __str__(self) -> str:
+        return f"{type(self.module).__name__} at {self.path}"
 
 
 def attach_huggingface(
@@ -83,7 +76,7 @@ def _call_of(model: Any, example: Mapping[str, Any] | Callable[[], Any] | None) 
     if callable(example):
         return example
     failed: Exception | None = None
-    for inputs in tiny_examples(model) if example is None else [example]:
+    for inputs in _made_up(model) if example is None else [example]:
         try:
             model(**inputs)
         except Exception as error:  # whatever a model may raise at inputs that it does not take
@@ -94,6 +87,45 @@ def _call_of(model: Any, example: Mapping[str, Any] | Callable[[], Any] | None) 
         f"{type(model).__name__} did not run on {'made-up inputs' if example is None else 'the example'} "
         f"({type(failed).__name__}: {failed}); give example=, a dict of what it is called with"
     ) from failed
+
+
+def _made_up(model: Any) -> list[dict[str, Tensor]]:
+    """Inputs to try, the most telling first: source and answer have different lengths and one row is padded, so that a
+    mask that is lost or a cross-attention that is taken for self-attention shows."""
+    config, main = model.config, model.main_input_name
+    generator = torch.Generator().manual_seed(0)
+    answer = {}
+    if getattr(config, "is_encoder_decoder", False):
+        answer["decoder_input_ids"] = _tokens(config, True, 5, generator)
+    if main == "input_ids":
+        tokens = _tokens(config, False, 7, generator)
+        seen = torch.ones_like(tokens)
+        seen[1, -2:] = 0
+        plain, ended = {"input_ids": tokens, **answer}, tokens.clone()
+        ended[:, -1] = getattr(config, "eos_token_id", None) or 0
+        examples = [{**plain, "attention_mask": seen}, plain, {name: value[:1] for name, value in plain.items()}]
+        examples.append({"input_ids": ended})  # some read the answer out of the source
+    elif main == "pixel_values":
+        vision = getattr(config, "vision_config", config)
+        size = vision.image_size if isinstance(vision.image_size, list | tuple) else [vision.image_size] * 2
+        examples = [{main: torch.randn(2, vision.num_channels, *size, generator=generator), **answer}]
+    elif main == "input_features" and hasattr(config, "max_source_positions"):
+        frames = 2 * config.max_source_positions
+        examples = [{main: torch.randn(2, config.num_mel_bins, frames, generator=generator), **answer}]
+    else:
+        raise HeadwayError(f"{type(model).__name__} reads {main}; give example=, a dict of what it is called with")
+    place, dtype = next(model.parameters()).device, model.dtype
+    return [
+        {name: value.to(place, dtype if value.is_floating_point() else None) for name, value in example.items()}
+        for example in examples
+    ]
+
+
+def _tokens(config: Any, decoder: bool, count: int, generator: torch.Generator) -> Tensor:
+    """Two rows of tokens; the first few of a vocabulary have meanings of their own."""
+    inner: Any = getattr(config, "decoder" if decoder else "encoder", None)
+    words = (inner if hasattr(inner, "vocab_size") else config.get_text_config(decoder=decoder)).vocab_size
+    return torch.randint(min(5, words - 1), words, (2, count), generator=generator)
 
 
 def _assembled(model: nn.Module, seen: Sequence[FoundAttention], names: Mapping[str, Site], asking: bool) -> Attached:
@@ -114,7 +146,7 @@ def _assembled(model: nn.Module, seen: Sequence[FoundAttention], names: Mapping[
     if dispatching:
         hooks.append(at_dispatch(model, dispatching, {names[each.path] for each in seen if each.way == "dispatch"}))
     if asking:
-        hooks.insert(0, _with_maps(model))
+        hooks.insert(0, lambda run: nullcontext() if run.trace is None else attentions_on(model))
     owners, ways = ({names[each.path]: getattr(each, what) for each in seen} for what in ("path", "way"))
     return Attached(model, tuple(projections), projections, blocks_of(model, owners), owners, hooks, ways)
 
@@ -126,10 +158,11 @@ def _found(model: nn.Module, call: Callable[[], Any]) -> list[FoundAttention]:
         if each.output is not None:
             each.way = "dispatch"
             continue
-        each.output = _output_of(model, each.path, each.width)  # something lies between, such as a norm over all heads
+        each.output = output_of(model, each.path, each.width)  # something lies between, such as a norm over all heads
         if each.output is None:
-            raise HeadwayError(f"{_called(each)} dispatches, but no output projection of its heads was found")
-    silent = [_without_dispatch(model, path, module) for path, module in _silent(model, called, dispatched).items()]
+            raise HeadwayError(f"{each} dispatches, but no output projection of its heads was found")
+    innermost = _innermost(model, called | dispatched.keys())
+    silent = [_without_dispatch(model, path, each) for each, path in innermost.items() if each not in dispatched]
     found = [*dispatched.values(), *silent]
     if not found:
         raise HeadwayError(f"{type(model).__name__} has no attention that Headway knows; attach it with attach_module")
@@ -162,107 +195,69 @@ def _looked_at(model: Any, call: Callable[[], Any]) -> tuple[dict[nn.Module, Fou
         for module in paths:
             if "Attention" in type(module).__name__:
                 stack.callback(module.register_forward_pre_hook(lambda own, _: called.add(own)).remove)
-            if weight_of(module) is not None:
+            if inputs_of(module) is not None:
                 stack.callback(module.register_forward_pre_hook(read).remove)
-        stack.enter_context(under(model, NAME) if _switches(model) else nullcontext())
-        stack.enter_context(listening(listen))
+        stack.enter_context(under(model, NAME, listen) if _switches(model) else nullcontext())
         call()
     return seen, called
 
 
 def _switches(model: Any) -> bool:
     """Whether the family takes another attention at all."""
-    with quiet(), under(model, NAME):
-        return any(config._attn_implementation == NAME for config in configs_of(model))
+    from transformers.utils import logging
+
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()  # it is only being tried
+    try:
+        with under(model, NAME):
+            return any(config._attn_implementation == NAME for config in configs_of(model))
+    finally:
+        logging.set_verbosity(before)
 
 
-def _silent(model: nn.Module, called: set[nn.Module], seen: Mapping[nn.Module, FoundAttention]) -> dict[str, nn.Module]:
-    """The innermost attention modules that ran and did not dispatch."""
-    found = {}
-    for path, module in model.named_modules():
-        if module not in called or next(module.parameters(), None) is None:
-            continue
-        inside = set(module.modules())
-        if not inside & seen.keys() and not (inside - {module}) & called:
-            found[path] = module
-    return found
-
-
-def _called(seen: FoundAttention) -> str:
-    return f"{type(seen.module).__name__} at {seen.path}"
-
-
-def _output_of(model: nn.Module, path: str, width: int | None = None) -> str | None:
-    """The output projection of an attention module by its name: among its children, or beside it in one that is
-    attention too (in a whole layer it could be that of the feed-forward block)."""
-    for owner in (path, path.rpartition(".")[0]):
-        module = child(model, owner)
-        if module is not None and (owner == path or "Attention" in type(module).__name__):
-            name = named_output(module, width)
-            if name is not None:
-                return f"{owner}.{name}"
-    return None
+def _innermost(model: nn.Module, among: Set[nn.Module]) -> dict[nn.Module, str]:
+    """The paths of those of these modules that hold weights and no other of them."""
+    inner = {module: path for path, module in model.named_modules() if among & set(module.modules()) == {module}}
+    return {module: path for module, path in inner.items() if next(module.parameters(), None) is not None}
 
 
 def _without_dispatch(model: Any, path: str, module: nn.Module) -> FoundAttention:
     """An attention module that is gated at its projection, if that is found."""
     if isinstance(module, nn.MultiheadAttention):
         return FoundAttention(path, module, module.num_heads, None, f"{path}.out_proj", "MultiheadAttention")
-    heads = stated_heads(module, child(model, path.rpartition(".")[0]), model.config)
-    seen = FoundAttention(path, module, heads or 0, output=_output_of(model, path))
+    heads = stated_heads(module, model.get_submodule(path.rpartition(".")[0]), model.config)
+    seen = FoundAttention(path, module, heads or 0, output=output_of(model, path))
     width = None if seen.output is None else inputs_of(model.get_submodule(seen.output))
     if heads is None or not width or width % heads:
         raise HeadwayError(
-            f"{_called(seen)} does not dispatch through AttentionInterface, and no output projection of its heads was "
+            f"{seen} does not dispatch through AttentionInterface, and no output projection of its heads was "
             "found to gate instead"
         )
     return seen
 
 
-def _with_maps(model: nn.Module) -> Hook:
-    """Asks the model for its maps while they are traced."""
-
-    @contextmanager
-    def hook(intervention: Intervention) -> Iterator[None]:
-        with nullcontext() if intervention.trace is None else attentions_on(model):
-            yield
-
-    return hook
-
-
 def _named(model: nn.Module, seen: Sequence[FoundAttention], call: Callable[[], Any]) -> Attached:
     """The sites in the order in which they fire, as encoder.0.self and so on where that names each of them once."""
     paths = {each.path: Site(each.path) for each in seen}
-    asking = False
-    blocks, order, maps = _traced(_assembled(model, seen, paths, asking), call)
-    if len(maps) < len(seen):
-        asking = True
-        blocks, order, maps = _traced(_assembled(model, seen, paths, asking), call)
+    for asking in (False, True):
+        attached, trace = _assembled(model, seen, paths, asking), Trace()
+        intervention = Intervention({}, trace, strict=False)
+        with attached.opened(intervention):
+            call()
+        if len(trace.maps) == len(seen):
+            break
+    order = list(intervention.fired)
     for each in seen:
         if paths[each.path] not in order:
-            raise HeadwayError(f"{_called(each)} ran, but its output projection {each.output} was never called")
+            raise HeadwayError(f"{each} ran, but its output projection {each.output} was never called")
     seen = sorted(seen, key=lambda each: order.index(paths[each.path]))
     sites = [(each, paths[each.path]) for each in seen]
-    names = {each.path: _name(model, each, blocks.get(site), maps.get(site)) for each, site in sites}
+    names = {each.path: _name(model, each, attached.blocks.get(site), trace.maps.get(site)) for each, site in sites}
     if any(name.layer is None for name in names.values()) or len(set(names.values())) < len(names):
         names = {path: Site(path, kind=name.kind, heads=name.heads) for path, name in names.items()}
-    return replace(_assembled(model, seen, names, asking), idle=_idle(model, {each.module for each in seen}))
-
-
-def _idle(model: nn.Module, ran: set[nn.Module]) -> tuple[str, ...]:
-    """The innermost attention modules that did not run."""
-    attentions = {module: path for path, module in model.named_modules() if "Attention" in type(module).__name__}
-    inner = [each for each in attentions if not any(part in attentions for part in each.modules() if part is not each)]
-    idle = [each for each in inner if each not in ran and next(each.parameters(), None) is not None]
-    return tuple(attentions[each] for each in idle)
-
-
-def _traced(attached: Attached, call: Callable[[], Any]) -> tuple[Mapping[Site, str], list[Site], dict[Site, Tensor]]:
-    """The layers of the sites, the order in which they fire, and their maps."""
-    trace = Trace()
-    intervention = Intervention({}, trace, strict=False)
-    attached.passed(call, intervention)
-    return attached.blocks, list(intervention.fired), trace.maps
+    attentions = _innermost(model, {each for each in model.modules() if "Attention" in type(each).__name__})
+    idle = tuple(path for each, path in attentions.items() if each not in {one.module for one in seen})
+    return replace(_assembled(model, seen, names, asking), idle=idle)
 
 
 def _name(model: Any, seen: FoundAttention, block: str | None, maps: Tensor | None) -> Site:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from typing import Literal, TypeVar
 
 from jaxtyping import Float
@@ -34,15 +35,12 @@ class Projection:
     """of one head"""
     layout: Layout = "out in"
 
-    def columns(self, head: int) -> slice:
-        """Which inputs belong to a head, where the input is flat."""
-        return slice(head * self.dim, (head + 1) * self.dim)
-
     def of_head(self, weight: Tensor, head: int) -> Tensor:
         """The part of a weight of this layout that reads a head; a view, to be read or written."""
         if self.layout == "head dim out":
             return weight[head]
-        return weight[:, self.columns(head)] if self.layout == "out in" else weight[self.columns(head)]
+        columns = slice(head * self.dim, (head + 1) * self.dim)
+        return weight[:, columns] if self.layout == "out in" else weight[columns]
 
 
 @dataclass
@@ -54,13 +52,6 @@ class Intervention:
     fired: Counter[Site] = field(default_factory=Counter)
     strict: bool = True
     """whether a site that runs twice under a trace is an error; else its last run is kept"""
-    maps: bool = True
-    """whether a trace is to hold maps too"""
-
-    @property
-    def sees(self) -> bool:
-        """Whether maps are asked for, now or later in this run."""
-        return self.maps and self.trace is not None
 
     def through(
         self, site: Site, z: Float[Tensor, "batch query head dim"], maps: Float[Tensor, "batch head query key"] | None
@@ -71,7 +62,10 @@ class Intervention:
         if gate is not None:
             z = gated(z, fitting(gate, site, z))
         if self.trace is not None:
-            self._once(site)
+            if self.strict and self.fired[site] > 1:
+                raise HeadwayError(
+                    f"{site} ran {self.fired[site]} times in one call, and a trace holds one; trace a call of one pass"
+                )
             self.trace.outputs[site] = z
             self.see(site, maps)
         return z
@@ -80,12 +74,6 @@ class Intervention:
         """Records the map of a site, where there is one."""
         if self.trace is not None and maps is not None:
             self.trace.maps[site] = maps
-
-    def _once(self, site: Site) -> None:
-        if self.strict and self.fired[site] > 1:
-            raise HeadwayError(
-                f"{site} ran {self.fired[site]} times in one call, and a trace holds one; trace a call of one pass"
-            )
 
 
 def fitting(gate: Gate, site: Site, z: Tensor) -> Gate:
@@ -138,12 +126,8 @@ class Attached:
 
     def run(self, call: Callable[[], T], gates: Gates | None = None, trace: Trace | None = None) -> T:
         """What `call` returns while the gates are in force; it runs the model any way it likes."""
-        return self.passed(call, Intervention(gates or {}, trace))
-
-    def passed(self, call: Callable[[], T], intervention: Intervention) -> T:
-        """The same with an intervention of the caller's, which afterwards says what fired."""
-        self.check(intervention.gates)
-        with self.opened(intervention):
+        self.check(gates or {})
+        with self.opened(Intervention(gates or {}, trace)):
             return call()
 
     def check(self, gates: Gates) -> None:
@@ -176,22 +160,19 @@ def own_forward(module: nn.Module, forward: Callable) -> Iterator[None]:
     try:
         yield
     finally:
-        if before is None:
-            del module.forward
-        else:
+        del module.forward
+        if before is not None:
             module.forward = before
 
 
 def blocks_of(model: nn.Module, paths: Mapping[Site, str]) -> dict[Site, str]:
     """For each site, by the path of its attention module, the layer that holds it: the outermost member of a list."""
     lists = {path for path, module in model.named_modules() if isinstance(module, nn.ModuleList | nn.Sequential)}
-    found = {}
+    found: dict[Site, str] = {}
     for site, path in paths.items():
-        parts = path.split(".")
-        for place in range(1, len(parts)):
-            if parts[place].isdecimal() and ".".join(parts[:place]) in lists:
-                found[site] = ".".join(parts[: place + 1])
-                break
+        for outer, layer in pairwise(accumulate(path.split("."), "{}.{}".format)):
+            if outer in lists and layer.rpartition(".")[2].isdecimal():
+                found.setdefault(site, layer)
     return found
 
 

@@ -5,7 +5,6 @@ named: `Site("layers.0.attention", output="linear_out", heads=4)`, or all of the
 `Site("*.linear_out", heads=4)`; `candidates` proposes what to name.
 """
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -14,30 +13,13 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from headway.attach.intervention import Attached, Hook, Intervention, Projection, blocks_of, check_ready
+from headway.attach.intervention import Attached, Hook, Projection, blocks_of, check_ready
 from headway.attach.multihead import at_multihead
-from headway.attach.projections import (
-    OUTPUTS,
-    at_projection,
-    child,
-    inputs_of,
-    named_output,
-    projection_at,
-    stated_heads,
-    watching,
-    weight_of,
-)
+from headway.attach.projections import at_projection, candidates, child, module_at, projection_of, watching
 from headway.attach.proofs import prove
-from headway.errors import HeadwayError, unknown
+from headway.errors import HeadwayError
 from headway.models.sites import Site
 from headway.subjects.subject import Maps
-
-READS = re.compile(
-    r"(to|w|linear|fc|c|in|lin)?_?(q|k|v|qkv|kv|query|key|value|queries|keys|values|attn|query_key_value|in_proj)s?"
-    r"_?(proj|projection|lin|linear|layer|net|weight)?",
-    re.IGNORECASE,
-)
-"""what the layers that make queries, keys and values are called"""
 
 
 def attach_module(
@@ -47,13 +29,11 @@ def attach_module(
     call: Callable[[], Any] | None = None,
     logits_of: Callable[[Any], Tensor] | None = None,
     maps: Maps | None = None,
-    batch_first: bool = True,
 ) -> Attached:
     """A model with these sites, or with every nn.MultiheadAttention in it.
 
     Given `call`, which runs the model once, the sites are put in the order in which they fire, and every intervention
-    is proved (proofs.py). `maps` reads the map of an attention that a user wrote; `batch_first` says how its
-    projections are fed.
+    is proved (proofs.py). `maps` reads the map of an attention that a user wrote.
     """
     check_ready(model)
     asked = _every_multihead(model) if sites is None else _listed(model, sites)
@@ -61,16 +41,15 @@ def attach_module(
     projections: dict[Site, Projection] = {}
     ways: dict[Site, str] = {}
     for site in asked:
-        owner = _module(model, site.stack)
+        owner = module_at(model, site.stack)
         if isinstance(owner, nn.MultiheadAttention) and not site.output:
-            projections[site] = Projection(
-                owner.out_proj, f"{site}.out_proj".lstrip("."), owner.num_heads, owner.head_dim
-            )
+            path = f"{site}.out_proj".lstrip(".")
+            projections[site] = Projection(owner.out_proj, path, owner.num_heads, owner.head_dim)
             hooks.append(at_multihead(site, owner))
             ways[site] = "MultiheadAttention"
             continue
-        projections[site] = _projection(model, site, owner)
-        hooks.append(at_projection(site, projections[site], batch_first))
+        projections[site] = projection_of(model, site, owner)
+        hooks.append(at_projection(site, projections[site]))
         if projections[site].module is not owner:
             hooks.append(watching(site, owner, projections[site].heads, maps))
         ways[site] = "projection"
@@ -82,22 +61,15 @@ def attach_module(
             )
     owners = {site: site.stack for site in asked}
     attached = Attached(model, tuple(projections), projections, blocks_of(model, owners), owners, hooks, ways)
-    return attached if call is None else _in_order(attached, call, logits_of)
-
-
-def _in_order(attached: Attached, call: Callable[[], Any], logits_of: Callable[[Any], Tensor] | None) -> Attached:
-    prove(attached, call, logits_of)
-    intervention = Intervention({}, None)
-    attached.passed(call, intervention)
-    return replace(attached, sites=tuple(intervention.fired))
+    return attached if call is None else replace(attached, sites=prove(attached, call, logits_of).sites)
 
 
 def _every_multihead(model: nn.Module) -> list[Site]:
-    found = []
-    for path, module in model.named_modules():
-        if isinstance(module, nn.MultiheadAttention):
-            kind = "cross" if path.endswith("multihead_attn") else "self"
-            found.append(Site(path, kind=kind, heads=module.num_heads))
+    found = [
+        Site(path, kind="cross" if path.endswith("multihead_attn") else "self", heads=module.num_heads)
+        for path, module in model.named_modules()
+        if isinstance(module, nn.MultiheadAttention)
+    ]
     if not found:
         likely = ", ".join(
             f"Site({s.stack!r}, output={s.output!r}, heads={s.heads or '…'})" for s in candidates(model)[:3]
@@ -110,9 +82,8 @@ def _every_multihead(model: nn.Module) -> list[Site]:
 
 
 def _listed(model: nn.Module, sites: Site | str | Iterable[Site | str]) -> list[Site]:
-    given = [sites] if isinstance(sites, Site | str) else list(sites)
     listed: list[Site] = []
-    for each in given:
+    for each in [sites] if isinstance(sites, Site | str) else sites:
         site = Site(each) if isinstance(each, str) else each
         listed += _matching(model, site) if any(sign in site.stack for sign in "*?[") else [site]
     return list(dict.fromkeys(listed))
@@ -129,58 +100,11 @@ def _matching(model: nn.Module, pattern: Site) -> list[Site]:
     found = []
     for path in paths:
         parent, _, name = path.rpartition(".")
-        if isinstance(_module(model, path), nn.MultiheadAttention) or pattern.output:
-            found.append(replace(pattern, stack=path))
-        elif isinstance(_module(model, parent), nn.MultiheadAttention):
+        named = pattern.output or isinstance(module_at(model, path), nn.MultiheadAttention)
+        if not named and isinstance(module_at(model, parent), nn.MultiheadAttention):
             found.append(replace(pattern, stack=parent))
-        elif parent and parents[parent] == 1:
+        elif not named and parent and parents[parent] == 1:
             found.append(replace(pattern, stack=parent, output=name))
         else:
             found.append(replace(pattern, stack=path))
     return found
-
-
-def _module(model: nn.Module, path: str) -> nn.Module:
-    found = child(model, path)
-    if found is None:
-        raise unknown("module", path, [name for name, _ in model.named_modules() if name])
-    return found
-
-
-def _projection(model: nn.Module, site: Site, owner: nn.Module) -> Projection:
-    name = site.output if site.output or weight_of(owner) is not None else named_output(owner)
-    if name is None and weight_of(owner) is None:
-        linear = ", ".join(path for path, module in owner.named_modules() if path and weight_of(module) is not None)
-        raise HeadwayError(f"{site} needs output=, the name of its output projection; it has {linear or 'no weights'}")
-    path = f"{site.stack}.{name}" if name else site.stack
-    module = _module(model, path)
-    parent = child(model, site.stack.rpartition(".")[0])
-    heads = site.heads or stated_heads(owner, parent)
-    if heads is None:
-        raise HeadwayError(f"{site} does not say how many heads it has; write Site({site.stack!r}, …, heads=4)")
-    return projection_at(site, module, path, heads)
-
-
-def candidates(model: nn.Module) -> list[Site]:
-    """Likely sites: modules that hold layers for queries, keys or values, and one that could mix the heads again."""
-    found = []
-    for path, owner in model.named_modules():
-        if isinstance(owner, nn.MultiheadAttention):
-            found.append(Site(path, heads=owner.num_heads))
-            continue
-        weighted = {name: module for name, module in owner.named_children() if weight_of(module) is not None}
-        if not path or not any(READS.fullmatch(name) for name in weighted):
-            continue
-        mixing = [name for name, module in weighted.items() if not READS.fullmatch(name) and _squarish(module)]
-        known = [name for name in mixing if name in OUTPUTS] or mixing or [named_output(owner)]
-        if known[-1] is not None:
-            found.append(Site(path, output=known[-1], heads=stated_heads(owner)))
-    return found
-
-
-def _squarish(module: nn.Module) -> bool:
-    inputs, weight = inputs_of(module), weight_of(module)
-    if not inputs or weight is None:
-        return False
-    outputs = weight.numel() // inputs
-    return max(inputs, outputs) <= 4 * min(inputs, outputs)

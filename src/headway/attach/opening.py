@@ -25,8 +25,6 @@ from headway.subjects.subject import Subject
 
 Studied = str | Path | Run | Subject
 """what a study takes: a subject, a run, or the name of either"""
-LOOKED_AT = 1_000
-"""problems, among which are those that interventions are proved on"""
 
 
 @contextmanager
@@ -51,7 +49,7 @@ def ready(subject: Subject) -> Subject:
     if not subject.sites or subject.heads:
         return subject.with_runner(Runner(subject.model, subject.name))
     model, reader = subject.model, subject.reader or read_module
-    drawn = subject.draw(LOOKED_AT, 0, False)
+    drawn = subject.draw(1_000, 0, False)  # interventions are proved on some of these
     check_reads(model, reader, drawn)
     few = most_common_length(drawn, PROVED)
     named = None if isinstance(subject.sites, str) and subject.sites == "auto" else subject.sites
@@ -68,13 +66,9 @@ def open_subject(name: str | Path, device: torch.device | str = "cpu", opening: 
         return ready(_made(str(name))) if kind == "factory" else subject_of(open_one(name, device))
     if opening.file is None:
         raise HeadwayError(f"{name} is a Hugging Face model; say what to study it on: `examples=prompts.jsonl`")
+    memory = parse_memory(opening.memory)
     return subject_from_transformers(
-        name,
-        opening.file,
-        metric=opening.metric,
-        device=device,
-        memory=parse_memory(opening.memory),
-        hub=opening.hub,
+        name, opening.file, metric=opening.metric, device=device, memory=memory, hub=opening.hub
     )
 
 
@@ -86,9 +80,8 @@ def _made(name: str) -> Subject:
     except HeadwayError:
         raise
     except (Exception, SystemExit) as error:  # whatever a user's function may raise
-        raise HeadwayError(
-            f"{name!r} failed ({type(error).__name__}: {error}); call it by itself to see where"
-        ) from error
+        said = f"{type(error).__name__}: {error}"
+        raise HeadwayError(f"{name!r} failed ({said}); call it by itself to see where") from error
     if not isinstance(made, Subject):
         raise HeadwayError(f"{name!r} returned {type(made).__name__}; a factory returns a headway.Subject")
     return made

@@ -10,8 +10,9 @@ A line of JSONL is one of
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -40,11 +41,10 @@ def read_prompts(examples: str | Path | Iterable[Any], model: Any, tokenizer: An
     found = []
     for place, item in enumerate(_items(examples), start=1):
         try:
-            prompt = _prompt(item, model, tokenizer)
-            _check(prompt, model)
+            found.append(_prompt(item, model, _no_tokenizer if tokenizer is None else tokenizer))
+            _check(found[-1], model)
         except HeadwayError as error:
             raise HeadwayError(f"example {place}: {error}") from error
-        found.append(prompt)
     if not found:
         raise HeadwayError(f"{examples} holds no examples")
     return found
@@ -82,22 +82,18 @@ def _items(examples: str | Path | Iterable[Any]) -> Iterator[Any]:
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
-        if path.suffix not in (".jsonl", ".ndjson", ".json"):
-            yield {"text": line}
-            continue
         try:
-            yield json.loads(line)
+            yield json.loads(line) if path.suffix in (".jsonl", ".ndjson", ".json") else {"text": line}
         except (ValueError, RecursionError) as error:
             raise HeadwayError(f"line {number} of {path} is no JSON: {error}") from error
 
 
-def _rows(item: Any) -> Iterator[Any]:
+def _rows(item: Any) -> list[Any]:
     """A batch of a DataLoader as rows, anything else as it is."""
-    if not isinstance(item, Mapping) or not isinstance(item.get("input_ids"), Tensor) or item["input_ids"].ndim != 2:
-        yield item
-        return
-    for row in range(len(item["input_ids"])):
-        yield {name: value[row] for name, value in item.items() if isinstance(value, Tensor)}
+    ids = item.get("input_ids") if isinstance(item, Mapping) else None
+    if not isinstance(ids, Tensor) or ids.ndim != 2:
+        return [item]
+    return [{name: value[row] for name, value in item.items() if isinstance(value, Tensor)} for row in range(len(ids))]
 
 
 def _prompt(item: Any, model: Any, tokenizer: Any) -> Prompt:
@@ -105,20 +101,23 @@ def _prompt(item: Any, model: Any, tokenizer: Any) -> Prompt:
         item = {"text": item}
     if not isinstance(item, Mapping):
         raise HeadwayError(f"{item!r} is no example; write {{'prompt': …, 'answer': …}} or {{'text': …}}")
-    labels = item.get("labels")
-    if labels is not None:
-        numbers = labels.tolist() if isinstance(labels, Tensor) else labels
-        item = {**item, "label": numbers} if isinstance(numbers, int) else {**item, "answer": _seen(_whole(numbers))}
+    item = {name: value.tolist() if isinstance(value, Tensor) else value for name, value in item.items()}
+    labels, mask = item.get("labels"), item.get("attention_mask")
+    if isinstance(labels, int):
+        item["label"] = labels
+    elif labels is not None:
+        item["answer"] = [label for label in _whole(labels) if label >= 0]  # -100 is not counted
     if "tokens" in item or "input_ids" in item:
         read = _numbers(item.get("tokens", item.get("input_ids")))
-        mask = item.get("attention_mask")
         if mask is not None:
-            seen = _whole(mask.tolist() if isinstance(mask, Tensor) else mask)
-            if len(seen) != len(read):
-                raise HeadwayError(f"its attention_mask has {len(seen)} entries for {len(read)} tokens")
-            read = [token for token, there in zip(read, seen, strict=True) if there]
+            if len(_whole(mask)) != len(read):
+                raise HeadwayError(f"its attention_mask has {len(mask)} entries for {len(read)} tokens")
+            read = list(compress(read, mask))
     elif "prompt" in item or "text" in item:
-        read = _encoded(tokenizer, item.get("prompt", item.get("text")))
+        text = item.get("prompt", item.get("text"))
+        if not isinstance(text, str):
+            raise HeadwayError(f"{text!r} is no text")
+        read = list(tokenizer(text).input_ids)
     else:
         raise HeadwayError(f"it has {', '.join(map(str, item)) or 'nothing'}; give prompt, text or tokens")
     if not read:
@@ -147,8 +146,11 @@ def _prompt(item: Any, model: Any, tokenizer: Any) -> Prompt:
 def _tokens(tokenizer: Any, written: Any, target: bool) -> list[int]:
     if not isinstance(written, str):
         return _numbers(written)
-    needed = _needed(tokenizer)
-    return needed(text_target=written).input_ids if target else needed(written, add_special_tokens=False).input_ids
+    return (tokenizer(text_target=written) if target else tokenizer(written, add_special_tokens=False)).input_ids
+
+
+def _no_tokenizer(*_: object, **__: object) -> NoReturn:
+    raise HeadwayError("there is no tokenizer beside the model; give examples as tokens, or save the tokenizer with it")
 
 
 def _whole(values: Any) -> list[int]:
@@ -157,41 +159,19 @@ def _whole(values: Any) -> list[int]:
     return list(values)
 
 
-def _seen(labels: list[int]) -> list[int]:
-    """Labels without those that are not counted, which are written as -100."""
-    return [label for label in labels if label >= 0]
-
-
-def _encoded(tokenizer: Any, text: Any) -> list[int]:
-    if not isinstance(text, str):
-        raise HeadwayError(f"{text!r} is no text")
-    return list(_needed(tokenizer)(text).input_ids)
-
-
-def _needed(tokenizer: Any) -> Any:
-    if tokenizer is None:
-        raise HeadwayError(
-            "there is no tokenizer beside the model; give examples as tokens, or save the tokenizer with it"
-        )
-    return tokenizer
-
-
 def _numbers(tokens: Any) -> list[int]:
-    found = tokens.tolist() if isinstance(tokens, Tensor) else [tokens] if isinstance(tokens, int) else tokens
-    if not isinstance(found, list) or not found or not all(_is_token(each) for each in found):
+    found = [tokens] if isinstance(tokens, int) else tokens
+    known = isinstance(found, list) and all(type(each) is int and 0 <= each <= LARGEST for each in found)
+    if not known or not found:
         raise HeadwayError(f"{tokens!r} are no tokens; give a list of whole numbers, at least one")
     return found
-
-
-def _is_token(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST
 
 
 def _label(label: Any, model: Any) -> int:
     names = getattr(model.config, "label2id", None) or {}
     found = names.get(label, label) if isinstance(label, str) else label
     count = getattr(model.config, "num_labels", None)
-    if not isinstance(found, int) or isinstance(found, bool) or found < 0 or (count is not None and found >= count):
+    if type(found) is not int or found < 0 or (count is not None and found >= count):
         raise HeadwayError(f"{label!r} is no label of this model; it has {', '.join(map(str, names)) or count}")
     return found
 

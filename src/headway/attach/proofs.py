@@ -7,9 +7,10 @@ zeros and the model runs by itself. A claim that fails names the site and the si
 studied. What cannot be proved here is that a user's number of heads is the right one.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -34,32 +35,28 @@ Logits = Callable[[], Tensor]
 
 @dataclass(frozen=True)
 class Proof:
-    """The largest difference seen for each claim; the sites proved; and what the reader should know."""
+    """The sites proved, the largest difference that open gates make, and what the reader should know."""
 
     sites: tuple[Site, ...]
+    """in the order in which they fire"""
     unchanged: float
     """the model by itself, and with open gates; zero where both run the same operations"""
-    summed: float
-    """what a site puts out, and the sum over its heads"""
-    closed: float
-    """a head closed by its gate, and by zeros in the projection"""
     notes: tuple[str, ...] = ()
 
 
 @torch.no_grad()
+@exact_products()
 def prove(attached: Attached, call: Callable[[], Any], logits_of: Callable[[Any], Tensor] | None = None) -> Proof:
     """Proves every claim on what `call` runs, or stops with the site and the difference."""
-    read = logits_of or logits_in
-    with exact_products():
-        return _proved(attached, lambda: read(call()))
 
+    def logits() -> Tensor:
+        return (logits_of or logits_in)(call())
 
-def _proved(attached: Attached, logits: Logits) -> Proof:
     original = logits()
     sums: dict[Site, float] = {}
     intervention = Intervention({}, None)
-    with _watched(attached, sums):
-        opened = attached.passed(logits, intervention)
+    with _watched(attached, sums), attached.opened(intervention):
+        opened = logits()
     for site in attached.sites:
         if not intervention.fired[site]:
             raise HeadwayError(
@@ -69,12 +66,11 @@ def _proved(attached: Attached, logits: Logits) -> Proof:
     unchanged, notes = _check_same(attached, logits, original, opened)
     _check_identity(attached, logits, opened)
     for site, difference in sums.items():
-        if not difference <= _tolerance(opened):
+        if not difference <= TOLERANCES.get(opened.dtype, ROUNDING):
             raise HeadwayError(f"the heads of {site} do not add up to its output: they differ by {difference:.2g}")
-    closed = 0.0
     for number, site in enumerate(attached.sites):
-        closed = max(closed, _check_closed(attached, logits, site, number % attached.width[site]))
-    return Proof(attached.sites, unchanged, max(sums.values(), default=0.0), closed, notes)
+        _check_closed(attached, logits, site, number % attached.width[site])
+    return Proof(tuple(intervention.fired), unchanged, notes)
 
 
 def _check_same(attached: Attached, logits: Logits, original: Tensor, opened: Tensor) -> tuple[float, tuple[str, ...]]:
@@ -95,21 +91,20 @@ def _check_same(attached: Attached, logits: Logits, original: Tensor, opened: Te
 
 def _check_identity(attached: Attached, logits: Logits, opened: Tensor) -> None:
     """Gates of one change no bit."""
-    same = attached.run(logits, {site: Gate(torch.ones(1, heads)) for site, heads in attached.width.items()})
-    if not torch.equal(same.nan_to_num(), opened.nan_to_num()):
-        for site, heads in attached.width.items():
-            alone = attached.run(logits, {site: Gate(torch.ones(1, heads))})
-            if (difference := difference_of(alone, opened)) > 0:
-                raise HeadwayError(
-                    f"an open gate at {site} changes the logits by {difference:.2g}; it must change no bit"
-                )
-        raise HeadwayError(
-            f"{type(attached.model).__name__} does not give the same logits twice (they differ by "
-            f"{difference_of(same, opened):.2g}); turn off what is random in it"
-        )
+    gates = {site: Gate(torch.ones(1, heads)) for site, heads in attached.width.items()}
+    same = attached.run(logits, gates)
+    if torch.equal(same.nan_to_num(), opened.nan_to_num()):
+        return
+    for site, gate in gates.items():
+        if (difference := difference_of(attached.run(logits, {site: gate}), opened)) > 0:
+            raise HeadwayError(f"an open gate at {site} changes the logits by {difference:.2g}; it must change no bit")
+    raise HeadwayError(
+        f"{type(attached.model).__name__} does not give the same logits twice (they differ by "
+        f"{difference_of(same, opened):.2g}); turn off what is random in it"
+    )
 
 
-def _check_closed(attached: Attached, logits: Logits, site: Site, head: int) -> float:
+def _check_closed(attached: Attached, logits: Logits, site: Site, head: int) -> None:
     """A head closed by its gate is the model with zeros in the projection."""
     passed = torch.ones(1, attached.width[site])
     passed[:, head] = 0
@@ -125,7 +120,6 @@ def _check_closed(attached: Attached, logits: Logits, site: Site, head: int) -> 
             f"closing {site}.{head} is not what zeros in {attached.projections[site].path} do: the logits differ by "
             f"{difference:.2g}"
         )
-    return difference
 
 
 @contextmanager
@@ -150,41 +144,30 @@ def _zeroed(projection: Projection, head: int) -> Iterator[None]:
 def _watched(attached: Attached, sums: dict[Site, float]) -> Iterator[None]:
     """Compares, as the projections run, what they put out with the sum over the heads."""
 
-    def compare(site: Site, projection: Projection) -> Callable:
-        def hook(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
-            x = inputs[0] if inputs else next(iter(named.values()))
-            difference = difference_of(_summed(projection, x), output) / max(1.0, largest(output))
-            sums[site] = max(sums.get(site, 0.0), difference)
+    def compare(site: Site, module: nn.Module, inputs: Any, named: Mapping[str, Any], output: Any) -> None:
+        x = inputs[0] if inputs else next(iter(named.values()))
+        difference = difference_of(_summed(attached.projections[site], x), output) / max(1.0, largest(output))
+        sums[site] = max(sums.get(site, 0.0), difference)
 
-        return hook
-
-    hooks = []
-    try:
+    with ExitStack() as stack:
         for site, projection in attached.projections.items():
-            hooks.append(projection.module.register_forward_hook(compare(site, projection), with_kwargs=True))
+            hook = projection.module.register_forward_hook(partial(compare, site), with_kwargs=True)
+            stack.callback(hook.remove)
         yield
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def _summed(projection: Projection, x: Tensor) -> Tensor:
     """The bias, and what each head adds by itself."""
     weight = weight_of(projection.module)
     assert weight is not None
+    apart = projection.layout == "head dim out" and x.ndim == 4
+    z = x if apart else x.unflatten(-1, (projection.heads, projection.dim))
     total = torch.zeros((), dtype=torch.float64, device=x.device)
-    for head in range(projection.heads):
+    for head, output in enumerate(z.unbind(1 if apart and x.shape[2] != projection.heads else -2)):
         part = projection.of_head(weight, head).double()  # out dim, or dim out
-        part = part.T if projection.layout == "out in" else part
-        total = total + _slice(projection, x, head).double() @ part
+        total = total + output.double() @ (part.T if projection.layout == "out in" else part)
     bias = getattr(projection.module, "bias", None)
     return total if bias is None else total + bias.double()
-
-
-def _slice(projection: Projection, x: Tensor, head: int) -> Tensor:
-    if projection.layout != "head dim out" or x.ndim != 4:
-        return x[..., projection.columns(head)]
-    return x[:, :, head] if x.shape[2] == projection.heads else x[:, head]
 
 
 def logits_in(output: Any) -> Tensor:
@@ -226,10 +209,6 @@ def largest(values: Tensor) -> float:
     return float(finite[finite.isfinite()].max()) if bool(finite.isfinite().any()) else 0.0
 
 
-def _tolerance(values: Tensor) -> float:
-    return TOLERANCES.get(values.dtype, ROUNDING)
-
-
 def limit_of(logits: Tensor) -> float:
     """The difference that rounding may make."""
-    return _tolerance(logits) * max(1.0, largest(logits))
+    return TOLERANCES.get(logits.dtype, ROUNDING) * max(1.0, largest(logits))

@@ -4,8 +4,7 @@ Rows of different lengths stand in one tensor; what is missing at the end of a r
 Only the positions that are answered go through the unembedding, which in a language model is a third of the work.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -22,10 +21,10 @@ from headway.tasks import Problems
 
 def reader_of(model: Any, mask: int | None = None) -> Reader:
     """How a transformers model is read: by what it is for. `mask` is the token of what a masked model is to fill in."""
-    name, config = type(model).__name__, model.config
-    if "SequenceClassification" in name or "ImageClassification" in name or "AudioClassification" in name:
+    name = type(model).__name__
+    if any(f"{kind}Classification" in name for kind in ("Sequence", "Image", "Audio")):
         return read_classifier
-    if getattr(config, "is_encoder_decoder", False):
+    if getattr(model.config, "is_encoder_decoder", False):
         return read_encoder_decoder
     if "MaskedLM" in name or name.endswith("ForPreTraining"):
         known = getattr(model.config, "mask_token_id", None) if mask is None else mask
@@ -49,10 +48,8 @@ def read_causal(
     lengths = (source != NOTHING).sum(1, keepdim=True)
     longest, answers = int(lengths.max()), answer.shape[1]
     place = torch.arange(longest + answers - 1, device=source.device).expand(len(source), -1)
-    told = answer.gather(1, (place - lengths).clamp(0, answers - 1))
-    read = told.clamp(min=0)
-    kept = place[:, :longest] < lengths
-    read[:, :longest] = torch.where(kept, source[:, :longest].clamp(min=0), read[:, :longest])
+    read = answer.gather(1, (place - lengths).clamp(0, answers - 1)).clamp(min=0)
+    read[:, :longest] = torch.where(place[:, :longest] < lengths, source[:, :longest].clamp(min=0), read[:, :longest])
     at = lengths - 1 + torch.arange(answers, device=source.device)
     with only_at(model, at, read.shape[1]):
         return model(input_ids=read, use_cache=False).logits
@@ -111,8 +108,7 @@ def _inputs(model: Any, source: Tensor) -> dict[str, Tensor]:
     return {"input_ids": source.masked_fill(~there, pad)[:, :longest], "attention_mask": there.long()[:, :longest]}
 
 
-@contextmanager
-def only_at(model: Any, at: Int[Tensor, "row answer"], tokens: int) -> Iterator[None]:
+def only_at(model: Any, at: Int[Tensor, "row answer"], tokens: int) -> AbstractContextManager[None]:
     """While it lasts, only these positions go through the unembedding."""
     unembedding = model.get_output_embeddings()
     if unembedding is None:
@@ -128,8 +124,7 @@ def only_at(model: Any, at: Int[Tensor, "row answer"], tokens: int) -> Iterator[
             return forward(hidden[:, first : first + places.shape[1]])
         return forward(hidden.gather(1, places[..., None].expand(-1, -1, hidden.shape[-1])))
 
-    with own_forward(unembedding, chosen):
-        yield
+    return own_forward(unembedding, chosen)
 
 
 @torch.no_grad()

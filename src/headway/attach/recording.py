@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -10,35 +10,24 @@ from torch import Tensor, nn
 from headway.attach.intervention import own_forward
 
 
-@dataclass
-class Calls:
-    """What modules returned in one pass, and which of them ran more than once."""
-
-    returned: dict[str, Any] = field(default_factory=dict)
-    """by the path of the module"""
-    twice: set[str] = field(default_factory=set)
-
-
 @contextmanager
-def recorded_calls(model: nn.Module, paths: Sequence[str]) -> Iterator[Calls]:
-    """What these modules return while it lasts."""
-    calls = Calls()
+def recorded_calls(model: nn.Module, paths: Sequence[str]) -> Iterator[tuple[dict[str, Any], set[str]]]:
+    """What these modules return while it lasts, by their paths, and which of them ran more than once."""
+    returned: dict[str, Any] = {}
+    twice: set[str] = set()
 
-    def watch(path: str, forward: Callable[..., Any]) -> Callable[..., Any]:
-        def recorded(*inputs: Any, **named: Any) -> Any:
-            output = forward(*inputs, **named)
-            if path in calls.returned:
-                calls.twice.add(path)
-            calls.returned[path] = map_tensors(output, Tensor.clone)  # a later layer may write into it
-            return output
-
-        return recorded
+    def recorded(path: str, forward: Callable[..., Any], /, *inputs: Any, **named: Any) -> Any:
+        output = forward(*inputs, **named)
+        if path in returned:
+            twice.add(path)
+        returned[path] = map_tensors(output, Tensor.clone)  # a later layer may write into it
+        return output
 
     with ExitStack() as stack:
         for path in dict.fromkeys(paths):
             module = model.get_submodule(path)
-            stack.enter_context(own_forward(module, watch(path, module.forward)))
-        yield calls
+            stack.enter_context(own_forward(module, partial(recorded, path, module.forward)))
+        yield returned, twice
 
 
 def returning(model: nn.Module, path: str, output: Callable[[], Any]) -> AbstractContextManager[None]:
@@ -53,23 +42,13 @@ def first_tensor(value: Any) -> Tensor | None:
     return value if isinstance(value, Tensor) else None
 
 
-def with_first(value: Any, first: Tensor, others: Callable[[Any], Any]) -> Any:
-    """The same structure with another tensor in the first place, and the others changed."""
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(first, *(others(each) for each in value[1:]))
-    if isinstance(value, tuple | list):
-        return type(value)([first, *(others(each) for each in value[1:])])
-    return first
-
-
 def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """The same structure with every tensor changed."""
     if isinstance(value, Tensor):
         return change(value)
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(map_tensors(each, change) for each in value))
     if isinstance(value, tuple | list):
-        return type(value)(map_tensors(each, change) for each in value)
+        parts = [map_tensors(each, change) for each in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
     if isinstance(value, dict):
         return type(value)({name: map_tensors(each, change) for name, each in value.items()})
     return value

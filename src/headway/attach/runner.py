@@ -5,24 +5,24 @@ before it are not run. Neither is the attention of the changed site itself: of i
 computed again. Where a model has no list of layers, or goes through one twice, everything is run again.
 """
 
-import copy
+import math
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from headway.attach.intervention import Attached, Intervention, fitting
-from headway.attach.projections import child, weight_of
-from headway.attach.recording import first_tensor, map_tensors, recorded_calls, repeat, returning, with_first
-from headway.attach.stacking import Stacking
+from headway.attach.projections import child
+from headway.attach.recording import first_tensor, map_tensors, recorded_calls, repeat, returning
 from headway.errors import HeadwayError
 from headway.evaluation.verdicts import Logits
-from headway.models import Gate, Gates, Head, Site, Trace
+from headway.models import Gate, Gates, Site, Trace
 from headway.models.attention import gated
 from headway.models.rerun import Recording
 from headway.subjects.ragged import lengths_of, most_common_length, trim
@@ -32,8 +32,31 @@ from headway.tasks import Problems
 
 KEYS_VALUES = ("k_proj", "v_proj", "k", "v", "key", "value", "k_lin", "v_lin")
 """what the layers for keys and values are called"""
-COPIES = 4
-"""of the logits: themselves, their softmax, and what lies between"""
+
+
+class Stacking:
+    """How many variants go best in one pass: tried, not guessed. The first passes are made in several sizes and timed;
+    what they compute is used."""
+
+    def __init__(self) -> None:
+        self.ahead = [1, 1, 2, 4]  # the first pass is slow for other reasons
+        self.spent: dict[int, float] = {}
+        """seconds a variant, by size"""
+
+    def size(self, most: int) -> int:
+        """Of the next pass, which may hold no more than `most`."""
+        if self.ahead and self.ahead[0] <= most:
+            return self.ahead[0]
+        return max((size for size in self.spent if size <= most), key=lambda size: -self.spent[size], default=1)
+
+    def took(self, size: int, seconds: float) -> None:
+        if self.ahead and self.ahead[0] == size:
+            self.ahead.pop(0)
+            self.spent[size] = min(self.spent.get(size, math.inf), seconds / size)
+
+    def stay_small(self) -> None:
+        """One at a time from now on: memory has run out."""
+        self.ahead, self.spent = [], {1: 0.0}
 
 
 class UserRunner(Runner):
@@ -70,42 +93,35 @@ class UserRunner(Runner):
         return self.attached.sites
 
     def run(self, problems: Problems, gates: Gates | None = None, trace: Trace | None = None) -> Logits:
-        return self._run(problems.source, problems.answer, gates, trace)
-
-    def _run(self, source: Tensor, answer: Tensor, gates: Gates | None, trace: Trace | None = None) -> Tensor:
+        read = partial(self.reader, self.model, problems.source, problems.answer)
         if self.intervention is None:
-            return self.attached.run(lambda: self.reader(self.model, source, answer), gates, trace)
+            return self.attached.run(read, gates, trace)
         self.attached.check(gates or {})
         self.intervention.gates, self.intervention.trace = gates or {}, trace
         self.intervention.fired.clear()
-        return self.reader(self.model, source, answer)
+        return read()
 
     def record(self, problems: Problems, gates: Gates | None = None) -> Recording:
         trace, owners = Trace(), [self.attached.owners[site] for site in self.attached.sites]
-        with recorded_calls(self.model, [*self.layers, *owners, *self.across]) as calls:
+        with recorded_calls(self.model, [*self.layers, *owners, *self.across]) as (returned, twice):
             logits = self.run(problems, gates, trace)
         if self.intervention is not None:  # what follows is no part of the pass
             self.intervention.gates, self.intervention.trace = {}, None
-        if calls.twice & set(self.layers):
+        if twice & set(self.layers):
             self.layers = []
         if not self.skips:
             return Recording(problems.source, problems.answer, logits, trace)
         for site in self.attached.sites:
-            if self.attached.owners[site] not in calls.twice:
-                self._look(site, trace, calls.returned)
+            if self.attached.owners[site] not in twice:
+                self._look(site, trace, returned)
         trace.maps.clear()
-        return Recording(problems.source, problems.answer, logits, trace, returned=calls.returned)
+        return Recording(problems.source, problems.answer, logits, trace, returned=returned)
 
     def _look(self, site: Site, trace: Trace, returned: Mapping[str, Any]) -> None:
         """Whether what an attention module returns is its heads side by side, or their projection and nothing more."""
         z, output = trace.outputs[site], first_tensor(returned.get(self.attached.owners[site]))
         projection = self.attached.projections[site]
-        if (
-            site in self.reusable
-            or output is None
-            or projection.layout == "head dim out"
-            or z.shape[0] != output.shape[0]
-        ):
+        if site in self.reusable or output is None or projection.layout == "head dim out" or len(z) != len(output):
             return
         side_by_side = z.flatten(2)
         if output.shape == side_by_side.shape and torch.equal(output, side_by_side):
@@ -118,35 +134,34 @@ class UserRunner(Runner):
     def replay(self, recording: Recording, gates: Gates, first: Site, variants: int = 1) -> Logits:
         began = time.perf_counter()
         logits = self._replay(recording, gates, first, variants)
-        if self.checked and self.stacking.trying:
+        if self.checked and self.stacking.ahead:
             if logits.is_cuda:
                 torch.cuda.synchronize()
             self.stacking.took(variants, time.perf_counter() - began)
         return logits
 
     def _replay(self, recording: Recording, gates: Gates, first: Site, variants: int) -> Tensor:
-        rows, layer = len(recording), self.attached.blocks.get(first)
+        returned, layer = recording.returned, self.attached.blocks.get(first)
         before = self.layers[: self.layers.index(layer)] if layer in self.layers else []
+        repeated = partial(repeat, rows=len(recording), variants=variants)
 
-        def repeated(value: Any) -> Any:
-            return map_tensors(value, lambda each: repeat(each, rows, variants))
+        def changed() -> Any:
+            """What the attention module of the changed site returns: the same but for its heads."""
+            z, gate = repeated(recording.trace.outputs[first]), gates.get(first)
+            z = (z if gate is None else gated(z, fitting(gate, first, z))).flatten(2)
+            output = z if self.reusable[first] == "heads" else self.attached.projections[first].module(z)
+            whole = returned[self.attached.owners[first]]
+            own = first_tensor(whole)
+            return map_tensors(whole, lambda each: output if each is own else repeated(each))
 
+        left_out = before if first.stack == "encoder" else [*before, *self.across]  # the source is read as before
+        given = {path: partial(map_tensors, returned[path], repeated) for path in left_out if path in returned}
+        if first in self.reusable:
+            given = {**given, self.attached.owners[first]: changed}
         with ExitStack() as stack:
-            left_out = before if first.stack == "encoder" else [*before, *self.across]  # the source is read as before
-            for path in left_out:
-                again = lambda path=path: repeated(recording.returned[path])  # noqa: E731
-                stack.enter_context(returning(self.model, path, again))
-            if first in self.reusable:
-                made = lambda: self._changed(recording, gates, first, repeated)  # noqa: E731
-                stack.enter_context(returning(self.model, self.attached.owners[first], made))
-            return self._run(repeated(recording.source), repeated(recording.answer), gates)
-
-    def _changed(self, recording: Recording, gates: Gates, site: Site, repeated: Callable[[Any], Any]) -> Any:
-        """What the attention module of the changed site returns: the same but for its heads."""
-        z, gate = repeated(recording.trace.outputs[site]), gates.get(site)
-        z = (z if gate is None else gated(z, fitting(gate, site, z))).flatten(2)
-        output = z if self.reusable[site] == "heads" else self.attached.projections[site].module(z)
-        return with_first(recording.returned[self.attached.owners[site]], output, repeated)
+            for path, output in given.items():
+                stack.enter_context(returning(self.model, path, output))
+            return self.run(Problems(repeated(recording.source), repeated(recording.answer)), gates)
 
     @torch.no_grad()
     def check_replay(self, problems: Problems) -> None:
@@ -169,17 +184,18 @@ class UserRunner(Runner):
     def _agrees(self, recording: Recording, site: Site) -> bool:
         passed = torch.ones(1, self.width[site], device=recording.source.device)
         passed[0, -1] = 0
-        whole = self._run(recording.source, recording.answer, {site: Gate(passed)})
-        alone = self.replay(recording, {site: Gate(passed)}, site)
+        whole = self.run(Problems(recording.source, recording.answer), {site: Gate(passed)})
         near = 1e-4 if whole.dtype in (torch.float32, torch.float64) else 0.1
-        size = max(1.0, float(whole.abs().max()))
-        if not float((alone - whole).abs().max()) <= near * size:
+
+        def same(logits: Tensor, wanted: Tensor) -> bool:
+            size = max(1.0, float(wanted.abs().max()))
+            return logits.shape == wanted.shape and float((logits - wanted).abs().max()) <= near * size
+
+        if not same(self.replay(recording, {site: Gate(passed)}, site), whole):
             return False
         try:
-            rows = passed.expand(2 * len(recording), -1)
-            stacked = self.replay(recording, {site: Gate(rows)}, site, 2)
-            both = torch.cat((whole, whole))
-            alike = stacked.shape == both.shape and float((stacked - both).abs().max()) <= near * size
+            stacked = {site: Gate(passed.expand(2 * len(recording), -1))}
+            alike = same(self.replay(recording, stacked, site, 2), torch.cat((whole, whole)))
         except Exception:  # as above
             alike = False
         if not alike:
@@ -187,38 +203,35 @@ class UserRunner(Runner):
         return True
 
     def variants_at_once(self, recording: Recording, left: int) -> int:
-        fitting = self._rows(recording.source, recording.answer) // len(recording)
+        fitting = self.rows(Problems(recording.source, recording.answer)) // len(recording)
         return self.stacking.size(max(1, min(left, fitting)))
 
     def each(self, work: Callable[[slice], Result], problems: Problems) -> list[Result]:
-        with self._many_passes():
-            if not self.checked:
-                self.check_replay(problems[self.pieces(problems)[0]])
-            done, waiting = [], self.pieces(problems)
-            while waiting:
-                piece = waiting.pop(0)
-                try:
-                    done.append(work(piece))
-                except (torch.OutOfMemoryError, RuntimeError) as error:
-                    rows = piece.stop - piece.start
-                    if not _is_memory(error) or rows == 1:
-                        raise
-                    self.most = rows // 2
-                    self.stacking.stay_small()
-                    print(f"out of memory: going on with {self.most} problems at a time", file=sys.stderr)
-                    rest = self.pieces(problems[piece.start :])
-                    waiting = [slice(own.start + piece.start, own.stop + piece.start) for own in rest]
-            return done
-
-    @contextmanager
-    def _many_passes(self) -> Iterator[None]:
-        """Hooks are set once for all passes made while it lasts; maps are not seen then."""
-        self.intervention = Intervention({}, None, maps=False)
+        self.intervention = Intervention({}, None)  # hooks are set once for all passes; maps are not seen
         try:
             with self.attached.opened(self.intervention):
-                yield
+                return self._each(work, problems)
         finally:
             self.intervention = None
+
+    def _each(self, work: Callable[[slice], Result], problems: Problems) -> list[Result]:
+        done, waiting = [], self.pieces(problems)
+        if not self.checked:
+            self.check_replay(problems[waiting[0]])
+        while waiting:
+            piece = waiting.pop(0)
+            try:
+                done.append(work(piece))
+            except RuntimeError as error:
+                rows, full = piece.stop - piece.start, isinstance(error, torch.OutOfMemoryError)
+                if rows == 1 or not (full or "allocate memory" in str(error)):
+                    raise
+                self.most = rows // 2
+                self.stacking.stay_small()
+                print(f"out of memory: going on with {self.most} problems at a time", file=sys.stderr)
+                rest = self.pieces(problems[piece.start :])
+                waiting = [slice(own.start + piece.start, own.stop + piece.start) for own in rest]
+        return done
 
     def pieces(self, problems: Problems) -> list[slice]:
         lengths = lengths_of(problems)
@@ -233,10 +246,7 @@ class UserRunner(Runner):
         return trim(problems)
 
     def rows(self, problems: Problems) -> int:
-        return self._rows(problems.source, problems.answer)
-
-    def _rows(self, source: Tensor, answer: Tensor) -> int:
-        return max(1, self.memory // self.bytes_of(source, answer))
+        return max(1, self.memory // self.bytes_of(problems.source, problems.answer))
 
     def one_length(self, problems: Problems, with_maps: bool = False) -> Problems:
         found = most_common_length(problems, len(problems))
@@ -250,22 +260,7 @@ class UserRunner(Runner):
         width = max((p.heads * p.dim for p in self.attached.projections.values()), default=1)
         tokens = source.shape[1] + answer.shape[1]
         words = getattr(config, "vocab_size", 0) or answer.max().item() + 1
+        logits = 4 * answer.shape[1] * words  # themselves, their softmax, and what lies between
         recorded = 3 * len(self.attached.sites) * tokens * width
         inside = tokens * (16 * width + 2 * tokens * max(self.width.values(), default=1))
-        return int(size * (COPIES * answer.shape[1] * words + recorded + inside))
-
-    def prune(self, heads: Collection[Head]) -> nn.Module:
-        """A copy of the model with the columns of these heads at zero."""
-        zeroed = copy.deepcopy(self.model)
-        for head in heads:
-            projection = self.attached.projections[head.site]
-            weight = weight_of(zeroed.get_submodule(projection.path))
-            if weight is None:
-                raise HeadwayError(f"the projection {projection.path} of {head} has no plain weight to zero")
-            with torch.no_grad():
-                projection.of_head(weight, head.number).zero_()
-        return zeroed
-
-
-def _is_memory(error: Exception) -> bool:
-    return isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error)
+        return int(size * (logits + recorded + inside))

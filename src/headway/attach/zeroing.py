@@ -7,51 +7,59 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from safetensors.torch import load_file, save
+from torch import nn
 
+from headway.attach.projections import weight_of
 from headway.attach.runner import UserRunner
 from headway.errors import HeadwayError
+from headway.machine import exact_products
 from headway.models import Head
 from headway.runs import disk
+from headway.subjects.subject import Subject
 from headway.tasks import Problems
-
-ROUNDING = 1e-4
 
 
 @torch.no_grad()
-def check_same(runner: UserRunner, zeroed: nn.Module, heads: Collection[Head], problems: Problems) -> float:
-    """How far the zeroed model's logits are from the gated one's; refuses where that is more than rounding."""
+@exact_products()
+def save_without(subject: Subject, heads: Collection[Head], problems: Problems, out: Path) -> float:
+    """Saves a copy with the columns of these heads at zero, and says how far its logits are from the gated model's;
+    refuses where that is more than rounding."""
+    runner, zeroed = subject.runner, copy.deepcopy(subject.model)
+    assert isinstance(runner, UserRunner)
+    for head in heads:
+        projection = runner.attached.projections[head.site]
+        weight = weight_of(zeroed.get_submodule(projection.path))
+        if weight is None:
+            raise HeadwayError(f"the projection {projection.path} of {head} has no plain weight to zero")
+        projection.of_head(weight, head.number).zero_()
+    difference = _check_same(runner, zeroed, heads, problems)
+    _check_same(runner, _saved(zeroed, subject.tokenizer, out), heads, problems)
+    return difference
+
+
+def _check_same(runner: UserRunner, zeroed: nn.Module, heads: Collection[Head], problems: Problems) -> float:
     worst = size = 0.0
     for batch in runner.batches(problems):
         gated = runner.run(batch, runner.close(heads))
         own = runner.reader(zeroed, batch.source, batch.answer)
         worst, size = max(worst, float((gated - own).abs().max())), max(size, float(gated.abs().max()))
-    if not worst <= ROUNDING * max(1.0, size):
+    if not worst <= 1e-4 * max(1.0, size):  # rounding
         raise HeadwayError(f"the model with zeroed columns differs from the gated one by {worst:.2g}; nothing is saved")
     return worst
 
 
-def save(zeroed: nn.Module, tokenizer: Any, out: Path) -> None:
-    """As transformers saves it where it is one of theirs, else its weights as safetensors."""
+def _saved(zeroed: Any, tokenizer: Any, out: Path) -> nn.Module:
+    """Saved as transformers does where it is one of theirs, else as safetensors; and read back as its users do."""
     out.mkdir(parents=True, exist_ok=True)
     if hasattr(zeroed, "save_pretrained"):
-        zeroed.save_pretrained(out)  # pyright: ignore[reportCallIssue]
+        zeroed.save_pretrained(out)
         if tokenizer is not None:
             tokenizer.save_pretrained(out)
-        return
-    from safetensors.torch import save as packed
-
-    weights: dict[str, Tensor] = {name: each.contiguous().clone() for name, each in zeroed.state_dict().items()}
-    disk.write_bytes(out / "model.safetensors", packed(weights))
-
-
-def read_back(zeroed: nn.Module, out: Path) -> nn.Module:
-    """What was saved, as its users read it."""
-    device = next(zeroed.parameters()).device
-    if hasattr(zeroed, "save_pretrained"):
-        return type(zeroed).from_pretrained(out).to(device).eval()  # pyright: ignore[reportAttributeAccessIssue]
-    from safetensors.torch import load_file
-
-    again = copy.deepcopy(zeroed)
-    again.load_state_dict(load_file(out / "model.safetensors"))
-    return again.to(device).eval()
+        again = type(zeroed).from_pretrained(out)
+    else:
+        weights = {name: each.contiguous().clone() for name, each in zeroed.state_dict().items()}
+        disk.write_bytes(out / "model.safetensors", save(weights))
+        again = copy.deepcopy(zeroed)
+        again.load_state_dict(load_file(out / "model.safetensors"))
+    return again.to(next(zeroed.parameters()).device).eval()

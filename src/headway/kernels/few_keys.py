@@ -17,11 +17,7 @@ MOST = 16
 """keys or queries at most"""
 
 
-@custom_op(
-    "headway::few_keys",
-    mutates_args=(),
-    schema="(Tensor query, Tensor key_value, bool causal, float scale) -> (Tensor, Tensor)",
-)
+@custom_op("headway::few_keys", mutates_args=())
 def few_keys(query: Tensor, key_value: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
     """The heads' outputs, `batch query head dim`, and the logarithm of each softmax's sum, `batch head query`.
 
@@ -37,12 +33,7 @@ def few_keys(query: Tensor, key_value: Tensor, causal: bool, scale: float) -> tu
     return z.to(query.dtype).contiguous(), total.contiguous()
 
 
-@custom_op(
-    "headway::few_keys_backward",
-    mutates_args=(),
-    schema="(Tensor grad, Tensor query, Tensor key_value, Tensor z, Tensor total, bool causal, float scale)"
-    " -> (Tensor, Tensor)",
-)
+@custom_op("headway::few_keys_backward", mutates_args=())
 def few_keys_backward(
     grad: Tensor, query: Tensor, key_value: Tensor, z: Tensor, total: Tensor, causal: bool, scale: float
 ) -> tuple[Tensor, Tensor]:

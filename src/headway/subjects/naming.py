@@ -39,10 +39,8 @@ def is_transformers_folder(name: str | Path) -> bool:
 
 def find_runs(subject: str | Path) -> list[RunFolder]:
     """The run folders a SUBJECT names: a run, a folder of runs, or pretrained:NAME."""
-    name = str(subject)
-    if name.startswith("pretrained:"):
-        return [pretrained_folder(name.removeprefix("pretrained:"))]
-    return runs_in(Path(name))
+    home, colon, name = str(subject).partition(":")
+    return [pretrained_folder(name)] if home == "pretrained" and colon else runs_in(Path(subject))
 
 
 def pretrained_folder(name: str) -> RunFolder:

@@ -1,24 +1,28 @@
-"""Our own runs as something to study: the task and the trained model of a run folder."""
+"""Our own runs as something to study: the task and the trained model of a run folder.
 
-from collections.abc import Callable, Sequence
+A file of weights from elsewhere may say anything: its shapes are compared before anything of that size is made.
+"""
+
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
 from torch import Tensor
 
 from headway.errors import BrokenRun, HeadwayError
 from headway.models import Model, build_model, heads_of
-from headway.runs.config import RunConfig
+from headway.runs.config import ModelConfig, RunConfig
 from headway.runs.folder import RunFolder
 from headway.subjects.naming import PRETRAINED, find_runs
 from headway.subjects.runner import HeadwayRunner
 from headway.subjects.subject import Subject
-from headway.subjects.weights import read_weights
 from headway.tasks import Problems, Task, create_task
 
-READERS = 8
 CHUNK = 50_000  # problems at a time where all are listed
 SETS, ROWS = 1_001, 500
 """the seed and the size of the sets that a check looks at"""
@@ -50,7 +54,7 @@ def open_run(folder: RunFolder, device: torch.device | str = "cpu") -> Run:
     """Reads a finished run; refuses one whose files are not as training left them."""
     config = folder.verified()
     task = create_task(config.task, config.options)
-    weights = read_weights(folder, config.model)
+    weights = _weights(folder, config.model)
     model = build_model(config.model)
     try:
         model.load_state_dict(weights)
@@ -59,19 +63,49 @@ def open_run(folder: RunFolder, device: torch.device | str = "cpu") -> Run:
     return Run(folder, config, task, model.to(device).eval())
 
 
+def _weights(folder: RunFolder, config: ModelConfig) -> dict[str, Tensor]:
+    """Every tensor by its name; refused where they are not those of this config."""
+    try:
+        with safe_open(folder.weights, "pt") as file:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            kinds = {each.get_dtype() for each in slices.values()}
+            shapes = {name: each.get_shape() for name, each in slices.items()}
+        other = sorted(kinds - {"F64", "F32", "F16", "BF16"})
+        amiss = f"it has tensors of type {', '.join(other)}" if other else _amiss(config, shapes)
+        if amiss is None:
+            return load_file(folder.weights)
+    except (SafetensorError, OSError, ValueError, RuntimeError, OverflowError) as error:
+        amiss = f"it cannot be read ({error})"
+    where = f"{folder.weights} does not fit {folder.path / 'config.json'}"
+    raise BrokenRun(f"{where}: {amiss}; restore both or train again elsewhere")
+
+
+def _amiss(config: ModelConfig, shapes: dict[str, list[int]]) -> str | None:
+    """The first difference between the tensors that are there and those that a model of this config has."""
+    layers = config.layers + (config.decoder_layers if config.kind == "encoder-decoder" else 0)
+    if layers > len(shapes):
+        return f"{layers:,} layers, and {len(shapes):,} tensors"
+    if ":" in config.positions:  # a user's own code need not run without numbers
+        return None
+    with torch.device("meta"):
+        wanted = {name: list(tensor.shape) for name, tensor in build_model(config).state_dict().items()}
+    for name in {**wanted, **shapes}:
+        if wanted.get(name) != shapes.get(name):
+            return f"{name} is {shapes.get(name, 'missing')} and should be {wanted.get(name, 'missing')}"
+    return None
+
+
 def subject_of(run: Run) -> Subject:
     """A run as a study takes it: problems of the longest length that training shows."""
-    task, device = run.task, next(run.model.parameters()).device
-
-    def draw(seed: int, rows: int, first: int = 0) -> Problems:
-        return task.independent(seed, rows, first=first, device=device)
+    task, model, device = run.task, run.model, next(run.model.parameters()).device
+    draw = partial(task.independent, device=device)
 
     def examples(rows: int, seed: int, held_out: bool) -> Problems:
         if not held_out:
             return draw(seed, rows)
         drawn, first = [], 0
         while sum(map(len, drawn)) < rows:  # one in ten is held out
-            some = draw(seed, 16 * rows, first)
+            some = draw(seed, 16 * rows, first=first)
             drawn.append(some[task.held_out(some).nonzero()[:, 0]])
             first += 16 * rows
             if first > 1600 * rows:
@@ -79,10 +113,10 @@ def subject_of(run: Run) -> Subject:
         return Problems.join(drawn)[:rows]
 
     return Subject(
-        run.model,
+        model,
         examples=examples,
         name=run.config.name,
-        heads=tuple(heads_of(run.model)),
+        heads=tuple(heads_of(model)),
         every=None if task.count is None else lambda: task.every(CHUNK, device),
         count=task.count,
         even=task.draws_evenly,
@@ -92,34 +126,21 @@ def subject_of(run: Run) -> Subject:
         start=None if task.classes is not None else task.start,
         layout=task.layout,
         contrasts=None if (pairs := task.contrasts) is None else lambda count, seed: pairs(count, seed, device),
-        decode=_decode_of(run.model),
-        generate=_generate_of(run.model),
-        sets=lambda: {probe: task.independent(SETS, ROWS, probe=probe, device=device) for probe in task.probes},
+        decode=model.after if model.decodes else None,
+        generate=(lambda given: model.generate(given.source, given.answer.shape[1])) if model.decodes else None,
+        sets=lambda: {probe: draw(SETS, ROWS, probe=probe) for probe in task.probes},
         held_out=task.held_out,
-        untrained=lambda problems: run.model.untrained(problems.source.shape[1], problems.answer.shape[1]),
+        untrained=lambda problems: model.untrained(problems.source.shape[1], problems.answer.shape[1]),
         folder=run.folder if run.writable else None,
-        opened=HeadwayRunner(run.model, run.config.name),
+        opened=HeadwayRunner(model, run.config.name),
         about={"task": run.config.task, "seed": run.config.seed, "positions": run.config.model.positions},
     )
 
 
-def _decode_of(model: Model) -> Callable[[Tensor, Tensor], Tensor] | None:
-    """The logits after each token that the decoder has been given."""
-    if not model.decodes:
-        return None
-    return lambda source, written: model.after(source, written)
-
-
-def _generate_of(model: Model) -> Callable[[Problems], Tensor] | None:
-    if not model.decodes:
-        return None
-    return lambda problems: model.generate(problems.source, problems.answer.shape[1])
-
-
 def one_shape(folders: Sequence[RunFolder]) -> bool:
     """Whether these runs can be stacked: one task, one model."""
-    configs = [folder.config() for folder in folders]
-    return all((c.task, c.options, c.model) == (configs[0].task, configs[0].options, configs[0].model) for c in configs)
+    first, *others = ((own.task, own.options, own.model) for own in (folder.config() for folder in folders))
+    return all(other == first for other in others)
 
 
 def open_stack(folders: Sequence[RunFolder], device: torch.device | str) -> tuple[list[Run], dict[str, Tensor]]:
@@ -130,9 +151,9 @@ def open_stack(folders: Sequence[RunFolder], device: torch.device | str) -> tupl
 
     def read(folder: RunFolder) -> tuple[RunConfig, dict[str, Tensor]]:
         config = folder.verified()
-        return config, read_weights(folder, config.model)
+        return config, _weights(folder, config.model)
 
-    with ThreadPoolExecutor(READERS) as readers:  # hashing and reading wait for the disk
+    with ThreadPoolExecutor(8) as readers:  # hashing and reading wait for the disk
         opened = list(readers.map(read, folders))
     config = opened[0][0]
     task, model = create_task(config.task, config.options), build_model(config.model).to(device).eval()

@@ -62,12 +62,10 @@ class Runner:
 
     def close(self, heads: Collection[Head]) -> Gates:
         """Gates that are shut for these heads and open for all others."""
-        return {
-            site: Gate(
-                torch.tensor([[float(Head(site, number) not in heads) for number in range(count)]], device=self.device)
-            )
-            for site, count in self.width.items()
+        rows = {
+            site: [Head(site, number) not in heads for number in range(count)] for site, count in self.width.items()
         }
+        return {site: Gate(torch.tensor([row], dtype=torch.float, device=self.device)) for site, row in rows.items()}
 
     def run(self, problems: Problems, gates: Gates | None = None, trace: Trace | None = None) -> Logits:
         """The logits of every answer token, in one pass."""

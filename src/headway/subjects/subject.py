@@ -8,20 +8,18 @@ its runner, which runs it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 import torch
-from jaxtyping import Int
 from torch import Tensor, nn
 
 from headway.errors import HeadwayError
 from headway.evaluation.metrics import Metric, metric_named, own_metric
 from headway.evaluation.verdicts import right
-from headway.models import Head
+from headway.models import Head, Site
 from headway.runs.folder import RunFolder
-from headway.subjects.claims import SubjectClaims
 from headway.subjects.ragged import sort_by_length
 from headway.subjects.runner import MEMORY, Runner
 from headway.tasks import Problems
@@ -35,12 +33,56 @@ Maps = Callable[[nn.Module, tuple[Any, ...], Any], Tensor | None]
 """Called with an attention module, its inputs and its output: the map, [batch, head, query, key]."""
 
 
-def no_strata(problems: Problems) -> dict[str, Int[Tensor, " row"]]:
-    return {}
+@dataclass(frozen=True, kw_only=True)
+class SubjectClaims:
+    """What is claimed about a subject, for the doctor; a check that needs a claim which was left out says so."""
 
+    decode: Callable[[Tensor, Tensor], Tensor] | None = None
+    """called with the source and with what the decoder has been given, the start token first: the logits after each"""
+    generate: Callable[[Problems], Tensor] | None = None
+    """the answers as the subject's own evaluation writes them; it is handed the right ones, so that it shows if it uses
+    them"""
+    forced: Callable[[Problems], Tensor] | None = None
+    """the tokens that the subject's own teacher-forced evaluation predicts, where it has one"""
+    score: Callable[[Problems], float] | None = None
+    """the accuracy as it is reported"""
+    sets: Callable[[], Mapping[str, Problems]] | None = None
+    """the sets that are evaluated, by name"""
+    held_out: Callable[[Problems], Tensor] | None = None
+    """which problems training never shows"""
+    trained_on: Problems | Sequence[Problems] | None = None
+    """the training problems, where they are a list; several where they have several lengths"""
+    tables: Sequence[Tensor] = ()
+    """the weights of position tables, a row for each position, distance or bucket"""
+    untrained: Callable[[Problems], list[int]] | None = None
+    """instead: the positions that problems use and no training step has touched"""
+    pad: int | None = None
+    """the padding token"""
+    ablate: Callable[[Problems, Collection[Head]], Tensor] | None = None
+    """called with problems and heads: the logits with these closed, as the subject's own study closes them"""
+    projections: Mapping[Site, nn.Module] = field(default_factory=dict)
+    """the output projection of each site, whose columns belong to the heads"""
+    ranked_on: Problems | None = None
+    """the problems that heads are ranked on, where they are not the examples"""
+    claimed: tuple[Head, ...] = ()
+    """heads that are said to be prunable, one at a time"""
+    claimed_on: int | None = None
+    """on how many examples that was said"""
+    max_drop: float = 0.01
+    """and within which drop of accuracy"""
 
-def numbers(tokens: list[int]) -> list[str]:
-    return [str(token) for token in tokens]
+    def __post_init__(self) -> None:
+        trained_on = self.trained_on if isinstance(self.trained_on, Sequence) else [self.trained_on]
+        for what, value in [("ranked_on", self.ranked_on), *(("trained_on", each) for each in trained_on)]:
+            if value is not None and not isinstance(value, Problems):
+                raise HeadwayError(f"{what} is {type(value).__name__}; give headway.Problems")
+        if isinstance(self.tables, Tensor):
+            self.__dict__["tables"] = [self.tables]  # the dataclass is frozen
+        if not 0 < self.max_drop <= 1 or (self.claimed_on is not None and self.claimed_on < 2):
+            raise HeadwayError(
+                f"max_drop is {self.max_drop} on {self.claimed_on} examples; it must be above 0 and at most 1, on at "
+                "least 2"
+            )
 
 
 @dataclass(frozen=True)
@@ -73,8 +115,8 @@ class Subject(SubjectClaims):
     even: bool = False
     """whether `examples` draws evenly from all of them"""
     correct: Callable[[Tensor, Problems], Tensor] = right
-    strata: Callable[[Problems], dict[str, Tensor]] = no_strata
-    spelled: Callable[[list[int]], list[str]] = numbers
+    strata: Callable[[Problems], dict[str, Tensor]] = field(default=lambda problems: {})
+    spelled: Callable[[list[int]], list[str]] = field(default=lambda tokens: list(map(str, tokens)))
     """tokens as people write them"""
     problem: Callable[[str], Problems] | None = None
     """the problem that a person writes"""
@@ -103,16 +145,15 @@ class Subject(SubjectClaims):
         super().__post_init__()
         if not all(isinstance(other, Subject) for other in self.others):
             raise HeadwayError("others are the same experiment with other seeds, each a headway.Subject")
-        if not self.name:
-            object.__setattr__(self, "name", type(self.model).__name__)
+        name, metric = self.name or type(self.model).__name__, self.metric
         if len(set(self.heads)) < len(self.heads):
-            raise HeadwayError(f"{self.name} names a head twice")
-        if isinstance(self.metric, str):
-            object.__setattr__(self, "metric", metric_named(self.metric))
-        elif self.metric is not None and not isinstance(self.metric, Metric):
-            object.__setattr__(self, "metric", own_metric(self.metric))
-        if not self.sites:
-            object.__setattr__(self, "sites", tuple(dict.fromkeys(head.site for head in self.heads)))
+            raise HeadwayError(f"{name} names a head twice")
+        if isinstance(metric, str):
+            metric = metric_named(metric)
+        elif metric is not None and not isinstance(metric, Metric):
+            metric = own_metric(metric)
+        sites = self.sites or tuple(dict.fromkeys(head.site for head in self.heads))
+        self.__dict__.update(name=name, metric=metric, sites=sites)
 
     def with_runner(self, runner: Runner) -> Subject:
         """The same subject, opened: of a user's model with its sites and heads."""

@@ -81,10 +81,8 @@ class _Tree:
 
     def __init__(self, sets: Int[Tensor, " set"], heads: int) -> None:
         self.sets, self.ahead = sets, heads
-        self.begun = sets.new_zeros(1)
-        """the highest bits of the sets: those of the sites passed"""
-        self.seen = sets.new_zeros(1)
-        """for each of them the branch of the encoder that it looks across to"""
+        self.begun = sets.new_zeros(1)  # the highest bits of the sets: those of the sites passed
+        self.seen = sets.new_zeros(1)  # for each of them the branch of the encoder that it looks across to
 
     def look_across(self) -> None:
         self.seen = torch.arange(len(self.begun), device=self.begun.device)

@@ -26,12 +26,10 @@ class StackPass:
 
     blocks: nn.ModuleList | Iterable[nn.Module]
     order: Order
-    embed: Callable[[], Tensor]
-    """what the first block reads"""
+    embed: Callable[[], Tensor]  # what the first block reads
     finish: Callable[[Tensor], Tensor]
     """what is read off the last block: the memory that the next stack looks across to, or the logits"""
-    across: Order | None = None
-    """what the cross-attentions are told of that memory"""
+    across: Order | None = None  # what the cross-attentions are told of that memory
 
     def run(
         self,
@@ -63,8 +61,7 @@ class StackPass:
 
 
 class Model(nn.Module, PyTorchModelHubMixin, library_name="headway"):
-    stacks: tuple[str, ...] = ("decoder",)
-    """their names; each later one looks across to the one before it"""
+    stacks: tuple[str, ...] = ("decoder",)  # their names; each later one looks across to the one before it
     decodes = True
     """whether it writes an answer token by token"""
 

@@ -23,15 +23,12 @@ from headway.errors import HeadwayError
 class Site:
     """One attention module. Sites of one name are one site, whatever else is said of them."""
 
-    stack: str
-    """encoder or decoder; of a site without a layer, the path of the attention module"""
+    stack: str  # encoder or decoder; of a site without a layer, the path of the attention module
     layer: int | None = None
-    kind: Literal["self", "cross", "feed"] = "self"
-    """of a site without a layer, no part of its name"""
+    kind: Literal["self", "cross", "feed"] = "self"  # of a site without a layer, no part of its name
     output: str | None = field(default=None, repr=False)
     """the output projection, as a path from the attention module; None or "" where the path itself is one"""
-    heads: int | None = field(default=None, repr=False)
-    """how many heads there are, where the module does not say"""
+    heads: int | None = field(default=None, repr=False)  # how many heads there are, where the module does not say
 
     def __str__(self) -> str:
         return self.stack if self.layer is None else f"{self.stack}.{self.layer}.{self.kind}"
@@ -100,8 +97,7 @@ class Head:
         raise HeadwayError(f"{name!r} names no head; heads are written like 'decoder.1.cross.2'")
 
 
-Part = Head | Site
-"""What can be closed: a head, or a site as a whole."""
+Part = Head | Site  # What can be closed: a head, or a site as a whole.
 Closed = frozenset[Part]
 
 
@@ -109,12 +105,10 @@ def site_of(part: Part) -> Site:
     return part.site if isinstance(part, Head) else part
 
 
-Asked = Head | str | tuple[int, int]
-"""A head as people write it: itself, 'decoder.1.cross.2', 'L1H2' or (1, 2)."""
+Asked = Head | str | tuple[int, int]  # A head as people write it: itself, 'decoder.1.cross.2', 'L1H2' or (1, 2).
 
 
-Named = Asked | Iterable[Asked] | Mapping[int, Iterable[int]]
-"""One head or several, or as {layer: [heads]}."""
+Named = Asked | Iterable[Asked] | Mapping[int, Iterable[int]]  # One head or several, or as {layer: [heads]}.
 
 
 def heads_named(asked: Named, heads: Sequence[Head]) -> list[Head]:

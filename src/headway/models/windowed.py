@@ -13,8 +13,7 @@ from torch import Tensor
 
 from headway.positions import Positions
 
-CHUNK = 16_000
-"""queries at a time where no gradient is wanted"""
+CHUNK = 16_000  # queries at a time where no gradient is wanted
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,7 @@ Numbers = tuple[Int[Tensor, "#batch source"], Int[Tensor, "#batch answer"]]
 
 class Index:
     name: ClassVar[str]
-    shared: ClassVar[bool] = False
-    """whether a number means the same in the problem and in its answer"""
+    shared: ClassVar[bool] = False  # whether a number means the same in the problem and in its answer
 
     def numbers(self, source: Int[Tensor, "batch source"], answers: int = 0, joined: bool = False) -> Numbers:
         raise NotImplementedError

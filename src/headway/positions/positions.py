@@ -24,12 +24,9 @@ class Shape:
 
     d_model: int
     heads: int
-    trained: int
-    """how many indices training uses: 0 to this, exclusive"""
-    causal: bool = False
-    """whether a query sees only keys up to itself"""
-    tokens: int | None = None
-    """of the longest training sequence; None where that is `trained`"""
+    trained: int  # how many indices training uses: 0 to this, exclusive
+    causal: bool = False  # whether a query sees only keys up to itself
+    tokens: int | None = None  # of the longest training sequence; None where that is `trained`
 
     @property
     def dim(self) -> int:
@@ -41,8 +38,7 @@ class Shape:
 class Unseen:
     """What a longer sequence uses that no training step has touched: `count` `of` so many `what`."""
 
-    what: str
-    """such as 'table rows were never trained'"""
+    what: str  # such as 'table rows were never trained'
     count: int
     of: int
 
@@ -51,21 +47,18 @@ class Positions(nn.Module):
     """No signal at all; the parent of every encoding."""
 
     name: ClassVar[str]
-    causal: ClassVar[bool] = False
-    """whether an encoder with this encoding sees only what lies before"""
+    causal: ClassVar[bool] = False  # whether an encoder with this encoding sees only what lies before
 
     needs_causal: ClassVar[bool] = False
     """whether it means something only where a query sees no later key: not in an encoder"""
 
-    blind: ClassVar[bool] = False
-    """whether an encoder with this encoding cannot see order at all"""
+    blind: ClassVar[bool] = False  # whether an encoder with this encoding cannot see order at all
 
     reversible: ClassVar[bool] = False
     """whether an encoder with this encoding sees no difference between a sequence and its reverse"""
 
     uses_index: ClassVar[bool] = True
-    turns_by_head: ClassVar[bool] = False
-    """whether `rotate` treats the heads differently"""
+    turns_by_head: ClassVar[bool] = False  # whether `rotate` treats the heads differently
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -146,8 +139,7 @@ class Relative(Positions):
         return table[:, distance - low].movedim(0, 1)
 
 
-TABLED = 64 * 64
-"""for more pairs of query and key than this, each distance is computed once and looked up"""
+TABLED = 64 * 64  # for more pairs of query and key than this, each distance is computed once and looked up
 
 
 def check_positive(name: str, **settings: int | float) -> None:

@@ -14,11 +14,9 @@ from torch import Tensor
 class Problems:
     """A batch of problems of one length with their right answers."""
 
-    source: Int[Tensor, "row token"] | Float[Tensor, "row ..."]
-    """tokens; of a user's own model also sounds or pictures"""
+    source: Int[Tensor, "row token"] | Float[Tensor, "row ..."]  # tokens; of a user's own model also sounds or pictures
     answer: Int[Tensor, "row answer"]
-    scored: Bool[Tensor, "row answer"] | None = None
-    """which answer tokens count; None where all do"""
+    scored: Bool[Tensor, "row answer"] | None = None  # which answer tokens count; None where all do
 
     def __len__(self) -> int:
         return len(self.source)
@@ -53,25 +51,20 @@ class Layout:
 
     source: tuple[int | None, ...]
     """the column of each token's digit, 0 the least significant; None for what is no digit"""
-    operator: int
-    """the place of the operator"""
-    answer: tuple[int, ...]
-    """the column of each answer token"""
+    operator: int  # the place of the operator
+    answer: tuple[int, ...]  # the column of each answer token
 
 
 @dataclass(frozen=True)
 class Contrast:
     """Pairs of problems that differ in one thing only, to ask which heads carry it to one token of the answer."""
 
-    kind: str
-    """one word"""
+    kind: str  # one word
     column: int
-    placebo: bool
-    """whether the answer token asked about stays the same"""
+    placebo: bool  # whether the answer token asked about stays the same
     clean: Problems
     other: Problems
-    place: int
-    """of the answer token asked about"""
+    place: int  # of the answer token asked about
 
     @property
     def name(self) -> str:
@@ -83,12 +76,9 @@ class Errors:
     """What a task says about wrong answers."""
 
     evidence: dict[str, float | dict[str, float | None] | None]
-    symptoms: tuple[tuple[str | None, str], ...] = ()
-    """a cause, or None where it names none, and the words for it"""
-    summary: str | None = None
-    """what to say where nothing names a cause"""
-    examples: tuple[str, ...] = ()
-    """a few of the problems, with what was answered"""
+    symptoms: tuple[tuple[str | None, str], ...] = ()  # a cause, or None where it names none, and the words for it
+    summary: str | None = None  # what to say where nothing names a cause
+    examples: tuple[str, ...] = ()  # a few of the problems, with what was answered
 
 
 @dataclass(frozen=True)
@@ -97,12 +87,10 @@ class Columns:
     first: each answer digit is that of its column and of the carry into it."""
 
     base: int
-    plus: int
-    """the operator's token"""
+    plus: int  # the operator's token
     problems: Callable[[Tensor, Tensor, Tensor], Problems]
     """called with the digits of a, most significant first, operators and the digits of b"""
-    operands: Callable[[Problems], tuple[Tensor, Tensor, Tensor]]
-    """the same of problems"""
+    operands: Callable[[Problems], tuple[Tensor, Tensor, Tensor]]  # the same of problems
 
 
 @dataclass(frozen=True)
@@ -110,5 +98,4 @@ class Neighbours:
     """Sequences of the class 1 where a relation holds between every two neighbours, and of the class 0 otherwise."""
 
     values: int
-    holds: Callable[[Tensor, Tensor], Tensor]
-    """called with the left one and the right one"""
+    holds: Callable[[Tensor, Tensor], Tensor]  # called with the left one and the right one

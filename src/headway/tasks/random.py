@@ -47,8 +47,7 @@ class Dice:
     seed: Int[Tensor, " row"]
     step: Int[Tensor, " row"]
     row: Int[Tensor, " row"]
-    attempt: int = 0
-    """numbers the redraws of a row"""
+    attempt: int = 0  # numbers the redraws of a row
 
     @staticmethod
     def of(stream: int, seed: int, step: int, rows: int, device: torch.device | str) -> Dice:

@@ -34,20 +34,16 @@ class Task(ABC):
     """Problems with exactly known answers. Subclasses are frozen dataclasses; their fields are the options."""
 
     name: ClassVar[str]
-    probes: ClassVar[tuple[str, ...]] = ("default",)
-    """names that `draw` knows"""
-    hard_probe: ClassVar[str] = "default"
-    """the probe that training mixes in where asked for hard problems"""
+    probes: ClassVar[tuple[str, ...]] = ("default",)  # names that `draw` knows
+    hard_probe: ClassVar[str] = "default"  # the probe that training mixes in where asked for hard problems
     twin_probe: ClassVar[str | None] = None
     """a probe whose rows 2i and 2i + 1 are of different classes and differ in one thing only"""
     classes: ClassVar[int | None] = None
     """how many classes the one answer token has; None where the answer is a sequence"""
-    class_names: ClassVar[tuple[str, ...]] = ("0", "1")
-    """of two classes: what each means"""
+    class_names: ClassVar[tuple[str, ...]] = ("0", "1")  # of two classes: what each means
     nouns: ClassVar[tuple[str, str, str]] = ("answer", "tokens", "place")
     """what an answer is, what it consists of, and where each of those stands"""
-    counted: ClassVar[str] = ""
-    """what a length counts, where that is worth saying"""
+    counted: ClassVar[str] = ""  # what a length counts, where that is worth saying
 
     @property
     @abstractmethod

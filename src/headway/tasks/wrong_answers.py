@@ -5,8 +5,7 @@ from torch import Tensor
 
 from headway.tasks.problems import Errors, Problems
 
-SHOWN = 3
-"""problems that are given as examples"""
+SHOWN = 3  # problems that are given as examples
 
 
 def token_errors(

@@ -8,10 +8,8 @@ from headway.errors import HeadwayError
 from headway.models.attention import Attention, Cache, Order, gated
 from headway.models.sites import Gates, Site, Trace
 from headway.positions import find_positions
+from headway.positions.positions import Stream
 from headway.runs.config import ModelConfig
-
-Stream = Float[Tensor, "batch token d_model"]
-
 
 FEW_TOKENS = 256
 

@@ -12,7 +12,7 @@ Axes: batch, head, query, key, token (either), dim (of a head), d_model.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
@@ -29,6 +29,8 @@ from headway.models.windowed import VisibleKeys, seen_keys, windowed
 from headway.positions import Positions, Relative
 
 FEW_KEYS = 64
+QueryStream, KeyStream = Float[Tensor, "batch query d_model"], Float[Tensor, "batch key d_model"]
+HeadOutputs, Maps = Float[Tensor, "batch query head dim"], Float[Tensor, "batch head query key"]
 
 
 @dataclass
@@ -52,8 +54,7 @@ class Order:
         """The same for a batch that is repeated so often."""
         if max(len(self.query_index), len(self.key_index)) == 1:
             return self
-        query_index, key_index = self.query_index.repeat(times, 1), self.key_index.repeat(times, 1)
-        return Order(self.positions, query_index, key_index, self.causal)
+        return replace(self, query_index=self.query_index.repeat(times, 1), key_index=self.key_index.repeat(times, 1))
 
     @property
     def through_window(self) -> bool:
@@ -62,8 +63,7 @@ class Order:
         if not isinstance(positions, Relative) or positions.offsets is None or positions.log_length is not None:
             return False
         kind = type(positions)
-        own = kind.rotate is not Positions.rotate or kind.temper is not Positions.temper
-        return kind.bias is Relative.bias and not own
+        return kind.bias is Relative.bias and kind.rotate is Positions.rotate and kind.temper is Positions.temper
 
     @cached_property
     def seen(self) -> VisibleKeys:
@@ -114,21 +114,19 @@ class Attention(nn.Module):
         """`kept` are the numbers of its heads: all, but for those that were pruned."""
         super().__init__()
         self.site, self.kept, self.heads, self.dim = site, list(kept), len(kept), dim
-        heads = self.heads
-        scale = d_model**-0.5
-        self.query = Parameter(torch.randn(heads * dim, d_model) * scale)
-        self.key_value = Parameter(torch.randn(2, heads * dim, d_model) * scale)
-        self.out = nn.Linear(heads * dim, d_model) if heads else _Constant(d_model)
+        self.query = Parameter(torch.randn(self.heads * dim, d_model) * d_model**-0.5)
+        self.key_value = Parameter(torch.randn(2, self.heads * dim, d_model) * d_model**-0.5)
+        self.out = nn.Linear(self.heads * dim, d_model) if kept else _Constant(d_model)
 
     def forward(
         self,
-        x: Float[Tensor, "batch query d_model"],
-        context: Float[Tensor, "batch key d_model"],
+        x: QueryStream,
+        context: KeyStream,
         order: Order,
         gate: Gate | None = None,
         trace: Trace | None = None,
         cache: Cache | None = None,
-    ) -> Float[Tensor, "batch query d_model"]:
+    ) -> QueryStream:
         if self.heads == 0:  # all pruned: what is left is the constant that it adds
             return self.out.bias.expand_as(x)
         z, attention = self.head_outputs(x, context, order, cache, wants_map=trace is not None)
@@ -138,13 +136,8 @@ class Attention(nn.Module):
         return self.out(z.flatten(2))
 
     def head_outputs(
-        self,
-        x: Float[Tensor, "batch query d_model"],
-        context: Float[Tensor, "batch key d_model"],
-        order: Order,
-        cache: Cache | None = None,
-        wants_map: bool = False,
-    ) -> tuple[Float[Tensor, "batch query head dim"], Float[Tensor, "batch head query key"] | None]:
+        self, x: QueryStream, context: KeyStream, order: Order, cache: Cache | None = None, wants_map: bool = False
+    ) -> tuple[HeadOutputs, Maps | None]:
         """The output of each head, before its gate, and its map where asked."""
         query = F.linear(x, self.query).unflatten(-1, (self.heads, self.dim))  # batch query head dim
         if cache is None and not wants_map and self._at_once(x, context, order):
@@ -152,15 +145,16 @@ class Attention(nn.Module):
         key, value = self.keys_values(context, cache)
         if not wants_map and order.through_window and key.shape[2] > FEW_KEYS and not is_batchedtensor(query):
             assert order.positions is not None
-            near, values = key.transpose(1, 2), value.transpose(1, 2)  # batch key head dim
-            scale = self.dim**-0.5
-            return windowed(query, near, values, order.positions, order.seen, scale, self.kept), None
+            return windowed(query, key, value, order.positions, order.seen, self.dim**-0.5, self.kept), None
         query = query.transpose(1, 2)  # batch head query dim
         if order.positions is not None:
             query, key = order.positions.rotate(query, key, order.query_index, order.key_index)
         if order.temper is not None:
             query = query * order.temper.to(query.dtype)
-        z, attention = attend(query, key, value, self.dim**-0.5, self._bias(order), wants_map)
+        bias = order.bias
+        if bias is not None and bias.shape[1] not in (1, self.heads):
+            bias = bias[:, self.kept]
+        z, attention = attend(query, key, value, self.dim**-0.5, bias, wants_map)
         return z.transpose(1, 2), attention
 
     def _at_once(self, x: Tensor, context: Tensor, order: Order) -> bool:
@@ -168,11 +162,6 @@ class Attention(nn.Module):
         plain = order.positions is None or order.positions.only_embeds
         fast = is_compiling() or (x.is_cuda and torch.is_inference_mode_enabled() and x.dtype != torch.float64)
         return plain and fast and max(x.shape[1], context.shape[1]) <= MOST and self.dim & (self.dim - 1) == 0
-
-    def _bias(self, order: Order) -> Float[Tensor, "#batch #head query key"] | None:
-        """What is added to the scores of the heads that are left."""
-        bias = order.bias
-        return bias if bias is None or bias.shape[1] in (1, self.heads) else bias[:, self.kept]
 
     def _both(self, context: Tensor) -> Tensor:
         both = F.linear(context, self.key_value.flatten(0, 1))
@@ -190,7 +179,7 @@ class Attention(nn.Module):
         return key, value
 
 
-def gated(z: Float[Tensor, "batch query head dim"], gate: Gate | None) -> Float[Tensor, "batch query head dim"]:
+def gated(z: HeadOutputs, gate: Gate | None) -> HeadOutputs:
     """What the gate lets pass of each head, and what it puts in its place."""
     if gate is None:
         return z
@@ -206,7 +195,7 @@ def attend(
     scale: float,
     bias: Float[Tensor, "#batch #head query key"] | None,
     wants_map: bool,
-) -> tuple[Float[Tensor, "batch head query dim"], Float[Tensor, "batch head query key"] | None]:
+) -> tuple[Float[Tensor, "batch head query dim"], Maps | None]:
     """The heads' outputs, and their maps where asked."""
     if key.shape[2] > FEW_KEYS and not wants_map:
         mask = None if bias is None else bias.to(query.dtype)
@@ -218,7 +207,7 @@ def attend(
     return attention @ value, attention if wants_map else None
 
 
-def _softmax(scores: Float[Tensor, "batch head query key"]) -> Float[Tensor, "batch head query key"]:
+def _softmax(scores: Maps) -> Maps:
     """Over the keys. On a CPU PyTorch is several times faster across many columns than along a few keys; in training
     the plain form stays, whose gradient it knows best."""
     if torch.is_grad_enabled() or scores.device.type != "cpu" or scores.shape[-1] > FEW_KEYS:

@@ -43,10 +43,9 @@ class Block(nn.Module):
         d_model, kinds = config.d_model, ("self", "cross") if cross else ("self",)
         if config.pruned and find_positions(config.positions).kind.turns_by_head:
             raise HeadwayError(f"{config.positions} positions treat each head its own way; its heads cannot be pruned")
-        sites = {kind: Site(stack, layer, kind) for kind in kinds}  # pyright: ignore[reportArgumentType]
-        self.attentions = nn.ModuleDict(
-            {kind: Attention(site, d_model, config.dim, config.heads_left(str(site))) for kind, site in sites.items()}
-        )
+        sites = [Site(stack, layer, kind) for kind in kinds]  # pyright: ignore[reportArgumentType]
+        made = {site.kind: Attention(site, d_model, config.dim, config.heads_left(str(site))) for site in sites}
+        self.attentions = nn.ModuleDict(made)
         self.norms = nn.ModuleDict({kind: nn.LayerNorm(d_model) for kind in (*kinds, "feed")})
         self.feed = FeedForward(d_model, config.d_ff)
         self.layer, self.feed_site = layer, Site(stack, layer, "feed")
@@ -73,9 +72,8 @@ class Block(nn.Module):
             context, told = (read, order) if kind == "self" else (memory, across)
             gate = None if gates is None else gates.get(attention.site)  # pyright: ignore[reportArgumentType]
             x = x + attention(read, context, told, gate, trace, cache)
-        return x if after is not None else self._fed(x, gates, trace)
-
-    def _fed(self, x: Stream, gates: Gates | None, trace: Trace | None) -> Stream:
+        if after is not None:
+            return x
         output = self.feed(self.norms["feed"](x))
         if gates is not None and self.feed_site in gates:
             output = gated(output[:, :, None], gates[self.feed_site])[:, :, 0]

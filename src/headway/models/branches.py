@@ -44,7 +44,7 @@ class Branches:
         for name in self.model.stacks:
             stack = self.model.stack(name, source, written)
             read = stack.finish(self._through(stack, tree, read))
-            tree.look_across()
+            tree.seen = torch.arange(len(tree.begun), device=sets.device)
         assert read is not None
         return read
 
@@ -83,9 +83,6 @@ class _Tree:
         self.sets, self.ahead = sets, heads
         self.begun = sets.new_zeros(1)  # the highest bits of the sets: those of the sites passed
         self.seen = sets.new_zeros(1)  # for each of them the branch of the encoder that it looks across to
-
-    def look_across(self) -> None:
-        self.seen = torch.arange(len(self.begun), device=self.begun.device)
 
     def branch(self, heads: int) -> tuple[Int[Tensor, " set"], Int[Tensor, "set head"]]:
         """Grows by one site: the branch each new one comes from, and which heads it lets pass."""

@@ -26,8 +26,7 @@ class Recording:
     logits: Float[Tensor, "batch answer token"]
     trace: Trace
     memory: Float[Tensor, "batch source d_model"] | None = None
-    across: Mapping[Site, tuple[Tensor, Tensor]] = field(default_factory=dict)
-    """keys and values of the cross-attentions"""
+    across: Mapping[Site, tuple[Tensor, Tensor]] = field(default_factory=dict)  # keys and values of cross-attentions
     returned: Mapping[str, Any] = field(default_factory=dict)
     """in a user's model: what layers and attention modules returned, by their path"""
 
@@ -47,11 +46,9 @@ def sites_of(model: Model) -> list[Site]:
 
 def record(model: Model, source: Tensor, answer: Tensor, gates: Gates | None = None) -> Recording:
     """A pass with everything in it that a later one can use."""
-    trace, written, memory = Trace(), model.shifted(answer), None
-    *earlier, last = model.stacks
-    for name in earlier:
-        memory = model.stack(name, source, written).run(gates, trace, memory)
-    logits = model.stack(last, source, written).run(gates, trace, memory)
+    trace, written = Trace(), model.shifted(answer)
+    memory = model.memory(source, written, gates, trace)
+    logits = model.stack(model.stacks[-1], source, written).run(gates, trace, memory)
     if memory is None:
         return Recording(source, answer, logits, trace)
     crossing = [each for each in model.modules() if isinstance(each, Attention) and each.site.kind == "cross"]
@@ -73,26 +70,16 @@ def replay(
     streams, source, written = recording.trace.streams, rows(recording.source), rows(model.shifted(recording.answer))
     stack, number = model.stack(first.stack, source, written), model.stacks.index(first.stack)
     block = next(each for each in stack.blocks if isinstance(each, Block) and each.layer == first.layer)
-    x = rows(streams[first]) + _output(block, rows(recording.trace.outputs[first]), gates, first)
+    z = gated(rows(recording.trace.outputs[first]), gates.get(first))
+    output = z[:, :, 0] if first.kind == "feed" else block.attentions[first.kind].out(z.flatten(2))  # pyright: ignore[reportCallIssue]
     memory = cache = None
     if number:
         assert recording.memory is not None
         memory = rows(recording.memory)
         cache = Cache({site: (rows(key), rows(value)) for site, (key, value) in recording.across.items()})
-    found = stack.finish(stack.resume(x, first, gates, None, memory, cache))
+    found = stack.run(gates, None, memory, cache, rows(streams[first]) + output, first)
     for name in model.stacks[number + 1 :]:  # its first self-attention does not look at what has changed
         begin, opening = Site(name, 0, "self"), Site(name, 0, "cross")
         after, x = (None, streams[begin]) if begin in gates else (begin, streams[opening])
-        stack = model.stack(name, source, written)
-        found = stack.finish(stack.resume(rows(x), after, gates, None, found))
+        found = model.stack(name, source, written).run(gates, None, found, None, rows(x), after)
     return found
-
-
-def _output(block: Block, output: Tensor, gates: Gates, site: Site) -> Tensor:
-    """What a site adds to the stream, from the recorded outputs of its heads."""
-    z = gated(output, gates.get(site))
-    if site.kind == "feed":
-        return z[:, :, 0]
-    attention = block.attentions[site.kind]
-    assert isinstance(attention, Attention)
-    return attention.out(z.flatten(2))

@@ -29,8 +29,10 @@ from headway.models.windowed import VisibleKeys, seen_keys, windowed
 from headway.positions import Positions, Relative
 
 FEW_KEYS = 64
-QueryStream, KeyStream = Float[Tensor, "batch query d_model"], Float[Tensor, "batch key d_model"]
-HeadOutputs, Maps = Float[Tensor, "batch query head dim"], Float[Tensor, "batch head query key"]
+QueryStream = Float[Tensor, "batch query d_model"]
+KeyStream = Float[Tensor, "batch key d_model"]
+HeadOutputs = Float[Tensor, "batch query head dim"]
+Maps = Float[Tensor, "batch head query key"]
 
 
 @dataclass

@@ -19,7 +19,8 @@ from headway.models.sites import Gates, Site, Trace
 from headway.positions import Positions, build_index, used
 from headway.runs.config import ModelConfig
 
-Source, Answer = Int[Tensor, "batch source"], Int[Tensor, "batch answer"]
+Source = Int[Tensor, "batch source"]
+Answer = Int[Tensor, "batch answer"]
 Logits = Float[Tensor, "batch answer token"]
 
 
@@ -43,13 +44,13 @@ class StackPass:
         after: Site | None = None,
     ) -> Tensor:
         """What is read off the stack; begins behind `after` where x holds its output and that of all before it."""
-        x = self.embed() if x is None else x
+        stream = self.embed() if x is None else x
         for block in self.blocks:
             assert isinstance(block, Block)
             if after is None or after.layer is None or block.layer >= after.layer:
                 here = after if after is not None and block.layer == after.layer else None
-                x = block(x, self.order, memory, self.across, gates, trace, cache, here)
-        return self.finish(x)
+                stream = block(stream, self.order, memory, self.across, gates, trace, cache, here)
+        return self.finish(stream)
 
 
 class Model(nn.Module, PyTorchModelHubMixin, library_name="headway"):

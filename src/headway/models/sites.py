@@ -89,35 +89,28 @@ class Head:
         """The head of that name; given a model's heads, also by the short names that `heads_named` knows."""
         if heads is not None:
             return heads_named([name], heads)[0]
-        match name.split(".") if isinstance(name, str) else name:
-            case [("encoder" | "decoder") as stack, str(layer), ("self" | "cross") as kind, str(number)] if (
-                layer.isdecimal() and number.isdecimal()
-            ):
-                return cls(Site(stack, int(layer), kind), int(number))
-        raise HeadwayError(f"{name!r} names no head; heads are written like 'decoder.1.cross.2'")
+        found = re.fullmatch(r"(encoder|decoder)\.(\d+)\.(self|cross)\.(\d+)", str(name))
+        if found is None:
+            raise HeadwayError(f"{name!r} names no head; heads are written like 'decoder.1.cross.2'")
+        stack, layer, kind, number = found.groups()
+        return cls(Site(stack, int(layer), "self" if kind == "self" else "cross"), int(number))
 
 
 Part = Head | Site  # What can be closed: a head, or a site as a whole.
 Closed = frozenset[Part]
+Asked = Head | str | tuple[int, int]  # A head as people write it: itself, 'decoder.1.cross.2', 'L1H2' or (1, 2).
+Named = Asked | Iterable[Asked] | Mapping[int, Iterable[int]]  # One head or several, or as {layer: [heads]}.
 
 
 def site_of(part: Part) -> Site:
     return part.site if isinstance(part, Head) else part
 
 
-Asked = Head | str | tuple[int, int]  # A head as people write it: itself, 'decoder.1.cross.2', 'L1H2' or (1, 2).
-
-
-Named = Asked | Iterable[Asked] | Mapping[int, Iterable[int]]  # One head or several, or as {layer: [heads]}.
-
-
 def heads_named(asked: Named, heads: Sequence[Head]) -> list[Head]:
     """Those of a model's heads that are asked for, by any of their names, or as {layer: [heads]}."""
     if isinstance(asked, Mapping):
         return [_named((layer, number), heads) for layer, numbers in asked.items() for number in numbers]
-    if isinstance(asked, Head | str) or (
-        isinstance(asked, tuple) and asked and all(isinstance(part, int) for part in asked)
-    ):
+    if isinstance(asked, Head | str) or (isinstance(asked, tuple) and set(map(type, asked)) == {int}):
         return [_named(asked, heads)]
     return [_named(name, heads) for name in asked]
 
@@ -145,8 +138,7 @@ class Gate:
     """What becomes of the heads of one site: z becomes g·z + (1 − g)·r, row by row, at all positions or at some."""
 
     passed: Float[Tensor, "#batch head"] | Float[Tensor, "#batch query head"]
-    replacement: Float[Tensor, "#batch #query head dim"] | None = None
-    """r; zero where None"""
+    replacement: Float[Tensor, "#batch #query head dim"] | None = None  # r; zero where None
 
 
 Gates = Mapping[Site, Gate]
@@ -154,10 +146,9 @@ Gates = Mapping[Site, Gate]
 
 @dataclass
 class Trace:
-    """Filled by a forward pass that is given one: what each site saw and put out."""
+    """Filled by a forward pass that is given one: what each site saw, what its heads put out as they leave the gates
+    (a feed-forward block as one head), and what flowed past it before it added to it."""
 
     maps: dict[Site, Float[Tensor, "batch head query key"]] = field(default_factory=dict)
     outputs: dict[Site, Float[Tensor, "batch query head dim"]] = field(default_factory=dict)
-    """the heads' outputs as they leave the gates; of a feed-forward block, its output as one head"""
     streams: dict[Site, Float[Tensor, "batch query d_model"]] = field(default_factory=dict)
-    """what flows past each site before it adds to it"""

@@ -71,7 +71,8 @@ def replay(
     stack, number = model.stack(first.stack, source, written), model.stacks.index(first.stack)
     block = next(each for each in stack.blocks if isinstance(each, Block) and each.layer == first.layer)
     z = gated(rows(recording.trace.outputs[first]), gates.get(first))
-    output = z[:, :, 0] if first.kind == "feed" else block.attentions[first.kind].out(z.flatten(2))
+    attention = None if first.kind == "feed" else block.attentions[first.kind]
+    output = attention.out(z.flatten(2)) if isinstance(attention, Attention) else z[:, :, 0]
     memory = cache = None
     if number:
         assert recording.memory is not None

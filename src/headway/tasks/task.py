@@ -19,15 +19,12 @@ from torch import Tensor
 from headway.errors import HeadwayError, unknown
 from headway.plugins import load_function
 from headway.tasks import random
-from headway.tasks.problems import Columns, Contrast, Errors, Layout, Neighbours, Problems
+from headway.tasks.problems import Columns, Contrast, Errors, Layout, Neighbours, Problems, class_errors, token_errors
 from headway.tasks.random import Dice
-from headway.tasks.wrong_answers import class_errors, token_errors
 
-Probe = Callable[[Any, Dice, int], Problems]
-"""A family of test problems: called with the task, dice with a row for each problem, and a length."""
+Probe = Callable[[Any, Dice, int], Problems]  # test problems; called with the task, dice with a row for each, a length
 Item = dict[str, int | list[int]]
-Pairs = Callable[[int, int, torch.device], list[Contrast]]
-"""Called with how many pairs of each kind, a seed and a device."""
+Pairs = Callable[[int, int, torch.device], list[Contrast]]  # called with the pairs of each kind, a seed and a device
 
 
 class Task(ABC):
@@ -36,13 +33,10 @@ class Task(ABC):
     name: ClassVar[str]
     probes: ClassVar[tuple[str, ...]] = ("default",)  # names that `draw` knows
     hard_probe: ClassVar[str] = "default"  # the probe that training mixes in where asked for hard problems
-    twin_probe: ClassVar[str | None] = None
-    """a probe whose rows 2i and 2i + 1 are of different classes and differ in one thing only"""
-    classes: ClassVar[int | None] = None
-    """how many classes the one answer token has; None where the answer is a sequence"""
+    twin_probe: ClassVar[str | None] = None  # its rows 2i and 2i + 1 differ in one thing only, and in their class
+    classes: ClassVar[int | None] = None  # of the one answer token; None where the answer is a sequence
     class_names: ClassVar[tuple[str, ...]] = ("0", "1")  # of two classes: what each means
-    nouns: ClassVar[tuple[str, str, str]] = ("answer", "tokens", "place")
-    """what an answer is, what it consists of, and where each of those stands"""
+    nouns: ClassVar[tuple[str, str, str]] = ("answer", "tokens", "place")  # an answer, its parts, where each stands
     counted: ClassVar[str] = ""  # what a length counts, where that is worth saying
 
     @property
@@ -143,11 +137,9 @@ class Task(ABC):
             raise HeadwayError(f"input has {len(source)} tokens; no problem of {self.name} has so many")
         if len(answer) != self.answer_tokens(length):
             raise HeadwayError(f"target has {len(answer)} tokens instead of {self.answer_tokens(length)}")
-        limits = {"input": self.vocabulary, "target": self.classes or self.vocabulary}
-        for what, limit in limits.items():
-            for token in item[what]:
-                if not 0 <= token < limit:
-                    raise HeadwayError(f"{what} has the token {token}; tokens run from 0 to {limit - 1}")
+        for what, limit in (("input", self.vocabulary), ("target", self.classes or self.vocabulary)):
+            if wrong := [token for token in item[what] if not 0 <= token < limit]:
+                raise HeadwayError(f"{what} has the token {wrong[0]}; tokens run from 0 to {limit - 1}")
         return length, source, answer
 
     def listing(self, start: int, stop: int, device: torch.device | str = "cpu") -> Problems:
@@ -156,8 +148,7 @@ class Task(ABC):
 
     def every(self, rows: int, device: torch.device | str = "cpu") -> Iterator[Problems]:
         """All problems there are, so many at a time."""
-        count = self.count or 0
-        for start in range(0, count, rows):
+        for start in range(0, count := self.count or 0, rows):
             yield self.listing(start, min(start + rows, count), device)
 
     def spelled(self, tokens: list[int]) -> list[str]:
@@ -182,17 +173,14 @@ class Task(ABC):
         return random.one_in_ten(self.identity(problems))
 
     def training(self, dice: Dice, hard: int, length: int) -> Problems:
-        """A training problem for each row of the dice, never a held-out one.
-
-        Rows numbered below `hard` within their step come from the hard probe.
-        """
+        """A training problem for each row of the dice, never a held-out one; rows numbered below `hard` within their
+        step come from the hard probe."""
         is_hard = dice.row < hard
         problems = self._trainable(dice[~is_hard], "default", length)
         if not hard:
             return problems
         both = Problems.join([self._trainable(dice[is_hard], self.hard_probe, length), problems])
-        place = torch.cat((is_hard.nonzero()[:, 0], (~is_hard).nonzero()[:, 0]))
-        return both[place.argsort()]
+        return both[(~is_hard).int().argsort(stable=True).argsort()]
 
     def _trainable(self, dice: Dice, probe: str, length: int) -> Problems:
         problems = self.draw(dice, probe, length)
@@ -200,9 +188,8 @@ class Task(ABC):
         while len(rows := rows[self.held_out(problems[rows])]):
             dice = dice.again()
             if dice.attempt > 200:
-                raise HeadwayError(
-                    f"{self.name} with these options has hardly a problem that is not held out; allow more"
-                )
+                scarce = f"{self.name} with these options has hardly a problem that is not held out"
+                raise HeadwayError(f"{scarce}; allow more")
             problems = problems.replaced(rows, self.draw(dice[rows], probe, length))
         return problems
 
@@ -230,13 +217,11 @@ class Task(ABC):
         self, seed: int, rows: int, *, probe: str = "default", length: int | None = None, first: int = 0,
         device: torch.device | str = "cpu",
     ) -> Problems:  # fmt: skip
-        """Fresh problems that have nothing to do with each other, as intervals want them: where they come in pairs,
-        only one of each."""
-        if self.classes is None:
-            return self.testing(seed, rows, probe=probe, length=length, first=first, device=device)
+        """Fresh problems that are independent, as intervals want them: where they come in pairs, only one of each."""
+        each = 1 if self.classes is None else 2
+        problems = self.testing(seed, each * rows, probe=probe, length=length, first=each * first, device=device)
         place = torch.arange(rows, device=device)
-        pairs = self.testing(seed, 2 * rows, probe=probe, length=length, first=2 * first, device=device)
-        return pairs[2 * place + place % 2]
+        return problems if each == 1 else problems[2 * place + place % 2]
 
 
 def whole_numbers(item: Any, key: str) -> list[int]:

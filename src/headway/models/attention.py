@@ -12,7 +12,7 @@ Axes: batch, head, query, key, token (either), dim (of a head), d_model.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -24,7 +24,7 @@ from torch.nn import Parameter
 from torch.nn import functional as F
 
 from headway.kernels.few_keys import MOST, few_keys
-from headway.models.sites import Gate, Site, Trace
+from headway.models.sites import Gate, Gates, Site, Trace
 from headway.models.windowed import VisibleKeys, seen_keys, windowed
 from headway.positions import Positions, Relative
 
@@ -33,13 +33,20 @@ QueryStream = Float[Tensor, "batch query d_model"]
 KeyStream = Float[Tensor, "batch key d_model"]
 HeadOutputs = Float[Tensor, "batch query head dim"]
 Maps = Float[Tensor, "batch head query key"]
+Cache = dict[Site, tuple[Tensor, Tensor]]  # keys and values of the tokens already read, for decoding token by token
 
 
-@dataclass
-class Cache:
-    """The keys and values of the tokens already read, by site, for decoding token by token."""
+@dataclass(frozen=True)
+class PassOptions:
+    """What a pass through a stack is given beside its tokens."""
 
-    entries: dict[Site, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    gates: Gates | None = None
+    trace: Trace | None = None
+    memory: Float[Tensor, "batch source d_model"] | None = None  # what cross-attentions look at
+    cache: Cache | None = None
+
+
+PLAIN = PassOptions()
 
 
 @dataclass
@@ -82,8 +89,7 @@ class Order:
         if not self.causal:
             return bias
         queries, keys = self.query_index.shape[1], self.key_index.shape[1]
-        hidden = torch.full((queries, keys), float("-inf"), device=self.query_index.device)
-        hidden = hidden.triu(1 + keys - queries)[None, None]  # 1 1 query key
+        hidden = torch.full((1, 1, queries, keys), -torch.inf, device=self.key_index.device).triu(1 + keys - queries)
         return hidden if bias is None else bias + hidden.to(bias.dtype)
 
     @cached_property
@@ -120,19 +126,12 @@ class Attention(nn.Module):
         self.key_value = Parameter(torch.randn(2, self.heads * dim, d_model) * d_model**-0.5)
         self.out = nn.Linear(self.heads * dim, d_model) if kept else _Constant(d_model)
 
-    def forward(
-        self,
-        x: QueryStream,
-        context: KeyStream,
-        order: Order,
-        gate: Gate | None = None,
-        trace: Trace | None = None,
-        cache: Cache | None = None,
-    ) -> QueryStream:
+    def forward(self, x: QueryStream, context: KeyStream, order: Order, options: PassOptions = PLAIN) -> QueryStream:
         if self.heads == 0:  # all pruned: what is left is the constant that it adds
             return self.out.bias.expand_as(x)
-        z, attention = self.head_outputs(x, context, order, cache, wants_map=trace is not None)
-        z = gated(z, gate)
+        trace = options.trace
+        z, attention = self.head_outputs(x, context, order, options.cache, wants_map=trace is not None)
+        z = gated(z, None if options.gates is None else options.gates.get(self.site))
         if trace is not None and attention is not None:
             trace.maps[self.site], trace.outputs[self.site] = attention, z
         return self.out(z.flatten(2))
@@ -170,14 +169,14 @@ class Attention(nn.Module):
         return both.unflatten(-1, (2, self.heads, self.dim))  # batch key two head dim
 
     def keys_values(self, context: Tensor, cache: Cache | None) -> tuple[Tensor, Tensor]:
-        if cache is not None and self.site.kind == "cross" and self.site in cache.entries:
-            return cache.entries[self.site]
+        past = None if cache is None else cache.get(self.site)
+        if past is not None and self.site.kind == "cross":
+            return past
         key, value = self._both(context).permute(2, 0, 3, 1, 4).unbind(0)  # batch head key dim
+        if past is not None:
+            key, value = torch.cat((past[0], key), dim=2), torch.cat((past[1], value), dim=2)
         if cache is not None:
-            if self.site in cache.entries:
-                past_key, past_value = cache.entries[self.site]
-                key, value = torch.cat((past_key, key), dim=2), torch.cat((past_value, value), dim=2)
-            cache.entries[self.site] = (key, value)
+            cache[self.site] = key, value
         return key, value
 
 

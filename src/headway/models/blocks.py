@@ -1,12 +1,12 @@
 """The blocks every model is made of, pre-norm: each part reads a normalised copy and adds to the stream."""
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from headway.errors import HeadwayError
-from headway.models.attention import Attention, Cache, Order, gated
-from headway.models.sites import Gates, Site, Trace
+from headway.models.attention import Attention, Order, PassOptions, gated
+from headway.models.sites import Site
 from headway.positions import find_positions
 from headway.positions.positions import Stream
 from headway.runs.config import ModelConfig
@@ -51,17 +51,10 @@ class Block(nn.Module):
         self.layer, self.feed_site = layer, Site(stack, layer, "feed")
 
     def forward(
-        self,
-        x: Stream,
-        order: Order,
-        memory: Float[Tensor, "batch source d_model"] | None = None,
-        across: Order | None = None,
-        gates: Gates | None = None,
-        trace: Trace | None = None,
-        cache: Cache | None = None,
-        after: Site | None = None,
+        self, x: Stream, order: Order, across: Order | None, options: PassOptions, after: Site | None = None
     ) -> Stream:
         """`after` names a part whose output is in x already: it and what comes before it are not done again."""
+        gates, trace = options.gates, options.trace
         for kind, attention in self.attentions.items():
             if after is not None:
                 after = None if attention.site == after else after
@@ -69,9 +62,8 @@ class Block(nn.Module):
             if trace is not None:
                 trace.streams[attention.site] = x  # pyright: ignore[reportArgumentType]
             read = self.norms[kind](x)
-            context, told = (read, order) if kind == "self" else (memory, across)
-            gate = None if gates is None else gates.get(attention.site)  # pyright: ignore[reportArgumentType]
-            x = x + attention(read, context, told, gate, trace, cache)
+            context, told = (read, order) if kind == "self" else (options.memory, across)
+            x = x + attention(read, context, told, options)
         if after is not None:
             return x
         output = self.feed(self.norms["feed"](x))

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from headway.errors import HeadwayError
-from headway.models.attention import Order
+from headway.models.attention import Order, PassOptions
 from headway.models.blocks import Block
 from headway.models.model import Model, Source, StackPass
 from headway.models.sites import Gates, Trace
@@ -123,7 +123,7 @@ class Classifier(Model):
         self, source: Source, answer: Tensor | None = None, gates: Gates | None = None, trace: Trace | None = None
     ) -> Float[Tensor, "batch 1 classes"]:
         """The logits of the one answer token; the right answer is not looked at."""
-        return self.stack("encoder", source).run(gates, trace)
+        return self.stack("encoder", source).run(PassOptions(gates, trace))
 
     def stack(
         self, name: str, source: Tensor, written: Tensor | None = None, length: int | None = None, first: int = 0

@@ -113,16 +113,12 @@ class Coupled(Index):
         coming = 1 + coming if self.least_first else answers - coming
         if self.own:
             coming = torch.where(torch.arange(answers, device=source.device) == 0, 0, coming.roll(1, dims=1))
-        begin = self._begin(source)
+        begin = 0
+        if self.range:  # told by the source alone, which may be numbered without its answer
+            longest = tokens // 2 + 1  # of the operands, and one more for the carry
+            self.check_length(0, longest)
+            begin = mix(digest(source))[:, None] % (self.range - longest - 1)  # one is left for an end
         return self._from(begin, column), self._from(begin, coming)
-
-    def _begin(self, source: Tensor) -> Int[Tensor, "row 1"] | int:
-        """What is added to every number; told by the source alone, which may be numbered without its answer."""
-        if not self.range:
-            return 0
-        answers = source.shape[1] // 2 + 1  # of the operands, and one more for the carry
-        self.check_length(0, answers)
-        return mix(digest(source))[:, None] % (self.range - answers - 1)  # one is left for an end
 
     def _from(self, begin: Tensor | int, column: Tensor) -> Tensor:
         return column + begin

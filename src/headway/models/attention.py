@@ -37,7 +37,7 @@ Cache = dict[Site, tuple[Tensor, Tensor]]  # keys and values of the tokens alrea
 
 
 @dataclass(frozen=True)
-class PassOptions:
+class PassInputs:
     """What a pass through a stack is given beside its tokens."""
 
     gates: Gates | None = None
@@ -46,18 +46,17 @@ class PassOptions:
     cache: Cache | None = None
 
 
-PLAIN = PassOptions()
+PLAIN = PassInputs()
 
 
 @dataclass
 class Order:
-    """What a site is told about order: the encoding, the indices of queries and keys, and whether a query
-    sees only keys up to itself."""
+    """What a site is told about order."""
 
     positions: Positions | None
     query_index: Int[Tensor, "#batch query"]
     key_index: Int[Tensor, "#batch key"]
-    causal: bool
+    causal: bool  # whether a query sees only keys up to itself
 
     def repeated(self, times: int) -> Order:
         """The same for a batch that is repeated so often."""
@@ -83,8 +82,7 @@ class Order:
 
     @cached_property
     def bias(self) -> Float[Tensor, "#batch #head query key"] | None:
-        """Everything that is added to the scores, the same in all layers: the encoding's bias, and −∞ where a key may
-        not be seen."""
+        """What is added to the scores, the same in all layers: the encoding's bias, and −∞ where a key is hidden."""
         bias = None if self.positions is None else self.positions.bias(self.query_index, self.key_index)
         if not self.causal:
             return bias
@@ -98,9 +96,7 @@ class Order:
         if self.positions is None:
             return None
         queries, keys = self.query_index.shape[1], self.key_index.shape[1]
-        seen = torch.full((queries,), keys, device=self.query_index.device)
-        if self.causal:
-            seen = torch.arange(keys - queries + 1, keys + 1, device=self.query_index.device)
+        seen = keys + self.causal * torch.arange(1 - queries, 1, device=self.query_index.device)
         tempered = self.positions.temper(seen)
         return None if tempered is None else tempered[:, None]
 
@@ -126,12 +122,12 @@ class Attention(nn.Module):
         self.key_value = Parameter(torch.randn(2, self.heads * dim, d_model) * d_model**-0.5)
         self.out = nn.Linear(self.heads * dim, d_model) if kept else _Constant(d_model)
 
-    def forward(self, x: QueryStream, context: KeyStream, order: Order, options: PassOptions = PLAIN) -> QueryStream:
+    def forward(self, x: QueryStream, context: KeyStream, order: Order, inputs: PassInputs = PLAIN) -> QueryStream:
         if self.heads == 0:  # all pruned: what is left is the constant that it adds
             return self.out.bias.expand_as(x)
-        trace = options.trace
-        z, attention = self.head_outputs(x, context, order, options.cache, wants_map=trace is not None)
-        z = gated(z, None if options.gates is None else options.gates.get(self.site))
+        trace = inputs.trace
+        z, attention = self.head_outputs(x, context, order, inputs.cache, wants_map=trace is not None)
+        z = gated(z, None if inputs.gates is None else inputs.gates.get(self.site))
         if trace is not None and attention is not None:
             trace.maps[self.site], trace.outputs[self.site] = attention, z
         return self.out(z.flatten(2))
@@ -184,8 +180,8 @@ def gated(z: HeadOutputs, gate: Gate | None) -> HeadOutputs:
     """What the gate lets pass of each head, and what it puts in its place."""
     if gate is None:
         return z
-    passed = gate.passed if gate.passed.ndim == 3 else gate.passed[:, None]  # batch query head
-    passed = passed[..., None].to(z.dtype)
+    passed = gate.passed if gate.passed.ndim == 3 else gate.passed[:, None]
+    passed = passed[..., None].to(z.dtype)  # batch query head 1
     return passed * z if gate.replacement is None else passed * z + (1 - passed) * gate.replacement
 
 
@@ -204,13 +200,8 @@ def attend(
     scores = (query * scale) @ key.transpose(-1, -2)
     if bias is not None:
         scores = scores + bias.to(scores.dtype)
-    attention = _softmax(scores)
-    return attention @ value, attention if wants_map else None
-
-
-def _softmax(scores: Maps) -> Maps:
-    """Over the keys. On a CPU PyTorch is several times faster across many columns than along a few keys; in training
-    the plain form stays, whose gradient it knows best."""
     if torch.is_grad_enabled() or scores.device.type != "cpu" or scores.shape[-1] > FEW_KEYS:
-        return scores.softmax(-1)
-    return scores.flatten(0, 2).t().contiguous().softmax(0).t().unflatten(0, scores.shape[:3])  # key row, and back
+        attention = scores.softmax(-1)
+    else:  # on a CPU PyTorch is several times faster across many columns than along a few keys: key row, and back
+        attention = scores.flatten(0, 2).t().contiguous().softmax(0).t().unflatten(0, scores.shape[:3])
+    return attention @ value, attention if wants_map else None

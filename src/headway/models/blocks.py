@@ -5,7 +5,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from headway.errors import HeadwayError
-from headway.models.attention import Attention, Order, PassOptions, gated
+from headway.models.attention import Attention, Order, PassInputs, gated
 from headway.models.sites import Site
 from headway.positions import find_positions
 from headway.positions.positions import Stream
@@ -50,11 +50,9 @@ class Block(nn.Module):
         self.feed = FeedForward(d_model, config.d_ff)
         self.layer, self.feed_site = layer, Site(stack, layer, "feed")
 
-    def forward(
-        self, x: Stream, order: Order, across: Order | None, options: PassOptions, after: Site | None = None
-    ) -> Stream:
+    def forward(self, x: Stream, order: Order, across: Order | None, inputs: PassInputs, after: Site | None) -> Stream:
         """`after` names a part whose output is in x already: it and what comes before it are not done again."""
-        gates, trace = options.gates, options.trace
+        gates, trace = inputs.gates, inputs.trace
         for kind, attention in self.attentions.items():
             if after is not None:
                 after = None if attention.site == after else after
@@ -62,8 +60,8 @@ class Block(nn.Module):
             if trace is not None:
                 trace.streams[attention.site] = x  # pyright: ignore[reportArgumentType]
             read = self.norms[kind](x)
-            context, told = (read, order) if kind == "self" else (options.memory, across)
-            x = x + attention(read, context, told, options)
+            context, told = (read, order) if kind == "self" else (inputs.memory, across)
+            x = x + attention(read, context, told, inputs)
         if after is not None:
             return x
         output = self.feed(self.norms["feed"](x))

@@ -23,13 +23,10 @@ from headway.models.sites import Site
 
 
 class Branches:
-    """`replacements` is what takes the place of a closed head, zero where there is none for a site."""
+    """`replacements` (1 query head dim) take the place of closed heads, zero where there is none for a site."""
 
     def __init__(
-        self,
-        model: Model,
-        precision: torch.dtype = torch.float32,
-        replacements: Mapping[Site, Float[Tensor, "1 query head dim"]] | None = None,
+        self, model: Model, precision: torch.dtype = torch.float32, replacements: Mapping[Site, Tensor] | None = None
     ) -> None:
         self.model = model if precision == torch.float32 else copy.deepcopy(model).to(precision)
         self.replacements = {site: fill.to(precision) for site, fill in (replacements or {}).items()}

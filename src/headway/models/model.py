@@ -13,7 +13,7 @@ from huggingface_hub import PyTorchModelHubMixin
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from headway.models.attention import PLAIN, Order, PassOptions
+from headway.models.attention import PLAIN, Order, PassInputs
 from headway.models.blocks import Block, Tokens
 from headway.models.sites import Gates, Site, Trace
 from headway.positions import Positions, build_index, used
@@ -34,14 +34,14 @@ class StackPass:
     finish: Callable[[Tensor], Tensor]  # from the last block: the memory that the next stack looks at, or the logits
     across: Order | None = None  # what the cross-attentions are told of that memory
 
-    def run(self, options: PassOptions = PLAIN, x: Tensor | None = None, after: Site | None = None) -> Tensor:
+    def run(self, inputs: PassInputs = PLAIN, x: Tensor | None = None, after: Site | None = None) -> Tensor:
         """What is read off the stack; begins behind `after` where x holds its output and that of all before it."""
         stream = self.embed() if x is None else x
         for block in self.blocks:
             assert isinstance(block, Block)
             if after is None or after.layer is None or block.layer >= after.layer:
                 here = after if after is not None and block.layer == after.layer else None
-                stream = block(stream, self.order, self.across, options, here)
+                stream = block(stream, self.order, self.across, inputs, here)
         return self.finish(stream)
 
 
@@ -84,14 +84,14 @@ class Model(nn.Module, PyTorchModelHubMixin, library_name="headway"):
 
     def after(self, source: Source, written: Answer, gates: Gates | None = None, trace: Trace | None = None) -> Logits:
         """The logits after each token that was written, a start token first."""
-        options = PassOptions(gates, trace, self.memory(source, written, gates, trace))
-        return self.stack(self.stacks[-1], source, written).run(options)
+        inputs = PassInputs(gates, trace, self.memory(source, written, gates, trace))
+        return self.stack(self.stacks[-1], source, written).run(inputs)
 
     def memory(self, source: Tensor, written: Tensor, gates: Gates | None, trace: Trace | None) -> Tensor | None:
         """What the last stack looks across to, where it is not the only one."""
         memory = None
         for name in self.stacks[:-1]:
-            memory = self.stack(name, source, written).run(PassOptions(gates, trace, memory))
+            memory = self.stack(name, source, written).run(PassInputs(gates, trace, memory))
         return memory
 
     def shifted(self, answer: Answer) -> Answer:
@@ -104,9 +104,9 @@ class Model(nn.Module, PyTorchModelHubMixin, library_name="headway"):
         """The answer, token by token, each the likeliest after the model's own tokens before it."""
         assert self.start is not None
         token, written = source.new_full((len(source), 1), self.start), []
-        options = PassOptions(gates, None, self.memory(source, token, gates, None), cache={})
+        inputs = PassInputs(gates, None, self.memory(source, token, gates, None), cache={})
         for place in range(length):
-            logits = self.stack(self.stacks[-1], source, token, length, place).run(options)
+            logits = self.stack(self.stacks[-1], source, token, length, place).run(inputs)
             token = logits[:, -1:].argmax(-1)
             written.append(token)
         return torch.cat(written, dim=1)

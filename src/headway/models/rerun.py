@@ -11,7 +11,7 @@ from typing import Any
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from headway.models.attention import Attention, Cache, PassOptions, gated
+from headway.models.attention import Attention, Cache, PassInputs, gated
 from headway.models.blocks import Block
 from headway.models.model import Model
 from headway.models.sites import Gates, Site, Trace
@@ -27,8 +27,7 @@ class Recording:
     trace: Trace
     memory: Float[Tensor, "batch source d_model"] | None = None
     across: Cache = field(default_factory=dict)  # of the cross-attentions
-    returned: Mapping[str, Any] = field(default_factory=dict)
-    """in a user's model: what layers and attention modules returned, by their path"""
+    returned: Mapping[str, Any] = field(default_factory=dict)  # in a user's model: what modules returned, by their path
 
     def __len__(self) -> int:
         return len(self.source)
@@ -48,7 +47,7 @@ def record(model: Model, source: Tensor, answer: Tensor, gates: Gates | None = N
     """A pass with everything in it that a later one can use."""
     trace, written = Trace(), model.shifted(answer)
     memory = model.memory(source, written, gates, trace)
-    logits = model.stack(model.stacks[-1], source, written).run(PassOptions(gates, trace, memory))
+    logits = model.stack(model.stacks[-1], source, written).run(PassInputs(gates, trace, memory))
     if memory is None:
         return Recording(source, answer, logits, trace)
     crossing = [each for each in model.modules() if isinstance(each, Attention) and each.site.kind == "cross"]
@@ -59,10 +58,8 @@ def record(model: Model, source: Tensor, answer: Tensor, gates: Gates | None = N
 def replay(
     model: Model, recording: Recording, gates: Gates, first: Site, variants: int = 1
 ) -> Float[Tensor, "rows answer token"]:
-    """The logits under `gates`, of which none before `first` differs from those of the recorded pass.
-
-    Gates have a row for every problem under every variant: those of the first variant come first.
-    """
+    """The logits under `gates`, of which none before `first` differs from those of the recorded pass. Gates
+    have a row for every problem under every variant: those of the first variant come first."""
 
     def rows(tensor: Tensor) -> Tensor:
         return tensor if variants == 1 else tensor.repeat(variants, *[1] * (tensor.ndim - 1))
@@ -73,14 +70,14 @@ def replay(
     z = gated(rows(recording.trace.outputs[first]), gates.get(first))
     attention = None if first.kind == "feed" else block.attentions[first.kind]
     output = attention.out(z.flatten(2)) if isinstance(attention, Attention) else z[:, :, 0]
-    options = PassOptions(gates)
+    inputs = PassInputs(gates)
     if number:
         assert recording.memory is not None
         across = {site: (rows(key), rows(value)) for site, (key, value) in recording.across.items()}
-        options = PassOptions(gates, None, rows(recording.memory), across)
-    found = stack.run(options, rows(streams[first]) + output, first)
+        inputs = PassInputs(gates, None, rows(recording.memory), across)
+    found = stack.run(inputs, rows(streams[first]) + output, first)
     for name in model.stacks[number + 1 :]:  # its first self-attention does not look at what has changed
         begin, opening = Site(name, 0, "self"), Site(name, 0, "cross")
         after, x = (None, streams[begin]) if begin in gates else (begin, streams[opening])
-        found = model.stack(name, source, written).run(PassOptions(gates, None, found), rows(x), after)
+        found = model.stack(name, source, written).run(PassInputs(gates, None, found), rows(x), after)
     return found

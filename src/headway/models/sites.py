@@ -26,8 +26,7 @@ class Site:
     stack: str  # encoder or decoder; of a site without a layer, the path of the attention module
     layer: int | None = None
     kind: Literal["self", "cross", "feed"] = "self"  # of a site without a layer, no part of its name
-    output: str | None = field(default=None, repr=False)
-    """the output projection, as a path from the attention module; None or "" where the path itself is one"""
+    output: str | None = field(default=None, repr=False)  # from it to the output projection; None or "" where it is one
     heads: int | None = field(default=None, repr=False)  # how many heads there are, where the module does not say
 
     def __str__(self) -> str:

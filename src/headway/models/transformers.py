@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from headway.errors import HeadwayError
-from headway.models.attention import Order, PassOptions
+from headway.models.attention import Order, PassInputs
 from headway.models.blocks import Block
 from headway.models.model import Model, Source, StackPass
 from headway.models.sites import Gates, Trace
@@ -31,10 +31,9 @@ class EncoderDecoder(Model):
         self.cross_positions = None if across is None or across.only_embeds else across
         least = 1 if config.end is None else 2
         if isinstance(across, Window) and across.behind < least:
-            raise HeadwayError(
-                f"{config.positions} hides the whole problem from the last column of an answer, which has no operand "
-                f"digits; look further behind: window+behind={least}"
-            )
+            hides = f"{config.positions} hides the whole problem from the last column of an answer"
+            remedy = f"look further behind: window+behind={least}"
+            raise HeadwayError(f"{hides}, which has no operand digits; {remedy}")
         self.encoder = nn.ModuleList(Block(config, "encoder", n, cross=False) for n in range(config.layers))
         self.decoder = nn.ModuleList(Block(config, "decoder", n, cross=True) for n in range(config.decoder_layers))
         self.encoder_norm = nn.LayerNorm(config.d_model)
@@ -123,7 +122,7 @@ class Classifier(Model):
         self, source: Source, answer: Tensor | None = None, gates: Gates | None = None, trace: Trace | None = None
     ) -> Float[Tensor, "batch 1 classes"]:
         """The logits of the one answer token; the right answer is not looked at."""
-        return self.stack("encoder", source).run(PassOptions(gates, trace))
+        return self.stack("encoder", source).run(PassInputs(gates, trace))
 
     def stack(
         self, name: str, source: Tensor, written: Tensor | None = None, length: int | None = None, first: int = 0

@@ -50,19 +50,15 @@ class Encoding:
     def __call__(self, shape: Shape) -> Positions:
         """It, for a model of this shape."""
         if self.kind.needs_causal and not shape.causal:
-            raise HeadwayError(
-                f"{self.name} positions need a model whose queries see no later key; an encoder's see all: choose "
-                "others, or train a decoder (--model decoder)"
-            )
+            need = f"{self.name} positions need a model whose queries see no later key; an encoder's see all"
+            raise HeadwayError(f"{need}: choose others, or train a decoder (--model decoder)")
         try:
             made = self.kind(shape, **self.settings)
         except HeadwayError:
             raise
         except Exception as error:  # whatever a user's class may raise
-            raise HeadwayError(
-                f"positions {self.name!r} cannot be made ({type(error).__name__}: {error}); its constructor takes a "
-                "headway.Shape and its settings"
-            ) from error
+            wrong = f"positions {self.name!r} cannot be made ({type(error).__name__}: {error})"
+            raise HeadwayError(f"{wrong}; its constructor takes a headway.Shape and its settings") from error
         return made.with_log_length() if self.log_length else made
 
 

@@ -77,20 +77,15 @@ class Randomized(Index):
 
     def check_length(self, tokens: int, answers: int) -> None:
         if tokens > self.range:
-            raise HeadwayError(
-                f"the index randomized+range={self.range} has no {tokens} different numbers; choose a range of at "
-                f"least {tokens}, or shorter sequences"
-            )
+            lacks = f"the index randomized+range={self.range} has no {tokens} different numbers"
+            raise HeadwayError(f"{lacks}; choose a range of at least {tokens}, or shorter sequences")
 
 
 class Coupled(Index):
     """Digits of equal weight share a number (Cho et al., 2024): 1 for the ones, 2 for the tens, …; what is no digit
     gets 0. An answer token is numbered by the column that is predicted after it, or with `own`, as published, by its
-    own column.
-
-    With a `range`, counting begins at a random place, drawn by a hash of the problem, from which the longest answer of
-    that range still fits: so training on short sums meets all of its numbers.
-    """
+    own column. With a `range`, counting begins at a random place, drawn by a hash of the problem, from which the
+    longest answer of that range still fits: so training on short sums meets all of its numbers."""
 
     name = "coupled"
     shared = True
@@ -133,10 +128,8 @@ class Coupled(Index):
 
     def check_length(self, tokens: int, answers: int) -> None:
         if self.range and answers + 1 >= self.range:
-            raise HeadwayError(
-                f"the index {self.name}+range={self.range} has no numbers for {answers} columns; choose a range of "
-                f"more than {answers + 1}, or shorter sums"
-            )
+            lacks = f"the index {self.name}+range={self.range} has no numbers for {answers} columns"
+            raise HeadwayError(f"{lacks}; choose a range of more than {answers + 1}, or shorter sums")
 
 
 class Abacus(Coupled):

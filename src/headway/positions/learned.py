@@ -20,10 +20,8 @@ class Learned(Positions):
     def __init__(self, shape: Shape, rows: int = 512) -> None:
         super().__init__(shape)
         if rows < shape.trained:
-            raise HeadwayError(
-                f"{self.name} positions have {rows} rows, too few to train on {shape.trained} tokens; ask for "
-                f"{self.name}+rows={shape.trained} or more"
-            )
+            few = f"{self.name} positions have {rows} rows, too few to train on {shape.trained} tokens"
+            raise HeadwayError(f"{few}; ask for {self.name}+rows={shape.trained} or more")
         self.rows = rows
         self.table = Parameter(torch.randn(self.rows, shape.d_model) * 0.5)  # index d_model
 
@@ -39,11 +37,9 @@ class Learned(Positions):
 
     def check_length(self, tokens: int) -> None:
         if tokens > self.rows:
-            raise HeadwayError(
-                f"{self.name} positions have {self.rows} rows; a sequence of {tokens} tokens has none for "
-                f"indices {self.rows} to {tokens - 1}: test at most {self.rows} tokens, train with "
-                f"{self.name}+rows={tokens}, or choose other positions"
-            )
+            lacks = f"a sequence of {tokens} tokens has none for indices {self.rows} to {tokens - 1}"
+            remedy = f"test at most {self.rows} tokens, train with {self.name}+rows={tokens}, or choose other positions"
+            raise HeadwayError(f"{self.name} positions have {self.rows} rows; {lacks}: {remedy}")
 
 
 class LearnedClamped(Learned):

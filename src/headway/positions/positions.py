@@ -62,8 +62,7 @@ class Positions(nn.Module):
         self.log_length: nn.Parameter | None = None
 
     def with_log_length(self) -> Positions:
-        """The same with scores that grow with the logarithm of the number of keys, so that attention to one key does
-        not thin out as others are added."""
+        """The same with scores that grow with the log of the number of keys, so that attention does not thin out."""
         tokens = self.shape.tokens or self.shape.trained
         self.log_length = nn.Parameter(1 / torch.tensor(float(max(tokens, 2))).log())
         return self

@@ -22,8 +22,7 @@ def sinusoids(index: Int[Tensor, "*shape"], d_model: int) -> Float[Tensor, "*sha
 
 
 def unseen_phases(frequencies: Float[Tensor, " pair"], trained: int, tokens: int) -> Unseen | None:
-    """The waves that a longer sequence carries to an angle that training never reached: those with less than a whole
-    turn in the trained range."""
+    """The waves with less than a whole turn in the trained range, which a longer sequence carries to new angles."""
     slow = int((frequencies * (trained - 1) < 2 * math.pi).sum())
     if tokens <= trained or not slow:
         return None

@@ -43,10 +43,8 @@ class T5(Bucketed):
         self.buckets = buckets // self.sides  # of one direction
         self.exact = self.buckets // 2
         if self.exact < 1 or distance <= self.exact:
-            raise HeadwayError(
-                f"t5+distance={distance}+buckets={buckets}: the first {self.exact} distances have buckets of their "
-                "own; the distance must lie above them, and buckets be at least 4"
-            )
+            wrong = f"t5+distance={distance}+buckets={buckets}: the first {self.exact} distances have buckets of their"
+            raise HeadwayError(f"{wrong} own; the distance must lie above them, and buckets be at least 4")
         self.table = Parameter(torch.randn(self.buckets * self.sides, shape.heads) * shape.d_model**-0.5)
 
     def bucket(self, distance: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:

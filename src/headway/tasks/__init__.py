@@ -18,8 +18,7 @@ __all__ = ["TASKS", "Addition", "Dice", "Problems", "Sortedness", "Task", "creat
 
 
 def create_task(name: str, options: dict[str, Any] | None = None) -> Task:
-    """A task by its name, or a user's own as `module:Class`; an option that it does not have, or of the wrong type, is
-    refused by name."""
+    """A task by its name, or a user's own as `module:Class`; refuses options that it lacks, or of the wrong type."""
     kind = load_class(name, Task) if ":" in name else TASKS.get(name)
     if kind is None:
         raise unknown("task", name, TASKS)

@@ -168,10 +168,12 @@ class Addition(Task):
         return torch.cat((out[:, :1].where(~minus, 0), total % self.base), dim=1), carries
 
     def solve(self, source: Int[Tensor, "row token"]) -> Problems:
-        return self.problems(*_split(source))
+        return self.problems(*self.operands(Problems(source, source)))  # which looks at no answer
 
     def operands(self, problems: Problems) -> tuple[Digits, Int[Tensor, " row"], Digits]:
-        return _split(problems.source)
+        length = problems.source.shape[1] // 2
+        a, operator, b = problems.source.split((length, 1, length), dim=1)
+        return a, operator[:, 0], b
 
     def identity(self, problems: Problems) -> Int[Tensor, " row"]:
         """a + b and b + a are one problem: whoever has seen the one has seen the other."""
@@ -292,12 +294,6 @@ class Addition(Task):
         sign = "+" if source[length] == self.plus else "-"
         spoken = answer if self.first == "most" else answer[::-1]
         return f"{number(source[:length])} {sign} {number(source[length + 1 :])} = {number(spoken)}"
-
-
-def _split(source: Int[Tensor, "row token"]) -> tuple[Digits, Int[Tensor, " row"], Digits]:
-    length = (source.shape[1] - 1) // 2
-    a, operator, b = source.split((length, 1, length), dim=1)
-    return a, operator[:, 0], b
 
 
 def _less(a: Digits, b: Digits) -> Tensor:

@@ -97,9 +97,7 @@ def trainable(task: Task, stored: Stored) -> tuple[Stored, int]:
 
 def write_data(task: Task, folder: Path, counts: dict[str, int], seed: int) -> list[Path]:
     """Writes the files: train and val from what training may see, test from the held-out tenth.
-
-    No problem, nor one that gives it away (b + a for a + b), is in two of them.
-    """
+    No problem, nor one that gives it away (b + a for a + b), is in two of them."""
     for split, count in counts.items():
         if count < 0:
             raise HeadwayError(f"{split} is {count}; it must be at least 0")

@@ -1,7 +1,4 @@
-"""Problems, and what a task may say about them beyond their answers: plain data and functions of tensors.
-
-Of any task it can be said which tokens of wrong answers are wrong, or which classes are missed.
-"""
+"""Problems, what a task may say about them beyond their answers, and what is wrong with answers that a model wrote."""
 
 from __future__ import annotations
 
@@ -39,11 +36,8 @@ class Problems:
     @staticmethod
     def join(parts: list[Problems]) -> Problems:
         scored = [part.scored for part in parts if part.scored is not None]
-        return Problems(
-            torch.cat([part.source for part in parts]),
-            torch.cat([part.answer for part in parts]),
-            torch.cat(scored) if scored else None,
-        )
+        source, answer = torch.cat([part.source for part in parts]), torch.cat([part.answer for part in parts])
+        return Problems(source, answer, torch.cat(scored) if scored else None)
 
     def replaced(self, rows: Int[Tensor, " some"], other: Problems) -> Problems:
         """These problems with these rows taken from `other`, in order."""

@@ -7,7 +7,7 @@ product that Philox needs wraps to the right low bits.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Int
@@ -54,9 +54,6 @@ class Dice:
 
     def __getitem__(self, rows: Tensor | slice) -> Dice:
         return Dice(self.stream, self.seed[rows], self.step[rows], self.row[rows], self.attempt)
-
-    def again(self) -> Dice:
-        return replace(self, attempt=self.attempt + 1)
 
     def words(self, count: int) -> Int[Tensor, "row {count}"]:
         """`count` random 32-bit words for each row."""

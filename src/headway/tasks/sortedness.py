@@ -111,9 +111,7 @@ class Sortedness(Task):
     def draw(self, dice: Dice, probe: str, length: int) -> Problems:
         return PROBES[probe](self, dice, length)
 
-    def training_values(
-        self, pool: Int[Tensor, "row pool"], content: Sequences, variety: Int[Tensor, "row 3"]
-    ) -> Sequences:
+    def training_values(self, pool: Int[Tensor, "row pool"], content: Sequences, variety: Tensor) -> Sequences:
         """The values of each training sequence, in no order."""
         kind, size, first = variety.split(1, dim=1)
         few = random.below(pool, self.values).gather(1, random.below(content, 2 + random.below(size, _POOL - 1)))
@@ -192,8 +190,7 @@ def _show_wrong(problems: Problems, row: int, place: int) -> str:
 
 def _swap_at_random(sequences: Sequences, choice: Int[Tensor, "row twice"]) -> Sequences:
     """Swaps pairs of different places, one pair after another."""
-    length = sequences.shape[1]
-    swapped = sequences.clone()
+    length, swapped = sequences.shape[1], sequences.clone()
     for pair in choice.split(2, dim=1):
         here = random.below(pair[:, :1], length)
         there = (here + 1 + random.below(pair[:, 1:], length - 1)) % length
@@ -211,9 +208,8 @@ def _swap_unequal_neighbours(sequences: Sequences, choice: Int[Tensor, " row"]) 
     return sequences.scatter(1, place, right).scatter(1, place + 1, left)
 
 
-Disorder = Callable[[Sequences, Sequences, Int[Tensor, "row choice"]], Sequences]
-"""Called with sorted sequences, a random word for each element, and more of them."""
-DISORDERS: dict[str, Disorder] = {
+# Called with sorted sequences, a random word for each element, and more of them.
+DISORDERS: dict[str, Callable[[Sequences, Sequences, Tensor], Sequences]] = {
     "swaps": lambda ordered, words, choice: _swap_at_random(ordered, choice),
     "shuffle": lambda ordered, words, choice: ordered.gather(1, random.mix(words).argsort(1)),
     "descending": lambda ordered, words, choice: ordered.flip(1),

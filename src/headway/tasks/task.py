@@ -9,6 +9,7 @@ contrasts, `describe_errors` for the diagnosis of lengths, `local` for certifica
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -61,8 +62,7 @@ class Task(ABC):
 
     @property
     def columns(self) -> tuple[int, bool] | None:
-        """Where problems have columns of digits: how many tokens are digits, and whether answers begin with the least
-        significant one."""
+        """Of columns of digits: how many tokens are digits, and whether answers begin with the least significant."""
         return None
 
     @abstractmethod
@@ -148,7 +148,8 @@ class Task(ABC):
 
     def every(self, rows: int, device: torch.device | str = "cpu") -> Iterator[Problems]:
         """All problems there are, so many at a time."""
-        for start in range(0, count := self.count or 0, rows):
+        count = self.count or 0
+        for start in range(0, count, rows):
             yield self.listing(start, min(start + rows, count), device)
 
     def spelled(self, tokens: list[int]) -> list[str]:
@@ -173,20 +174,19 @@ class Task(ABC):
         return random.one_in_ten(self.identity(problems))
 
     def training(self, dice: Dice, hard: int, length: int) -> Problems:
-        """A training problem for each row of the dice, never a held-out one; rows numbered below `hard` within their
-        step come from the hard probe."""
+        """Training problems, none held out, for the rows of the dice; rows below `hard` are of the hard probe."""
         is_hard = dice.row < hard
         problems = self._trainable(dice[~is_hard], "default", length)
         if not hard:
             return problems
         both = Problems.join([self._trainable(dice[is_hard], self.hard_probe, length), problems])
-        return both[(~is_hard).int().argsort(stable=True).argsort()]
+        return both[(~is_hard).int().argsort(stable=True).argsort()]  # the hard ones stand first there
 
     def _trainable(self, dice: Dice, probe: str, length: int) -> Problems:
         problems = self.draw(dice, probe, length)
         rows = torch.arange(len(dice), device=dice.row.device)
         while len(rows := rows[self.held_out(problems[rows])]):
-            dice = dice.again()
+            dice = replace(dice, attempt=dice.attempt + 1)
             if dice.attempt > 200:
                 scarce = f"{self.name} with these options has hardly a problem that is not held out"
                 raise HeadwayError(f"{scarce}; allow more")

@@ -130,7 +130,7 @@ def _classifier_row(run: Run, quiet: bool) -> dict[str, Any]:
         f"Sortedness, {positions}, seed {run.config.seed}: {found['exact_match']:.4f} right in range "
         f"(n = {found['examples']:,}, 95% interval {low:.4f} to {high:.4f})"
     )
-    if find_positions(positions).blind:
+    if find_positions(positions).kind.blind:
         finding += (
             f", which is chance, as it must be: of {PAIRS:,} pairs it gave {round((1 - apart) * PAIRS):,} the same "
             "answer twice. The two of a pair differ in order alone, and without positions or a mask attention "

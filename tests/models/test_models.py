@@ -12,6 +12,7 @@ from torch import Tensor
 from headway.errors import HeadwayError
 from headway.models import Attention, Classifier, EncoderDecoder, Gate, Head, Model, Site, Trace, build_model, heads_of
 from headway.models import attention as attention_module
+from headway.models.attention import PassInputs
 from headway.runs.config import ModelConfig, Overrides
 from headway.tasks import Addition, Problems, Sortedness, Task
 from headway.training.defaults import plan
@@ -137,7 +138,7 @@ def test_heads_contributions_and_bias_sum_to_the_attention_output() -> None:
     index = torch.arange(5)[None]
     order = attention_module.Order(None, index, index, causal=False)
     trace = Trace()
-    whole = module(x, x, order, trace=trace)
+    whole = module(x, x, order, PassInputs(trace=trace))
     parts = trace.outputs[site].flatten(2).split(8, dim=2)
     columns = module.out.weight.split(8, dim=1)
     total = sum(part @ column.T for part, column in zip(parts, columns, strict=True)) + module.out.bias

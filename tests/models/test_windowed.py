@@ -7,6 +7,7 @@ import torch
 
 from headway.models import Attention, Decoder, Order, Site, Trace, build_model
 from headway.models import attention as attention_module
+from headway.models.attention import PassInputs
 from headway.models.windowed import seen_keys
 from headway.positions import Shape, build_index, find_positions
 from headway.runs.config import Overrides
@@ -39,7 +40,7 @@ def sites(window: str, index: str, causal: bool, length: int) -> tuple[Attention
 def test_gathered_keys_give_what_the_dense_mask_gives(window: str, index: str, causal: bool) -> None:
     module, order, x = sites(window, index, causal, length=70)
     fast = module(x, x, order)
-    slow = module(x, x, Order(order.positions, order.query_index, order.key_index, causal), trace=Trace())
+    slow = module(x, x, Order(order.positions, order.query_index, order.key_index, causal), PassInputs(trace=Trace()))
     assert (fast - slow).abs().max() < 1e-12
     wanted = [x, *module.parameters(), *order.positions.parameters()]  # pyright: ignore[reportOptionalMemberAccess]
     weight = torch.randn_like(fast)
@@ -56,7 +57,7 @@ def test_in_single_precision_to_a_millionth_and_in_pieces(monkeypatch: pytest.Mo
     order.positions.float()  # pyright: ignore[reportOptionalMemberAccess]
     monkeypatch.setattr(windowed_module, "CHUNK", 60)
     with torch.no_grad():
-        assert (module(x, x, order) - module(x, x, order, trace=Trace())).abs().max() < 1e-6
+        assert (module(x, x, order) - module(x, x, order, PassInputs(trace=Trace()))).abs().max() < 1e-6
 
 
 def test_each_query_sees_exactly_the_keys_at_its_offsets() -> None:

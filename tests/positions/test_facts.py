@@ -40,7 +40,7 @@ def changed(model: Classifier, order: torch.Tensor) -> float:
 def test_without_positions_a_permutation_changes_nothing(pooling: str) -> None:
     order = torch.randperm(12, generator=torch.Generator().manual_seed(0))
     assert changed(classifier("none", pooling), order) < 1e-12
-    assert find_positions("none").blind
+    assert find_positions("none").kind.blind
 
 
 @pytest.mark.parametrize("positions", [name for name in POSITIONS if name not in ("none", "window")])

@@ -43,7 +43,7 @@ def _neighbourhood(model: Classifier, task: Task) -> tuple[int, int]:
     behind, ahead = find_reach(model)
     length = 2 * (behind + ahead) + 20
     source = task.testing(0, 1, length=length, device=next(model.parameters()).device).source
-    depends = depends_on(model, model.order(source))
+    depends = depends_on(model, model.stack("encoder", source).order)
     for place in range(length):
         seen = depends[place].nonzero()[:, 0].tolist()
         if seen != list(range(max(0, place - behind), min(length, place + ahead + 1))):

@@ -3,37 +3,15 @@
 import torch
 
 from headway.models.attention import Attention, Cache, Order
-from headway.models.classifier import Classifier
-from headway.models.decoder import Decoder
-from headway.models.encoder_decoder import EncoderDecoder
 from headway.models.model import Model
 from headway.models.sites import Gate, Gates, Head, Site, Trace, heads_named
+from headway.models.transformers import Classifier, Decoder, EncoderDecoder
 from headway.runs.config import ModelConfig
 
-MODELS: dict[str, type[Model]] = {
-    "encoder-decoder": EncoderDecoder,
-    "decoder": Decoder,
-    "classifier": Classifier,
-}
+MODELS: dict[str, type[Model]] = {"encoder-decoder": EncoderDecoder, "decoder": Decoder, "classifier": Classifier}
 
-__all__ = [
-    "MODELS",
-    "Attention",
-    "Cache",
-    "Classifier",
-    "Decoder",
-    "EncoderDecoder",
-    "Gate",
-    "Gates",
-    "Head",
-    "Model",
-    "Order",
-    "Site",
-    "Trace",
-    "build_model",
-    "heads_named",
-    "heads_of",
-]
+__all__ = ["MODELS", "Attention", "Cache", "Classifier", "Decoder", "EncoderDecoder", "Model", "Order", "build_model"]
+__all__ += ["Gate", "Gates", "Head", "Site", "Trace", "heads_named", "heads_of"]
 
 
 def build_model(config: ModelConfig, seed: int = 0) -> Model:
@@ -45,5 +23,5 @@ def build_model(config: ModelConfig, seed: int = 0) -> Model:
 
 def heads_of(model: Model) -> list[Head]:
     """Every head, in the order of the forward pass."""
-    sites = [(m.site, m.heads) for m in model.modules() if isinstance(m, Attention)]
-    return [Head(site, number) for site, heads in sites for number in range(heads)]
+    attentions = [each for each in model.modules() if isinstance(each, Attention)]
+    return [Head(each.site, number) for each in attentions for number in range(each.heads)]

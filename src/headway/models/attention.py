@@ -12,7 +12,7 @@ Axes: batch, head, query, key, token (either), dim (of a head), d_model.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -24,36 +24,45 @@ from torch.nn import Parameter
 from torch.nn import functional as F
 
 from headway.kernels.few_keys import MOST, few_keys
-from headway.models.sites import Gate, Site, Trace
+from headway.models.sites import Gate, Gates, Site, Trace
 from headway.models.windowed import VisibleKeys, seen_keys, windowed
 from headway.positions import Positions, Relative
 
 FEW_KEYS = 64
+QueryStream = Float[Tensor, "batch query d_model"]
+KeyStream = Float[Tensor, "batch key d_model"]
+HeadOutputs = Float[Tensor, "batch query head dim"]
+Maps = Float[Tensor, "batch head query key"]
+Cache = dict[Site, tuple[Tensor, Tensor]]  # keys and values of the tokens already read, for decoding token by token
 
 
-@dataclass
-class Cache:
-    """The keys and values of the tokens already read, by site, for decoding token by token."""
+@dataclass(frozen=True)
+class PassInputs:
+    """What a pass through a stack is given beside its tokens."""
 
-    entries: dict[Site, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    gates: Gates | None = None
+    trace: Trace | None = None
+    memory: Float[Tensor, "batch source d_model"] | None = None  # what cross-attentions look at
+    cache: Cache | None = None
+
+
+PLAIN = PassInputs()
 
 
 @dataclass
 class Order:
-    """What a site is told about order: the encoding, the indices of queries and keys, and whether a query
-    sees only keys up to itself."""
+    """What a site is told about order."""
 
     positions: Positions | None
     query_index: Int[Tensor, "#batch query"]
     key_index: Int[Tensor, "#batch key"]
-    causal: bool
+    causal: bool  # whether a query sees only keys up to itself
 
     def repeated(self, times: int) -> Order:
         """The same for a batch that is repeated so often."""
         if max(len(self.query_index), len(self.key_index)) == 1:
             return self
-        query_index, key_index = self.query_index.repeat(times, 1), self.key_index.repeat(times, 1)
-        return Order(self.positions, query_index, key_index, self.causal)
+        return replace(self, query_index=self.query_index.repeat(times, 1), key_index=self.key_index.repeat(times, 1))
 
     @property
     def through_window(self) -> bool:
@@ -62,8 +71,7 @@ class Order:
         if not isinstance(positions, Relative) or positions.offsets is None or positions.log_length is not None:
             return False
         kind = type(positions)
-        own = kind.rotate is not Positions.rotate or kind.temper is not Positions.temper
-        return kind.bias is Relative.bias and not own
+        return kind.bias is Relative.bias and kind.rotate is Positions.rotate and kind.temper is Positions.temper
 
     @cached_property
     def seen(self) -> VisibleKeys:
@@ -74,14 +82,12 @@ class Order:
 
     @cached_property
     def bias(self) -> Float[Tensor, "#batch #head query key"] | None:
-        """Everything that is added to the scores, the same in all layers: the encoding's bias, and −∞ where a key may
-        not be seen."""
+        """What is added to the scores, the same in all layers: the encoding's bias, and −∞ where a key is hidden."""
         bias = None if self.positions is None else self.positions.bias(self.query_index, self.key_index)
         if not self.causal:
             return bias
         queries, keys = self.query_index.shape[1], self.key_index.shape[1]
-        hidden = torch.full((queries, keys), float("-inf"), device=self.query_index.device)
-        hidden = hidden.triu(1 + keys - queries)[None, None]  # 1 1 query key
+        hidden = torch.full((1, 1, queries, keys), -torch.inf, device=self.key_index.device).triu(1 + keys - queries)
         return hidden if bias is None else bias + hidden.to(bias.dtype)
 
     @cached_property
@@ -90,9 +96,7 @@ class Order:
         if self.positions is None:
             return None
         queries, keys = self.query_index.shape[1], self.key_index.shape[1]
-        seen = torch.full((queries,), keys, device=self.query_index.device)
-        if self.causal:
-            seen = torch.arange(keys - queries + 1, keys + 1, device=self.query_index.device)
+        seen = keys + self.causal * torch.arange(1 - queries, 1, device=self.query_index.device)
         tempered = self.positions.temper(seen)
         return None if tempered is None else tempered[:, None]
 
@@ -114,37 +118,23 @@ class Attention(nn.Module):
         """`kept` are the numbers of its heads: all, but for those that were pruned."""
         super().__init__()
         self.site, self.kept, self.heads, self.dim = site, list(kept), len(kept), dim
-        heads = self.heads
-        scale = d_model**-0.5
-        self.query = Parameter(torch.randn(heads * dim, d_model) * scale)
-        self.key_value = Parameter(torch.randn(2, heads * dim, d_model) * scale)
-        self.out = nn.Linear(heads * dim, d_model) if heads else _Constant(d_model)
+        self.query = Parameter(torch.randn(self.heads * dim, d_model) * d_model**-0.5)
+        self.key_value = Parameter(torch.randn(2, self.heads * dim, d_model) * d_model**-0.5)
+        self.out = nn.Linear(self.heads * dim, d_model) if kept else _Constant(d_model)
 
-    def forward(
-        self,
-        x: Float[Tensor, "batch query d_model"],
-        context: Float[Tensor, "batch key d_model"],
-        order: Order,
-        gate: Gate | None = None,
-        trace: Trace | None = None,
-        cache: Cache | None = None,
-    ) -> Float[Tensor, "batch query d_model"]:
+    def forward(self, x: QueryStream, context: KeyStream, order: Order, inputs: PassInputs = PLAIN) -> QueryStream:
         if self.heads == 0:  # all pruned: what is left is the constant that it adds
             return self.out.bias.expand_as(x)
-        z, attention = self.head_outputs(x, context, order, cache, wants_map=trace is not None)
-        z = gated(z, gate)
+        trace = inputs.trace
+        z, attention = self.head_outputs(x, context, order, inputs.cache, wants_map=trace is not None)
+        z = gated(z, None if inputs.gates is None else inputs.gates.get(self.site))
         if trace is not None and attention is not None:
             trace.maps[self.site], trace.outputs[self.site] = attention, z
         return self.out(z.flatten(2))
 
     def head_outputs(
-        self,
-        x: Float[Tensor, "batch query d_model"],
-        context: Float[Tensor, "batch key d_model"],
-        order: Order,
-        cache: Cache | None = None,
-        wants_map: bool = False,
-    ) -> tuple[Float[Tensor, "batch query head dim"], Float[Tensor, "batch head query key"] | None]:
+        self, x: QueryStream, context: KeyStream, order: Order, cache: Cache | None = None, wants_map: bool = False
+    ) -> tuple[HeadOutputs, Maps | None]:
         """The output of each head, before its gate, and its map where asked."""
         query = F.linear(x, self.query).unflatten(-1, (self.heads, self.dim))  # batch query head dim
         if cache is None and not wants_map and self._at_once(x, context, order):
@@ -152,15 +142,16 @@ class Attention(nn.Module):
         key, value = self.keys_values(context, cache)
         if not wants_map and order.through_window and key.shape[2] > FEW_KEYS and not is_batchedtensor(query):
             assert order.positions is not None
-            near, values = key.transpose(1, 2), value.transpose(1, 2)  # batch key head dim
-            scale = self.dim**-0.5
-            return windowed(query, near, values, order.positions, order.seen, scale, self.kept), None
+            return windowed(query, key, value, order.positions, order.seen, self.dim**-0.5, self.kept), None
         query = query.transpose(1, 2)  # batch head query dim
         if order.positions is not None:
             query, key = order.positions.rotate(query, key, order.query_index, order.key_index)
         if order.temper is not None:
             query = query * order.temper.to(query.dtype)
-        z, attention = attend(query, key, value, self.dim**-0.5, self._bias(order), wants_map)
+        bias = order.bias
+        if bias is not None and bias.shape[1] not in (1, self.heads):
+            bias = bias[:, self.kept]
+        z, attention = attend(query, key, value, self.dim**-0.5, bias, wants_map)
         return z.transpose(1, 2), attention
 
     def _at_once(self, x: Tensor, context: Tensor, order: Order) -> bool:
@@ -169,33 +160,28 @@ class Attention(nn.Module):
         fast = is_compiling() or (x.is_cuda and torch.is_inference_mode_enabled() and x.dtype != torch.float64)
         return plain and fast and max(x.shape[1], context.shape[1]) <= MOST and self.dim & (self.dim - 1) == 0
 
-    def _bias(self, order: Order) -> Float[Tensor, "#batch #head query key"] | None:
-        """What is added to the scores of the heads that are left."""
-        bias = order.bias
-        return bias if bias is None or bias.shape[1] in (1, self.heads) else bias[:, self.kept]
-
     def _both(self, context: Tensor) -> Tensor:
         both = F.linear(context, self.key_value.flatten(0, 1))
         return both.unflatten(-1, (2, self.heads, self.dim))  # batch key two head dim
 
     def keys_values(self, context: Tensor, cache: Cache | None) -> tuple[Tensor, Tensor]:
-        if cache is not None and self.site.kind == "cross" and self.site in cache.entries:
-            return cache.entries[self.site]
+        past = None if cache is None else cache.get(self.site)
+        if past is not None and self.site.kind == "cross":
+            return past
         key, value = self._both(context).permute(2, 0, 3, 1, 4).unbind(0)  # batch head key dim
+        if past is not None:
+            key, value = torch.cat((past[0], key), dim=2), torch.cat((past[1], value), dim=2)
         if cache is not None:
-            if self.site in cache.entries:
-                past_key, past_value = cache.entries[self.site]
-                key, value = torch.cat((past_key, key), dim=2), torch.cat((past_value, value), dim=2)
-            cache.entries[self.site] = (key, value)
+            cache[self.site] = key, value
         return key, value
 
 
-def gated(z: Float[Tensor, "batch query head dim"], gate: Gate | None) -> Float[Tensor, "batch query head dim"]:
+def gated(z: HeadOutputs, gate: Gate | None) -> HeadOutputs:
     """What the gate lets pass of each head, and what it puts in its place."""
     if gate is None:
         return z
-    passed = gate.passed if gate.passed.ndim == 3 else gate.passed[:, None]  # batch query head
-    passed = passed[..., None].to(z.dtype)
+    passed = gate.passed if gate.passed.ndim == 3 else gate.passed[:, None]
+    passed = passed[..., None].to(z.dtype)  # batch query head 1
     return passed * z if gate.replacement is None else passed * z + (1 - passed) * gate.replacement
 
 
@@ -206,7 +192,7 @@ def attend(
     scale: float,
     bias: Float[Tensor, "#batch #head query key"] | None,
     wants_map: bool,
-) -> tuple[Float[Tensor, "batch head query dim"], Float[Tensor, "batch head query key"] | None]:
+) -> tuple[Float[Tensor, "batch head query dim"], Maps | None]:
     """The heads' outputs, and their maps where asked."""
     if key.shape[2] > FEW_KEYS and not wants_map:
         mask = None if bias is None else bias.to(query.dtype)
@@ -214,13 +200,8 @@ def attend(
     scores = (query * scale) @ key.transpose(-1, -2)
     if bias is not None:
         scores = scores + bias.to(scores.dtype)
-    attention = _softmax(scores)
-    return attention @ value, attention if wants_map else None
-
-
-def _softmax(scores: Float[Tensor, "batch head query key"]) -> Float[Tensor, "batch head query key"]:
-    """Over the keys. On a CPU PyTorch is several times faster across many columns than along a few keys; in training
-    the plain form stays, whose gradient it knows best."""
     if torch.is_grad_enabled() or scores.device.type != "cpu" or scores.shape[-1] > FEW_KEYS:
-        return scores.softmax(-1)
-    return scores.flatten(0, 2).t().contiguous().softmax(0).t().unflatten(0, scores.shape[:3])  # key row, and back
+        attention = scores.softmax(-1)
+    else:  # on a CPU PyTorch is several times faster across many columns than along a few keys: key row, and back
+        attention = scores.flatten(0, 2).t().contiguous().softmax(0).t().unflatten(0, scores.shape[:3])
+    return attention @ value, attention if wants_map else None

@@ -1,17 +1,15 @@
 """The blocks every model is made of, pre-norm: each part reads a normalised copy and adds to the stream."""
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from headway.errors import HeadwayError
-from headway.models.attention import Attention, Cache, Order, gated
-from headway.models.sites import Gates, Site, Trace
+from headway.models.attention import Attention, Order, PassInputs, gated
+from headway.models.sites import Site
 from headway.positions import find_positions
+from headway.positions.positions import Stream
 from headway.runs.config import ModelConfig
-
-Stream = Float[Tensor, "batch token d_model"]
-
 
 FEW_TOKENS = 256
 
@@ -45,26 +43,16 @@ class Block(nn.Module):
         d_model, kinds = config.d_model, ("self", "cross") if cross else ("self",)
         if config.pruned and find_positions(config.positions).kind.turns_by_head:
             raise HeadwayError(f"{config.positions} positions treat each head its own way; its heads cannot be pruned")
-        sites = {kind: Site(stack, layer, kind) for kind in kinds}  # pyright: ignore[reportArgumentType]
-        self.attentions = nn.ModuleDict(
-            {kind: Attention(site, d_model, config.dim, config.heads_left(str(site))) for kind, site in sites.items()}
-        )
+        sites = [Site(stack, layer, kind) for kind in kinds]  # pyright: ignore[reportArgumentType]
+        made = {site.kind: Attention(site, d_model, config.dim, config.heads_left(str(site))) for site in sites}
+        self.attentions = nn.ModuleDict(made)
         self.norms = nn.ModuleDict({kind: nn.LayerNorm(d_model) for kind in (*kinds, "feed")})
         self.feed = FeedForward(d_model, config.d_ff)
         self.layer, self.feed_site = layer, Site(stack, layer, "feed")
 
-    def forward(
-        self,
-        x: Stream,
-        order: Order,
-        memory: Float[Tensor, "batch source d_model"] | None = None,
-        across: Order | None = None,
-        gates: Gates | None = None,
-        trace: Trace | None = None,
-        cache: Cache | None = None,
-        after: Site | None = None,
-    ) -> Stream:
+    def forward(self, x: Stream, order: Order, across: Order | None, inputs: PassInputs, after: Site | None) -> Stream:
         """`after` names a part whose output is in x already: it and what comes before it are not done again."""
+        gates, trace = inputs.gates, inputs.trace
         for kind, attention in self.attentions.items():
             if after is not None:
                 after = None if attention.site == after else after
@@ -72,12 +60,10 @@ class Block(nn.Module):
             if trace is not None:
                 trace.streams[attention.site] = x  # pyright: ignore[reportArgumentType]
             read = self.norms[kind](x)
-            context, told = (read, order) if kind == "self" else (memory, across)
-            gate = None if gates is None else gates.get(attention.site)  # pyright: ignore[reportArgumentType]
-            x = x + attention(read, context, told, gate, trace, cache)
-        return x if after is not None else self._fed(x, gates, trace)
-
-    def _fed(self, x: Stream, gates: Gates | None, trace: Trace | None) -> Stream:
+            context, told = (read, order) if kind == "self" else (inputs.memory, across)
+            x = x + attention(read, context, told, inputs)
+        if after is not None:
+            return x
         output = self.feed(self.norms["feed"](x))
         if gates is not None and self.feed_site in gates:
             output = gated(output[:, :, None], gates[self.feed_site])[:, :, 0]

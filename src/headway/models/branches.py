@@ -23,13 +23,10 @@ from headway.models.sites import Site
 
 
 class Branches:
-    """`replacements` is what takes the place of a closed head, zero where there is none for a site."""
+    """`replacements` (1 query head dim) take the place of closed heads, zero where there is none for a site."""
 
     def __init__(
-        self,
-        model: Model,
-        precision: torch.dtype = torch.float32,
-        replacements: Mapping[Site, Float[Tensor, "1 query head dim"]] | None = None,
+        self, model: Model, precision: torch.dtype = torch.float32, replacements: Mapping[Site, Tensor] | None = None
     ) -> None:
         self.model = model if precision == torch.float32 else copy.deepcopy(model).to(precision)
         self.replacements = {site: fill.to(precision) for site, fill in (replacements or {}).items()}
@@ -44,7 +41,7 @@ class Branches:
         for name in self.model.stacks:
             stack = self.model.stack(name, source, written)
             read = stack.finish(self._through(stack, tree, read))
-            tree.look_across()
+            tree.seen = torch.arange(len(tree.begun), device=sets.device)
         assert read is not None
         return read
 
@@ -81,13 +78,8 @@ class _Tree:
 
     def __init__(self, sets: Int[Tensor, " set"], heads: int) -> None:
         self.sets, self.ahead = sets, heads
-        self.begun = sets.new_zeros(1)
-        """the highest bits of the sets: those of the sites passed"""
-        self.seen = sets.new_zeros(1)
-        """for each of them the branch of the encoder that it looks across to"""
-
-    def look_across(self) -> None:
-        self.seen = torch.arange(len(self.begun), device=self.begun.device)
+        self.begun = sets.new_zeros(1)  # the highest bits of the sets: those of the sites passed
+        self.seen = sets.new_zeros(1)  # for each of them the branch of the encoder that it looks across to
 
     def branch(self, heads: int) -> tuple[Int[Tensor, " set"], Int[Tensor, "set head"]]:
         """Grows by one site: the branch each new one comes from, and which heads it lets pass."""

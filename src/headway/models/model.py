@@ -5,7 +5,7 @@ block. A whole pass, decoding, a pass resumed at a site (rerun.py) and many sets
 follow from that; whoever has a model need not know which one it is.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -13,60 +13,41 @@ from huggingface_hub import PyTorchModelHubMixin
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from headway.models.attention import Cache, Order
-from headway.models.blocks import Block, Stream, Tokens
+from headway.models.attention import PLAIN, Order, PassInputs
+from headway.models.blocks import Block, Tokens
 from headway.models.sites import Gates, Site, Trace
-from headway.positions import build_index
+from headway.positions import Positions, build_index, used
 from headway.runs.config import ModelConfig
+
+Source = Int[Tensor, "batch source"]
+Answer = Int[Tensor, "batch answer"]
+Logits = Float[Tensor, "batch answer token"]
 
 
 @dataclass(frozen=True)
 class StackPass:
     """One stack of blocks on one batch."""
 
-    blocks: nn.ModuleList | Iterable[nn.Module]
+    blocks: nn.ModuleList
     order: Order
-    embed: Callable[[], Tensor]
-    """what the first block reads"""
-    finish: Callable[[Tensor], Tensor]
-    """what is read off the last block: the memory that the next stack looks across to, or the logits"""
-    across: Order | None = None
-    """what the cross-attentions are told of that memory"""
+    embed: Callable[[], Tensor]  # what the first block reads
+    finish: Callable[[Tensor], Tensor]  # from the last block: the memory that the next stack looks at, or the logits
+    across: Order | None = None  # what the cross-attentions are told of that memory
 
-    def run(
-        self,
-        gates: Gates | None = None,
-        trace: Trace | None = None,
-        memory: Tensor | None = None,
-        cache: Cache | None = None,
-    ) -> Tensor:
-        """The whole stack, from the embeddings to what is read off it."""
-        return self.finish(self.resume(self.embed(), None, gates, trace, memory, cache))
-
-    def resume(
-        self,
-        x: Stream,
-        after: Site | None,
-        gates: Gates | None = None,
-        trace: Trace | None = None,
-        memory: Tensor | None = None,
-        cache: Cache | None = None,
-    ) -> Stream:
-        """The output of the last block, where x holds the output of `after` and of all before it already."""
+    def run(self, inputs: PassInputs = PLAIN, x: Tensor | None = None, after: Site | None = None) -> Tensor:
+        """What is read off the stack; begins behind `after` where x holds its output and that of all before it."""
+        stream = self.embed() if x is None else x
         for block in self.blocks:
             assert isinstance(block, Block)
-            if after is not None and after.layer is not None and block.layer < after.layer:
-                continue
-            here = after if after is not None and block.layer == after.layer else None
-            x = block(x, self.order, memory, self.across, gates, trace, cache, here)
-        return x
+            if after is None or after.layer is None or block.layer >= after.layer:
+                here = after if after is not None and block.layer == after.layer else None
+                stream = block(stream, self.order, self.across, inputs, here)
+        return self.finish(stream)
 
 
 class Model(nn.Module, PyTorchModelHubMixin, library_name="headway"):
-    stacks: tuple[str, ...] = ("decoder",)
-    """their names; each later one looks across to the one before it"""
-    decodes = True
-    """whether it writes an answer token by token"""
+    stacks: tuple[str, ...] = ("decoder",)  # their names; each later one looks across to the one before it
+    decodes = True  # whether it writes an answer token by token
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -80,6 +61,15 @@ class Model(nn.Module, PyTorchModelHubMixin, library_name="headway"):
         before them."""
         raise NotImplementedError
 
+    def reading(
+        self, source: Source, blocks: nn.ModuleList, positions: Positions, finish: Callable[[Tensor], Tensor]
+    ) -> StackPass:
+        """A stack that reads the problem and nothing else."""
+        index, _ = self.index.numbers(source)
+        positions.check_length(used(type(positions), self.index, source.shape[1], 0))
+        order = Order(positions, index, index, positions.causal)
+        return StackPass(blocks, order, lambda: positions.embed(self.tokens(source), index), finish)
+
     def untrained(self, source: int, answer: int) -> list[int]:
         """The positions whose signal no training step has touched."""
         raise NotImplementedError
@@ -88,48 +78,35 @@ class Model(nn.Module, PyTorchModelHubMixin, library_name="headway"):
         """How many tokens of its last stack come before the answer."""
         return 0
 
-    def forward(
-        self,
-        source: Int[Tensor, "batch source"],
-        answer: Int[Tensor, "batch answer"],
-        gates: Gates | None = None,
-        trace: Trace | None = None,
-    ) -> Float[Tensor, "batch answer token"]:
+    def forward(self, source: Source, answer: Answer, gates: Gates | None = None, trace: Trace | None = None) -> Logits:
         """The logits of every answer token, each given the problem and the right tokens before it."""
-        return self._run(source, self.shifted(answer), gates, trace)
+        return self.after(source, self.shifted(answer), gates, trace)
 
-    def after(
-        self, source: Int[Tensor, "batch source"], written: Int[Tensor, "batch query"]
-    ) -> Float[Tensor, "batch query token"]:
+    def after(self, source: Source, written: Answer, gates: Gates | None = None, trace: Trace | None = None) -> Logits:
         """The logits after each token that was written, a start token first."""
-        return self._run(source, written)
+        inputs = PassInputs(gates, trace, self.memory(source, written, gates, trace))
+        return self.stack(self.stacks[-1], source, written).run(inputs)
 
-    def _run(self, source: Tensor, written: Tensor, gates: Gates | None = None, trace: Trace | None = None) -> Tensor:
-        *earlier, last = self.stacks
+    def memory(self, source: Tensor, written: Tensor, gates: Gates | None, trace: Trace | None) -> Tensor | None:
+        """What the last stack looks across to, where it is not the only one."""
         memory = None
-        for name in earlier:
-            memory = self.stack(name, source, written).run(gates, trace, memory)
-        return self.stack(last, source, written).run(gates, trace, memory)
+        for name in self.stacks[:-1]:
+            memory = self.stack(name, source, written).run(PassInputs(gates, trace, memory))
+        return memory
 
-    def shifted(self, answer: Int[Tensor, "batch answer"]) -> Int[Tensor, "batch answer"]:
+    def shifted(self, answer: Answer) -> Answer:
         """What is read of an answer: the start token and all but its last token."""
         assert self.start is not None
         return torch.cat((torch.full_like(answer[:, :1], self.start), answer[:, :-1]), dim=1)
 
     @torch.no_grad()
-    def generate(
-        self, source: Int[Tensor, "batch source"], length: int, gates: Gates | None = None
-    ) -> Int[Tensor, "batch {length}"]:
+    def generate(self, source: Source, length: int, gates: Gates | None = None) -> Int[Tensor, "batch {length}"]:
         """The answer, token by token, each the likeliest after the model's own tokens before it."""
         assert self.start is not None
-        *earlier, last = self.stacks
-        memory, cache = None, Cache()
-        token = source.new_full((len(source), 1), self.start)
-        for name in earlier:
-            memory = self.stack(name, source, token).run(gates, memory=memory)
-        written = []
+        token, written = source.new_full((len(source), 1), self.start), []
+        inputs = PassInputs(gates, None, self.memory(source, token, gates, None), cache={})
         for place in range(length):
-            logits = self.stack(last, source, token, length, place).run(gates, None, memory, cache)
+            logits = self.stack(self.stacks[-1], source, token, length, place).run(inputs)
             token = logits[:, -1:].argmax(-1)
             written.append(token)
         return torch.cat(written, dim=1)

@@ -11,7 +11,7 @@ from typing import Any
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from headway.models.attention import Attention, Cache, gated
+from headway.models.attention import Attention, Cache, PassInputs, gated
 from headway.models.blocks import Block
 from headway.models.model import Model
 from headway.models.sites import Gates, Site, Trace
@@ -26,10 +26,8 @@ class Recording:
     logits: Float[Tensor, "batch answer token"]
     trace: Trace
     memory: Float[Tensor, "batch source d_model"] | None = None
-    across: Mapping[Site, tuple[Tensor, Tensor]] = field(default_factory=dict)
-    """keys and values of the cross-attentions"""
-    returned: Mapping[str, Any] = field(default_factory=dict)
-    """in a user's model: what layers and attention modules returned, by their path"""
+    across: Cache = field(default_factory=dict)  # of the cross-attentions
+    returned: Mapping[str, Any] = field(default_factory=dict)  # in a user's model: what modules returned, by their path
 
     def __len__(self) -> int:
         return len(self.source)
@@ -47,11 +45,9 @@ def sites_of(model: Model) -> list[Site]:
 
 def record(model: Model, source: Tensor, answer: Tensor, gates: Gates | None = None) -> Recording:
     """A pass with everything in it that a later one can use."""
-    trace, written, memory = Trace(), model.shifted(answer), None
-    *earlier, last = model.stacks
-    for name in earlier:
-        memory = model.stack(name, source, written).run(gates, trace, memory)
-    logits = model.stack(last, source, written).run(gates, trace, memory)
+    trace, written = Trace(), model.shifted(answer)
+    memory = model.memory(source, written, gates, trace)
+    logits = model.stack(model.stacks[-1], source, written).run(PassInputs(gates, trace, memory))
     if memory is None:
         return Recording(source, answer, logits, trace)
     crossing = [each for each in model.modules() if isinstance(each, Attention) and each.site.kind == "cross"]
@@ -62,10 +58,8 @@ def record(model: Model, source: Tensor, answer: Tensor, gates: Gates | None = N
 def replay(
     model: Model, recording: Recording, gates: Gates, first: Site, variants: int = 1
 ) -> Float[Tensor, "rows answer token"]:
-    """The logits under `gates`, of which none before `first` differs from those of the recorded pass.
-
-    Gates have a row for every problem under every variant: those of the first variant come first.
-    """
+    """The logits under `gates`, of which none before `first` differs from those of the recorded pass. Gates
+    have a row for every problem under every variant: those of the first variant come first."""
 
     def rows(tensor: Tensor) -> Tensor:
         return tensor if variants == 1 else tensor.repeat(variants, *[1] * (tensor.ndim - 1))
@@ -73,26 +67,17 @@ def replay(
     streams, source, written = recording.trace.streams, rows(recording.source), rows(model.shifted(recording.answer))
     stack, number = model.stack(first.stack, source, written), model.stacks.index(first.stack)
     block = next(each for each in stack.blocks if isinstance(each, Block) and each.layer == first.layer)
-    x = rows(streams[first]) + _output(block, rows(recording.trace.outputs[first]), gates, first)
-    memory = cache = None
+    z = gated(rows(recording.trace.outputs[first]), gates.get(first))
+    attention = None if first.kind == "feed" else block.attentions[first.kind]
+    output = attention.out(z.flatten(2)) if isinstance(attention, Attention) else z[:, :, 0]
+    inputs = PassInputs(gates)
     if number:
         assert recording.memory is not None
-        memory = rows(recording.memory)
-        cache = Cache({site: (rows(key), rows(value)) for site, (key, value) in recording.across.items()})
-    found = stack.finish(stack.resume(x, first, gates, None, memory, cache))
+        across = {site: (rows(key), rows(value)) for site, (key, value) in recording.across.items()}
+        inputs = PassInputs(gates, None, rows(recording.memory), across)
+    found = stack.run(inputs, rows(streams[first]) + output, first)
     for name in model.stacks[number + 1 :]:  # its first self-attention does not look at what has changed
         begin, opening = Site(name, 0, "self"), Site(name, 0, "cross")
         after, x = (None, streams[begin]) if begin in gates else (begin, streams[opening])
-        stack = model.stack(name, source, written)
-        found = stack.finish(stack.resume(rows(x), after, gates, None, found))
+        found = model.stack(name, source, written).run(PassInputs(gates, None, found), rows(x), after)
     return found
-
-
-def _output(block: Block, output: Tensor, gates: Gates, site: Site) -> Tensor:
-    """What a site adds to the stream, from the recorded outputs of its heads."""
-    z = gated(output, gates.get(site))
-    if site.kind == "feed":
-        return z[:, :, 0]
-    attention = block.attentions[site.kind]
-    assert isinstance(attention, Attention)
-    return attention.out(z.flatten(2))

@@ -23,15 +23,11 @@ from headway.errors import HeadwayError
 class Site:
     """One attention module. Sites of one name are one site, whatever else is said of them."""
 
-    stack: str
-    """encoder or decoder; of a site without a layer, the path of the attention module"""
+    stack: str  # encoder or decoder; of a site without a layer, the path of the attention module
     layer: int | None = None
-    kind: Literal["self", "cross", "feed"] = "self"
-    """of a site without a layer, no part of its name"""
-    output: str | None = field(default=None, repr=False)
-    """the output projection, as a path from the attention module; None or "" where the path itself is one"""
-    heads: int | None = field(default=None, repr=False)
-    """how many heads there are, where the module does not say"""
+    kind: Literal["self", "cross", "feed"] = "self"  # of a site without a layer, no part of its name
+    output: str | None = field(default=None, repr=False)  # from it to the output projection; None or "" where it is one
+    heads: int | None = field(default=None, repr=False)  # how many heads there are, where the module does not say
 
     def __str__(self) -> str:
         return self.stack if self.layer is None else f"{self.stack}.{self.layer}.{self.kind}"
@@ -92,38 +88,28 @@ class Head:
         """The head of that name; given a model's heads, also by the short names that `heads_named` knows."""
         if heads is not None:
             return heads_named([name], heads)[0]
-        match name.split(".") if isinstance(name, str) else name:
-            case [("encoder" | "decoder") as stack, str(layer), ("self" | "cross") as kind, str(number)] if (
-                layer.isdecimal() and number.isdecimal()
-            ):
-                return cls(Site(stack, int(layer), kind), int(number))
-        raise HeadwayError(f"{name!r} names no head; heads are written like 'decoder.1.cross.2'")
+        found = re.fullmatch(r"(encoder|decoder)\.(\d+)\.(self|cross)\.(\d+)", str(name))
+        if found is None:
+            raise HeadwayError(f"{name!r} names no head; heads are written like 'decoder.1.cross.2'")
+        stack, layer, kind, number = found.groups()
+        return cls(Site(stack, int(layer), "self" if kind == "self" else "cross"), int(number))
 
 
-Part = Head | Site
-"""What can be closed: a head, or a site as a whole."""
+Part = Head | Site  # What can be closed: a head, or a site as a whole.
 Closed = frozenset[Part]
+Asked = Head | str | tuple[int, int]  # A head as people write it: itself, 'decoder.1.cross.2', 'L1H2' or (1, 2).
+Named = Asked | Iterable[Asked] | Mapping[int, Iterable[int]]  # One head or several, or as {layer: [heads]}.
 
 
 def site_of(part: Part) -> Site:
     return part.site if isinstance(part, Head) else part
 
 
-Asked = Head | str | tuple[int, int]
-"""A head as people write it: itself, 'decoder.1.cross.2', 'L1H2' or (1, 2)."""
-
-
-Named = Asked | Iterable[Asked] | Mapping[int, Iterable[int]]
-"""One head or several, or as {layer: [heads]}."""
-
-
 def heads_named(asked: Named, heads: Sequence[Head]) -> list[Head]:
     """Those of a model's heads that are asked for, by any of their names, or as {layer: [heads]}."""
     if isinstance(asked, Mapping):
         return [_named((layer, number), heads) for layer, numbers in asked.items() for number in numbers]
-    if isinstance(asked, Head | str) or (
-        isinstance(asked, tuple) and asked and all(isinstance(part, int) for part in asked)
-    ):
+    if isinstance(asked, Head | str) or (isinstance(asked, tuple) and set(map(type, asked)) == {int}):
         return [_named(asked, heads)]
     return [_named(name, heads) for name in asked]
 
@@ -151,8 +137,7 @@ class Gate:
     """What becomes of the heads of one site: z becomes g·z + (1 − g)·r, row by row, at all positions or at some."""
 
     passed: Float[Tensor, "#batch head"] | Float[Tensor, "#batch query head"]
-    replacement: Float[Tensor, "#batch #query head dim"] | None = None
-    """r; zero where None"""
+    replacement: Float[Tensor, "#batch #query head dim"] | None = None  # r; zero where None
 
 
 Gates = Mapping[Site, Gate]
@@ -160,10 +145,9 @@ Gates = Mapping[Site, Gate]
 
 @dataclass
 class Trace:
-    """Filled by a forward pass that is given one: what each site saw and put out."""
+    """Filled by a forward pass that is given one: what each site saw, what its heads put out as they leave the gates
+    (a feed-forward block as one head), and what flowed past it before it added to it."""
 
     maps: dict[Site, Float[Tensor, "batch head query key"]] = field(default_factory=dict)
     outputs: dict[Site, Float[Tensor, "batch query head dim"]] = field(default_factory=dict)
-    """the heads' outputs as they leave the gates; of a feed-forward block, its output as one head"""
     streams: dict[Site, Float[Tensor, "batch query d_model"]] = field(default_factory=dict)
-    """what flows past each site before it adds to it"""

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from headway.positions import Positions
 
-CHUNK = 16_000
-"""queries at a time where no gradient is wanted"""
+CHUNK = 16_000  # queries at a time where no gradient is wanted
 
 
 @dataclass(frozen=True)
@@ -50,8 +49,8 @@ def seen_keys(
 
 def windowed(
     query: Float[Tensor, "batch query head dim"],
-    key: Float[Tensor, "batch key head dim"],
-    value: Float[Tensor, "batch key head dim"],
+    key: Float[Tensor, "batch head key dim"],
+    value: Float[Tensor, "batch head key dim"],
     positions: Positions,
     seen: VisibleKeys,
     scale: float,
@@ -59,14 +58,11 @@ def windowed(
 ) -> Float[Tensor, "batch query head dim"]:
     """The heads' outputs; `kept` are the numbers of the heads."""
     step = query.shape[1] if torch.is_grad_enabled() else max(1, CHUNK // len(query))
-    parts = []
+    rows, parts = torch.arange(len(query), device=query.device)[:, None, None], []
     for start in range(0, query.shape[1], step):
         some = slice(start, start + step)
-        asked, place = query[:, some], seen.place[:, some]
-        rows = torch.arange(len(query), device=query.device)[:, None, None]
-        near, values = (
-            each[rows, place.expand(len(query), -1, -1)] for each in (key, value)
-        )  # batch query slot head dim
+        asked, place = query[:, some], seen.place[:, some].expand(len(query), -1, -1)
+        near, values = (each.transpose(1, 2)[rows, place] for each in (key, value))  # batch query slot head dim
         bias = positions.of_distance(seen.distance[:, some])[kept]  # pyright: ignore[reportCallIssue]
         scores = torch.einsum("bqhd,bqshd->bqhs", asked * scale, near) + bias.permute(1, 2, 0, 3).to(asked.dtype)
         scores = scores.masked_fill(~seen.filled[:, some, None], -torch.inf)

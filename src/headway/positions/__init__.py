@@ -7,6 +7,7 @@ from typing import Any
 
 from headway.errors import HeadwayError, unknown
 from headway.flags import plain_value
+from headway.plugins import load_class
 from headway.positions.alibi import Alibi, AlibiSigned
 from headway.positions.clipped import Clipped
 from headway.positions.fire import Fire
@@ -33,22 +34,8 @@ POSITIONS: dict[str, type[Positions]] = {
 INDICES: dict[str, type[Index]] = {kind.name: kind for kind in (Sequential, Randomized, Coupled, Abacus)}
 LOG_LENGTH = "log-length"
 
-__all__ = [
-    "INDICES",
-    "LOG_LENGTH",
-    "POSITIONS",
-    "Encoding",
-    "Index",
-    "Positions",
-    "Relative",
-    "Shape",
-    "Unseen",
-    "build_index",
-    "find_index",
-    "find_positions",
-    "shape_of",
-    "used",
-]
+__all__ = ["INDICES", "LOG_LENGTH", "POSITIONS", "Encoding", "Index", "Positions", "Relative", "Shape", "Unseen"]
+__all__ += ["build_index", "find_index", "find_positions", "shape_of", "used"]
 
 
 @dataclass(frozen=True)
@@ -60,43 +47,26 @@ class Encoding:
     settings: dict[str, Any]
     log_length: bool
 
-    @property
-    def causal(self) -> bool:
-        return self.kind.causal
-
-    @property
-    def blind(self) -> bool:
-        return self.kind.blind
-
     def __call__(self, shape: Shape) -> Positions:
         """It, for a model of this shape."""
         if self.kind.needs_causal and not shape.causal:
-            raise HeadwayError(
-                f"{self.name} positions need a model whose queries see no later key; an encoder's see all: choose "
-                "others, or train a decoder (--model decoder)"
-            )
+            need = f"{self.name} positions need a model whose queries see no later key; an encoder's see all"
+            raise HeadwayError(f"{need}: choose others, or train a decoder (--model decoder)")
         try:
             made = self.kind(shape, **self.settings)
         except HeadwayError:
             raise
         except Exception as error:  # whatever a user's class may raise
-            raise HeadwayError(
-                f"positions {self.name!r} cannot be made ({type(error).__name__}: {error}); its constructor takes a "
-                "headway.Shape and its settings"
-            ) from error
+            wrong = f"positions {self.name!r} cannot be made ({type(error).__name__}: {error})"
+            raise HeadwayError(f"{wrong}; its constructor takes a headway.Shape and its settings") from error
         return made.with_log_length() if self.log_length else made
 
 
 def find_positions(name: str) -> Encoding:
     """An encoding by its name, or a user's own as `module:Class`, with its settings."""
-    from headway.plugins import load_class
-
     base, *parts = name.split("+")
-    if ":" in base:
-        kind = load_class(base, Positions)
-    elif base in POSITIONS:
-        kind = POSITIONS[base]
-    else:
+    kind = load_class(base, Positions) if ":" in base else POSITIONS.get(base)
+    if kind is None:
         raise unknown("positions", base, POSITIONS)
     log_length = LOG_LENGTH in parts
     if log_length and kind.temper is not Positions.temper:
@@ -136,28 +106,19 @@ def used(kind: type[Positions], index: Index, tokens: int, answers: int) -> int:
 
 def _settings(name: str, kind: Callable[..., Any], parts: list[str], more: str = "") -> dict[str, Any]:
     """The settings in `parts`, each `name=value`, held against what the constructor takes."""
-    known = {
-        entry.name: entry.default
-        for entry in inspect.signature(kind).parameters.values()
-        if entry.default is not inspect.Parameter.empty
-    }
-    settings: dict[str, Any] = {}
+    parameters = inspect.signature(kind).parameters.values()
+    known = {entry.name: entry.default for entry in parameters if entry.default is not entry.empty}
+    typed = {entry: str(value).lower() if isinstance(value, bool) else str(value) for entry, value in known.items()}
+    settings = {}
     for part in parts:
         setting, equals, text = part.partition("=")
         if not equals or setting not in known:
-            have = (
-                f"{name} has {', '.join(f'{entry}={_typed(value)}' for entry, value in known.items()) or 'no settings'}"
-            )
-            raise HeadwayError(f"{name}+{part}: {have}{more}")
+            have = ", ".join(map("=".join, typed.items())) or "no settings"
+            raise HeadwayError(f"{name}+{part}: {name} has {have}{more}")
         value, usual = plain_value(text), known[setting]
-        if isinstance(usual, float) and isinstance(value, int) and not isinstance(value, bool):
+        if isinstance(usual, float) and type(value) is int:
             value = float(value)
         if type(value) is not type(usual):
-            raise HeadwayError(f"{name}+{part}: {setting} is a {type(usual).__name__}, such as {_typed(usual)}")
+            raise HeadwayError(f"{name}+{part}: {setting} is a {type(usual).__name__}, such as {typed[setting]}")
         settings[setting] = value
     return settings
-
-
-def _typed(value: Any) -> str:
-    """As it is written on the command line."""
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -11,12 +11,12 @@ from headway.errors import HeadwayError
 from headway.positions.positions import Relative, Shape
 
 
-def slopes(heads: int, device: torch.device) -> Tensor:
-    """As published: where the number of heads is no power of two, the rest come from the next one, every other."""
+def penalty(heads: int, distance: Tensor) -> Tensor:
+    """As published: where the number of heads is no power of two, the rest of m come from the next one, every other."""
     even = 2 ** (heads.bit_length() - 1)
-    own = 2.0 ** (-8.0 * torch.arange(1, even + 1, device=device) / even)
-    more = 2.0 ** (-4.0 * torch.arange(1, 2 * even + 1, 2, device=device) / even)
-    return torch.cat((own, more[: heads - even]))
+    own = 2.0 ** (-8.0 * torch.arange(1, even + 1, device=distance.device) / even)
+    more = 2.0 ** (-4.0 * torch.arange(1, 2 * even + 1, 2, device=distance.device) / even)
+    return -torch.cat((own, more[: heads - even])).view(-1, *[1] * distance.ndim) * distance.abs()
 
 
 class Alibi(Relative):
@@ -24,8 +24,7 @@ class Alibi(Relative):
     reversible = True
 
     def of_distance(self, distance: Tensor) -> Tensor:
-        steep = slopes(self.shape.heads, distance.device).view(-1, *[1] * distance.ndim)
-        return -steep * distance.abs()
+        return penalty(self.shape.heads, distance)
 
 
 class AlibiSigned(Relative):
@@ -39,8 +38,6 @@ class AlibiSigned(Relative):
             raise HeadwayError(f"alibi-signed gives each direction half of the heads; {shape.heads} cannot be halved")
 
     def of_distance(self, distance: Tensor) -> Tensor:
-        half = self.shape.heads // 2
-        steep = slopes(half, distance.device).view(-1, *[1] * distance.ndim)
-        away = -steep * distance.abs()
+        away = penalty(self.shape.heads // 2, distance)
         hidden = torch.full_like(away, -torch.inf)
         return torch.cat((away.where(distance <= 0, hidden), away.where(distance >= 0, hidden)))

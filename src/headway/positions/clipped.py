@@ -6,11 +6,11 @@ from jaxtyping import Int
 from torch import Tensor
 from torch.nn import Parameter
 
-from headway.positions.positions import Relative, Shape, Unseen, check_positive
-from headway.positions.t5 import distances, unseen_buckets
+from headway.positions.positions import Shape, check_positive
+from headway.positions.t5 import Bucketed
 
 
-class Clipped(Relative):
+class Clipped(Bucketed):
     name = "clipped"
 
     def __init__(self, shape: Shape, distance: int = 8) -> None:
@@ -21,9 +21,3 @@ class Clipped(Relative):
 
     def bucket(self, distance: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
         return distance.clamp(-self.farthest, self.farthest) + self.farthest
-
-    def of_distance(self, distance: Tensor) -> Tensor:
-        return self.table[self.bucket(distance)].movedim(-1, 0)
-
-    def unseen(self, tokens: int) -> Unseen | None:
-        return unseen_buckets(self.bucket(distances(tokens)), self.shape.trained, tokens)

@@ -37,9 +37,6 @@ class Fire(Positions):
 
     def _of(self, distance: Tensor, farthest: Tensor) -> Tensor:
         """The bias at these distances, heads behind the batch."""
-        scale = self._squeezed(torch.maximum(self.least.abs(), farthest.to(self.least.dtype)))
-        share = distance.sign() * self._squeezed(distance.abs()) / scale
+        c, farthest = self.c.abs(), torch.maximum(self.least.abs(), farthest.to(self.least.dtype))
+        share = distance.sign() * torch.log1p(c * distance.abs()) / torch.log1p(c * farthest)
         return self.out(self.into(share[..., None]).relu()).movedim(-1, 1)
-
-    def _squeezed(self, x: Tensor) -> Tensor:
-        return torch.log1p(self.c.abs() * x)

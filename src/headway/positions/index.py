@@ -19,8 +19,7 @@ Numbers = tuple[Int[Tensor, "#batch source"], Int[Tensor, "#batch answer"]]
 
 class Index:
     name: ClassVar[str]
-    shared: ClassVar[bool] = False
-    """whether a number means the same in the problem and in its answer"""
+    shared: ClassVar[bool] = False  # whether a number means the same in the problem and in its answer
 
     def numbers(self, source: Int[Tensor, "batch source"], answers: int = 0, joined: bool = False) -> Numbers:
         raise NotImplementedError
@@ -78,20 +77,15 @@ class Randomized(Index):
 
     def check_length(self, tokens: int, answers: int) -> None:
         if tokens > self.range:
-            raise HeadwayError(
-                f"the index randomized+range={self.range} has no {tokens} different numbers; choose a range of at "
-                f"least {tokens}, or shorter sequences"
-            )
+            lacks = f"the index randomized+range={self.range} has no {tokens} different numbers"
+            raise HeadwayError(f"{lacks}; choose a range of at least {tokens}, or shorter sequences")
 
 
 class Coupled(Index):
     """Digits of equal weight share a number (Cho et al., 2024): 1 for the ones, 2 for the tens, …; what is no digit
     gets 0. An answer token is numbered by the column that is predicted after it, or with `own`, as published, by its
-    own column.
-
-    With a `range`, counting begins at a random place, drawn by a hash of the problem, from which the longest answer of
-    that range still fits: so training on short sums meets all of its numbers.
-    """
+    own column. With a `range`, counting begins at a random place, drawn by a hash of the problem, from which the
+    longest answer of that range still fits: so training on short sums meets all of its numbers."""
 
     name = "coupled"
     shared = True
@@ -114,16 +108,12 @@ class Coupled(Index):
         coming = 1 + coming if self.least_first else answers - coming
         if self.own:
             coming = torch.where(torch.arange(answers, device=source.device) == 0, 0, coming.roll(1, dims=1))
-        begin = self._begin(source)
+        begin = 0
+        if self.range:  # told by the source alone, which may be numbered without its answer
+            longest = tokens // 2 + 1  # of the operands, and one more for the carry
+            self.check_length(0, longest)
+            begin = mix(digest(source))[:, None] % (self.range - longest - 1)  # one is left for an end
         return self._from(begin, column), self._from(begin, coming)
-
-    def _begin(self, source: Tensor) -> Int[Tensor, "row 1"] | int:
-        """What is added to every number; told by the source alone, which may be numbered without its answer."""
-        if not self.range:
-            return 0
-        answers = source.shape[1] // 2 + 1  # of the operands, and one more for the carry
-        self.check_length(0, answers)
-        return mix(digest(source))[:, None] % (self.range - answers - 1)  # one is left for an end
 
     def _from(self, begin: Tensor | int, column: Tensor) -> Tensor:
         return column + begin
@@ -138,10 +128,8 @@ class Coupled(Index):
 
     def check_length(self, tokens: int, answers: int) -> None:
         if self.range and answers + 1 >= self.range:
-            raise HeadwayError(
-                f"the index {self.name}+range={self.range} has no numbers for {answers} columns; choose a range of "
-                f"more than {answers + 1}, or shorter sums"
-            )
+            lacks = f"the index {self.name}+range={self.range} has no numbers for {answers} columns"
+            raise HeadwayError(f"{lacks}; choose a range of more than {answers + 1}, or shorter sums")
 
 
 class Abacus(Coupled):

@@ -12,19 +12,16 @@ from torch.nn import Parameter
 from headway.errors import HeadwayError
 from headway.positions.positions import Positions, Shape, Unseen
 
-ROWS = 512
-
 
 class Learned(Positions):
     name = "learned"
+    past_training = "table rows were never trained"
 
-    def __init__(self, shape: Shape, rows: int = ROWS) -> None:
+    def __init__(self, shape: Shape, rows: int = 512) -> None:
         super().__init__(shape)
         if rows < shape.trained:
-            raise HeadwayError(
-                f"{self.name} positions have {rows} rows, too few to train on {shape.trained} tokens; ask for "
-                f"{self.name}+rows={shape.trained} or more"
-            )
+            few = f"{self.name} positions have {rows} rows, too few to train on {shape.trained} tokens"
+            raise HeadwayError(f"{few}; ask for {self.name}+rows={shape.trained} or more")
         self.rows = rows
         self.table = Parameter(torch.randn(self.rows, shape.d_model) * 0.5)  # index d_model
 
@@ -35,30 +32,25 @@ class Learned(Positions):
         return range(self.shape.trained, tokens)
 
     def unseen(self, tokens: int) -> Unseen | None:
-        new = len(self.untrained(tokens))
-        return Unseen("table rows were never trained", new, tokens) if new else None
+        new = tokens - self.shape.trained
+        return Unseen(self.past_training, new, tokens) if new > 0 else None
 
     def check_length(self, tokens: int) -> None:
         if tokens > self.rows:
-            raise HeadwayError(
-                f"{self.name} positions have {self.rows} rows; a sequence of {tokens} tokens has none for "
-                f"indices {self.rows} to {tokens - 1}: test at most {self.rows} tokens, train with "
-                f"{self.name}+rows={tokens}, or choose other positions"
-            )
+            lacks = f"a sequence of {tokens} tokens has none for indices {self.rows} to {tokens - 1}"
+            remedy = f"test at most {self.rows} tokens, train with {self.name}+rows={tokens}, or choose other positions"
+            raise HeadwayError(f"{self.name} positions have {self.rows} rows; {lacks}: {remedy}")
 
 
 class LearnedClamped(Learned):
     name = "learned-clamped"
+    past_training = "places share the last trained row"
 
     def embed(self, x: Tensor, index: Tensor) -> Tensor:
         return x + self.table[index.clamp(max=self.shape.trained - 1)]
 
     def untrained(self, tokens: int) -> range:
         return range(0)
-
-    def unseen(self, tokens: int) -> Unseen | None:
-        new = max(0, tokens - self.shape.trained)
-        return Unseen("places share the last trained row", new, tokens) if new else None
 
     def check_length(self, tokens: int) -> None:
         """Any number: places past the last trained row share it."""

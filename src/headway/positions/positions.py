@@ -1,21 +1,23 @@
 """How order is told: an encoding overrides one of the four places where order can enter.
 
-What is not overridden adds nothing. Indices are whole numbers, `batch token`
-(one row where all rows share it), chosen apart from the
-encoding (see index.py), so every index combines with every encoding. What an encoding's constructor takes beside
-the shape are its settings: `t5+distance=16` on the command line.
+What is not overridden adds nothing. Indices are whole numbers, `batch token` (one row where all rows share it), chosen
+apart from the encoding (see index.py), so every index combines with every encoding. What an encoding's constructor
+takes beside the shape are its settings: `t5+distance=16` on the command line.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from headway.errors import HeadwayError
+
+Stream = Float[Tensor, "batch token d_model"]
+TABLED = 64 * 64  # for more pairs of query and key than this, each distance is computed once and looked up
 
 
 @dataclass(frozen=True)
@@ -24,12 +26,9 @@ class Shape:
 
     d_model: int
     heads: int
-    trained: int
-    """how many indices training uses: 0 to this, exclusive"""
-    causal: bool = False
-    """whether a query sees only keys up to itself"""
-    tokens: int | None = None
-    """of the longest training sequence; None where that is `trained`"""
+    trained: int  # how many indices training uses: 0 to this, exclusive
+    causal: bool = False  # whether a query sees only keys up to itself
+    tokens: int | None = None  # of the longest training sequence; None where that is `trained`
 
     @property
     def dim(self) -> int:
@@ -41,8 +40,7 @@ class Shape:
 class Unseen:
     """What a longer sequence uses that no training step has touched: `count` `of` so many `what`."""
 
-    what: str
-    """such as 'table rows were never trained'"""
+    what: str  # such as 'table rows were never trained'
     count: int
     of: int
 
@@ -51,21 +49,12 @@ class Positions(nn.Module):
     """No signal at all; the parent of every encoding."""
 
     name: ClassVar[str]
-    causal: ClassVar[bool] = False
-    """whether an encoder with this encoding sees only what lies before"""
-
-    needs_causal: ClassVar[bool] = False
-    """whether it means something only where a query sees no later key: not in an encoder"""
-
-    blind: ClassVar[bool] = False
-    """whether an encoder with this encoding cannot see order at all"""
-
-    reversible: ClassVar[bool] = False
-    """whether an encoder with this encoding sees no difference between a sequence and its reverse"""
-
+    causal: ClassVar[bool] = False  # whether an encoder with this encoding sees only what lies before
+    needs_causal: ClassVar[bool] = False  # whether it means something only where a query sees no later key
+    blind: ClassVar[bool] = False  # whether an encoder with this encoding cannot see order at all
+    reversible: ClassVar[bool] = False  # whether an encoder with it sees a sequence and its reverse as the same
     uses_index: ClassVar[bool] = True
-    turns_by_head: ClassVar[bool] = False
-    """whether `rotate` treats the heads differently"""
+    turns_by_head: ClassVar[bool] = False  # whether `rotate` treats the heads differently
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -73,8 +62,7 @@ class Positions(nn.Module):
         self.log_length: nn.Parameter | None = None
 
     def with_log_length(self) -> Positions:
-        """The same with scores that grow with the logarithm of the number of keys, so that attention to one key does
-        not thin out as others are added."""
+        """The same with scores that grow with the log of the number of keys, so that attention does not thin out."""
         tokens = self.shape.tokens or self.shape.trained
         self.log_length = nn.Parameter(1 / torch.tensor(float(max(tokens, 2))).log())
         return self
@@ -85,9 +73,7 @@ class Positions(nn.Module):
         own = all(getattr(type(self), name) is getattr(Positions, name) for name in ("rotate", "bias", "temper"))
         return own and self.log_length is None
 
-    def embed(
-        self, x: Float[Tensor, "batch token d_model"], index: Int[Tensor, "#batch token"]
-    ) -> Float[Tensor, "batch token d_model"]:
+    def embed(self, x: Stream, index: Int[Tensor, "#batch token"]) -> Stream:
         """Token embeddings with what is added to them."""
         return x
 
@@ -146,11 +132,45 @@ class Relative(Positions):
         return table[:, distance - low].movedim(0, 1)
 
 
-TABLED = 64 * 64
-"""for more pairs of query and key than this, each distance is computed once and looked up"""
-
-
 def check_positive(name: str, **settings: int | float) -> None:
     for setting, value in settings.items():
         if value <= 0:
             raise HeadwayError(f"{name}+{setting}={value}: it must be above 0")
+
+
+@torch.no_grad()
+def check_shapes(name: str, positions: Positions) -> None:
+    """Calls each method of a user's own encoding once on small tensors, before anything is trained, and refuses other
+    shapes than attention needs, naming method and shapes."""
+    shape, batch, queries, keys = positions.shape, 2, 5, 7
+
+    def call(method: str, *given: Tensor) -> Any:
+        try:
+            return getattr(positions, method)(*given)
+        except HeadwayError:
+            raise
+        except Exception as error:  # whatever a user's method may raise
+            shapes, cause = ", ".join(str(tuple(tensor.shape)) for tensor in given), f"{type(error).__name__}: {error}"
+            raise HeadwayError(f"{name}.{method} failed on tensors of shape {shapes} ({cause})") from error
+
+    def expect(method: str, found: Any, *expected: tuple[int, ...]) -> None:
+        known = " or ".join(map(str, expected))
+        if not isinstance(found, Tensor):
+            raise HeadwayError(f"{name}.{method} returned {type(found).__name__}; expected a tensor of shape {known}")
+        if tuple(found.shape) not in expected:
+            raise HeadwayError(f"{name}.{method} returned the shape {tuple(found.shape)}; expected {known}")
+
+    query_index, key_index = torch.arange(queries)[None], torch.arange(keys)[None]
+    x = torch.zeros(batch, queries, shape.d_model)
+    expect("embed", call("embed", x, query_index), tuple(x.shape))
+    query, key = (torch.zeros(batch, shape.heads, tokens, shape.dim) for tokens in (queries, keys))
+    turned = call("rotate", query, key, query_index, key_index)
+    if not (isinstance(turned, tuple) and len(turned) == 2):
+        raise HeadwayError(f"{name}.rotate returned {type(turned).__name__}; expected two tensors, queries and keys")
+    wide = turned[0].shape[-1] if isinstance(turned[0], Tensor) and turned[0].ndim else shape.dim
+    expect("rotate (queries)", turned[0], (batch, shape.heads, queries, wide))
+    expect("rotate (keys)", turned[1], (batch, shape.heads, keys, wide))
+    if (bias := call("bias", query_index, key_index)) is not None:
+        expect("bias", bias, (1, shape.heads, queries, keys), (1, 1, queries, keys))
+    if (tempered := call("temper", torch.full((queries,), keys))) is not None:
+        expect("temper", tempered, (queries,))

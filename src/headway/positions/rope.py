@@ -10,8 +10,6 @@ from headway.errors import HeadwayError
 from headway.positions.positions import Positions, Shape, Unseen, check_positive
 from headway.positions.sinusoidal import unseen_phases
 
-BASE = 10_000.0
-
 
 class Rope(Positions):
     name = "rope"
@@ -21,7 +19,7 @@ class Rope(Positions):
         check_positive(self.name, interpolation=interpolation, ntk=ntk)
         if shape.dim % 2 or shape.dim < 4:
             raise HeadwayError(f"rope turns pairs of numbers; a head of width {shape.dim} has no two whole pairs")
-        self.interpolation, self.base = interpolation, BASE * ntk ** (shape.dim / (shape.dim - 2))
+        self.interpolation, self.base = interpolation, 10_000.0 * ntk ** (shape.dim / (shape.dim - 2))
 
     def rotate(self, query: Tensor, key: Tensor, query_index: Tensor, key_index: Tensor) -> tuple[Tensor, Tensor]:
         return self.turned(query, query_index), self.turned(key, key_index)

@@ -7,8 +7,7 @@ from torch import Tensor
 
 from headway.positions.positions import Relative
 
-WAVES = 128
-"""the published number of sines and cosines"""
+WAVES = 128  # the published number of sines and cosines
 
 
 class Sandwich(Relative):

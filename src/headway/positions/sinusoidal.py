@@ -22,10 +22,8 @@ def sinusoids(index: Int[Tensor, "*shape"], d_model: int) -> Float[Tensor, "*sha
 
 
 def unseen_phases(frequencies: Float[Tensor, " pair"], trained: int, tokens: int) -> Unseen | None:
-    """The waves that a longer sequence carries to an angle that training never reached: those with less than a whole
-    turn in the trained range."""
-    whole = 2 * math.pi
-    slow = int((frequencies * (trained - 1) < whole).sum())
+    """The waves with less than a whole turn in the trained range, which a longer sequence carries to new angles."""
+    slow = int((frequencies * (trained - 1) < 2 * math.pi).sum())
     if tokens <= trained or not slow:
         return None
     return Unseen("waves are at angles that training never met", slow, len(frequencies))

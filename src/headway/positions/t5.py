@@ -15,19 +15,26 @@ from headway.errors import HeadwayError
 from headway.positions.positions import Relative, Shape, Unseen
 
 
-def unseen_buckets(bucket: Int[Tensor, " distance"], trained: int, tokens: int) -> Unseen | None:
-    """Of the buckets of distances −(tokens − 1) to tokens − 1, those that distances within `trained` do not reach."""
-    middle = tokens - 1
-    known = set(bucket[middle - min(trained, tokens) + 1 : middle + min(trained, tokens)].tolist())
-    used = set(bucket.tolist())
-    return Unseen("buckets were never trained", len(used - known), len(used)) if used - known else None
+class Bucketed(Relative):
+    """A learned bias for each bucket of distances."""
+
+    table: Parameter
+
+    def bucket(self, distance: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
+        raise NotImplementedError
+
+    def of_distance(self, distance: Tensor) -> Tensor:
+        return self.table[self.bucket(distance)].movedim(-1, 0)
+
+    def unseen(self, tokens: int) -> Unseen | None:
+        known, used = (
+            set(self.bucket(torch.arange(1 - count, count)).tolist())
+            for count in (min(self.shape.trained, tokens), tokens)
+        )
+        return Unseen("buckets were never trained", len(used - known), len(used)) if used - known else None
 
 
-def distances(tokens: int) -> Int[Tensor, " distance"]:
-    return torch.arange(-(tokens - 1), tokens)
-
-
-class T5(Relative):
+class T5(Bucketed):
     name = "t5"
 
     def __init__(self, shape: Shape, distance: int = 128, buckets: int = 32) -> None:
@@ -36,10 +43,8 @@ class T5(Relative):
         self.buckets = buckets // self.sides  # of one direction
         self.exact = self.buckets // 2
         if self.exact < 1 or distance <= self.exact:
-            raise HeadwayError(
-                f"t5+distance={distance}+buckets={buckets}: the first {self.exact} distances have buckets of their "
-                "own; the distance must lie above them, and buckets be at least 4"
-            )
+            wrong = f"t5+distance={distance}+buckets={buckets}: the first {self.exact} distances have buckets of their"
+            raise HeadwayError(f"{wrong} own; the distance must lie above them, and buckets be at least 4")
         self.table = Parameter(torch.randn(self.buckets * self.sides, shape.heads) * shape.d_model**-0.5)
 
     def bucket(self, distance: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
@@ -48,9 +53,3 @@ class T5(Relative):
         far = self.exact + (ratio * (self.buckets - self.exact)).long()
         side = (distance > 0) * self.buckets if self.sides == 2 else 0
         return torch.where(away < self.exact, away, far.clamp(max=self.buckets - 1)) + side
-
-    def of_distance(self, distance: Tensor) -> Tensor:
-        return self.table[self.bucket(distance)].movedim(-1, 0)
-
-    def unseen(self, tokens: int) -> Unseen | None:
-        return unseen_buckets(self.bucket(distances(tokens)), self.shape.trained, tokens)

@@ -30,8 +30,7 @@ class TransformerXL(Positions):
         beside_sine, beside_cosine = of_cosine * sine - of_sine * cosine, of_sine * sine + of_cosine * cosine
         wide_query = torch.cat((query + self.u[:, None], beside_sine, beside_cosine), dim=-1)
         waves = torch.cat(self._waves(key_index), dim=-1).to(key.dtype)[:, None]
-        wide_key = torch.cat((key, waves.expand(*key.shape[:3], -1)), dim=-1)
-        return wide_query, wide_key
+        return wide_query, torch.cat((key, waves.expand(*key.shape[:3], -1)), dim=-1)
 
     def _waves(self, index: Int[Tensor, "#batch token"]) -> tuple[Tensor, Tensor]:
         angle = index[..., None] * frequencies(2 * (self.shape.d_model // 2), index.device)

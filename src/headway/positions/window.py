@@ -33,9 +33,6 @@ class Window(Relative):
     def of_distance(self, distance: Tensor) -> Tensor:
         known = self.table[distance.clamp(-self.behind, self.ahead) + self.behind].movedim(-1, 0)
         outside = (distance < -self.behind) | (distance > self.ahead)
-        if self.offsets is not None:
-            return known.masked_fill(outside, -torch.inf)
-        far = known.new_zeros(len(known)).masked_fill(
-            torch.arange(len(known), device=known.device) < self.heads, -torch.inf
-        )
-        return torch.where(outside, far.view(-1, *[1] * distance.ndim), known)
+        narrow = torch.arange(len(known), device=known.device) < self.heads
+        far = torch.where(narrow, -torch.inf, 0.0).to(known.dtype).view(-1, *[1] * distance.ndim)
+        return torch.where(outside, far, known)

@@ -5,6 +5,7 @@ from inspect import isabstract
 from typing import Any
 
 from headway.errors import HeadwayError, unknown
+from headway.plugins import load_class
 from headway.tasks.addition import Addition
 from headway.tasks.problems import Problems
 from headway.tasks.random import Dice
@@ -13,30 +14,20 @@ from headway.tasks.task import Task
 
 TASKS: dict[str, type[Task]] = {task.name: task for task in (Addition, Sortedness)}
 
-__all__ = ["TASKS", "Addition", "Dice", "Problems", "Sortedness", "Task", "create_task", "find_task", "options_of"]
+__all__ = ["TASKS", "Addition", "Dice", "Problems", "Sortedness", "Task", "create_task", "options_of"]
 
 
-def find_task(name: str) -> type[Task]:
-    """A task's class, by its name or as a user's own `module:Class`."""
-    from headway.plugins import load_class
-
-    if ":" not in name:
-        if name not in TASKS:
-            raise unknown("task", name, TASKS)
-        return TASKS[name]
-    kind = load_class(name, Task)
+def create_task(name: str, options: dict[str, Any] | None = None) -> Task:
+    """A task by its name, or a user's own as `module:Class`; refuses options that it lacks, or of the wrong type."""
+    kind = load_class(name, Task) if ":" in name else TASKS.get(name)
+    if kind is None:
+        raise unknown("task", name, TASKS)
     if isabstract(kind):
         missing = ", ".join(sorted(kind.__abstractmethods__))
         raise HeadwayError(f"task {name!r} lacks {missing}; recipes/reversal.py shows a whole one")
     if not is_dataclass(kind):
         raise HeadwayError(f"task {name!r} is no dataclass; put @dataclass(frozen=True) before it")
-    return kind
-
-
-def create_task(name: str, options: dict[str, Any] | None = None) -> Task:
-    """A task with these options; one that it does not have, or of the wrong type, is refused by name."""
-    kind = find_task(name)
-    known = {entry.name: entry for entry in fields(kind)}  # pyright: ignore[reportArgumentType]
+    known = {entry.name: entry for entry in fields(kind)}
     for option, value in (options or {}).items():
         if option not in known:
             what = f"it has: {', '.join(known)}" if known else "it has none"

@@ -17,10 +17,9 @@ from torch import Tensor
 
 from headway.errors import HeadwayError
 from headway.tasks import random
-from headway.tasks.problems import Columns, Errors, Layout, Problems
+from headway.tasks.problems import Columns, Errors, Layout, Problems, token_errors
 from headway.tasks.random import Dice
 from headway.tasks.task import Pairs, Probe, Task, whole_numbers
-from headway.tasks.wrong_answers import token_errors
 
 Digits = Int[Tensor, "row digit"]
 Results = Int[Tensor, "row column"]  # one more than the digits
@@ -28,8 +27,7 @@ Results = Int[Tensor, "row column"]  # one more than the digits
 
 def draw_evenly(task: Addition, dice: Dice, length: int) -> Problems:
     """Digits and operators drawn evenly."""
-    a, operator, b, _ = task.draw_operands(dice, length)
-    return task.problems(a, operator, b)
+    return task.problems(*task.draw_operands(dice, length)[:3])
 
 
 def draw_carry_heavy(task: Addition, dice: Dice, length: int) -> Problems:
@@ -48,11 +46,7 @@ def draw_carry_chain(task: Addition, dice: Dice, length: int) -> Problems:
     return task.problems(a, operator, torch.cat((b[:, :-1], last), dim=1))
 
 
-PROBES: dict[str, Probe] = {
-    "default": draw_evenly,
-    "carry-heavy": draw_carry_heavy,
-    "carry-chain": draw_carry_chain,
-}
+PROBES: dict[str, Probe] = {"default": draw_evenly, "carry-heavy": draw_carry_heavy, "carry-chain": draw_carry_chain}
 
 
 @dataclass(frozen=True)
@@ -174,30 +168,29 @@ class Addition(Task):
         return torch.cat((out[:, :1].where(~minus, 0), total % self.base), dim=1), carries
 
     def solve(self, source: Int[Tensor, "row token"]) -> Problems:
-        return self.problems(*_split(source))
+        return self.problems(*self.operands(Problems(source, source)))  # which looks at no answer
 
     def operands(self, problems: Problems) -> tuple[Digits, Int[Tensor, " row"], Digits]:
-        return _split(problems.source)
+        length = problems.source.shape[1] // 2
+        a, operator, b = problems.source.split((length, 1, length), dim=1)
+        return a, operator[:, 0], b
 
     def identity(self, problems: Problems) -> Int[Tensor, " row"]:
         """a + b and b + a are one problem: whoever has seen the one has seen the other."""
         a, operator, b = self.operands(problems)
         first, second = random.digest(a), random.digest(b)
-        ordered = first + random.mix(second)
-        return random.mix(torch.where(operator == self.plus, first + second, ordered) + operator)
+        return random.mix(first + torch.where(operator == self.plus, second, random.mix(second)) + operator)
 
     def strata(self, problems: Problems) -> dict[str, Int[Tensor, " row"]]:
         a, operator, b = self.operands(problems)
         result, carries = self.results(a, operator, b)
         carry_in, carry_out = carries[:, 1:], carries[:, :-1]  # of each operand column, most significant first
-        needs = torch.where((operator == self.plus)[:, None], a + b == self.base - 1, a == b)
-        propagated = (carry_in == 1) & needs
+        propagated = (carry_in == 1) & (b == self.passing_on(a, operator))
         place = torch.arange(a.shape[1], 0, -1, device=a.device)  # columns from the right, from 1 on
         begins = torch.where((carry_out == 1) & propagated, 0, place).flip(1).cummax(1).values.flip(1)
-        longest = torch.where(carry_out == 1, place - begins + 1, 0).amax(1)
         strata = {
             "carries": carry_out.sum(1),
-            "longest carry chain": longest,
+            "longest carry chain": torch.where(carry_out == 1, place - begins + 1, 0).amax(1),
             "propagated carries": propagated.sum(1),
             "answer length": natural_length(result),
         }
@@ -267,16 +260,13 @@ class Addition(Task):
         source = whole_numbers(item, "input")
         length, odd = divmod(len(source), 2)
         if not odd or not self.lengths[0] <= length <= self.digits:
-            raise HeadwayError(
-                f"input has {len(source)} tokens; {self.digits} digits, a sign and {self.digits} digits "
-                f"are {2 * self.digits + 1}"
-            )
+            right = f"{self.digits} digits, a sign and {self.digits} digits are {2 * self.digits + 1}"
+            raise HeadwayError(f"input has {len(source)} tokens; {right}")
         a, sign, b = source[:length], source[length], source[length + 1 :]
         if sign not in [self._signs[operator] for operator in self.operators]:
             raise HeadwayError(f"input has {sign} where the sign belongs; plus is {self.plus}")
-        for digit in a + b:
-            if not 0 <= digit < self.base:
-                raise HeadwayError(f"input has the digit {digit}; digits run from 0 to {self.base - 1}")
+        if wrong := [digit for digit in a + b if not 0 <= digit < self.base]:
+            raise HeadwayError(f"input has the digit {wrong[0]}; digits run from 0 to {self.base - 1}")
         if sign == self.minus and a < b:
             raise HeadwayError("the difference is negative; differences have a >= b")
         return super().read_item(item)
@@ -287,14 +277,13 @@ class Addition(Task):
 
     def read(self, written: str, device: torch.device | str = "cpu", length: int | None = None) -> Problems:
         length = length or self.digits
-        found = re.fullmatch(r"\s*(\d+)\s*([-+−])\s*(\d+)\s*", written)
-        sign = "" if found is None else found[2].replace("−", "-")
-        numbers = () if found is None else (found[1], found[3])
-        foreign = any(int(digit) >= self.base for number in numbers for digit in number)
-        if found is None or sign not in self.operators or foreign or max(map(len, numbers)) > length:
+        found = re.fullmatch(r"\s*(\d+)\s*([-+])\s*(\d+)\s*", written.replace("−", "-"))
+        first, sign, second = found.groups() if found is not None else ("", "", "")
+        foreign = any(int(digit) >= self.base for digit in first + second)
+        if found is None or sign not in self.operators or foreign or max(len(first), len(second)) > length:
             like = f"like '12{self.operators[0]}7', of at most {length} digits"
             raise HeadwayError(f"{written[:40]!r} is no problem of this task; write one {like}")
-        a, b = (torch.tensor([list(map(int, number.zfill(length)))], device=device) for number in numbers)
+        a, b = (torch.tensor([list(map(int, number.zfill(length)))], device=device) for number in (first, second))
         return self.problems(a, torch.tensor([self._signs[sign]], device=device), b)
 
     def show(self, source: list[int], answer: list[int]) -> str:
@@ -305,12 +294,6 @@ class Addition(Task):
         sign = "+" if source[length] == self.plus else "-"
         spoken = answer if self.first == "most" else answer[::-1]
         return f"{number(source[:length])} {sign} {number(source[length + 1 :])} = {number(spoken)}"
-
-
-def _split(source: Int[Tensor, "row token"]) -> tuple[Digits, Int[Tensor, " row"], Digits]:
-    length = (source.shape[1] - 1) // 2
-    a, operator, b = source.split((length, 1, length), dim=1)
-    return a, operator[:, 0], b
 
 
 def _less(a: Digits, b: Digits) -> Tensor:

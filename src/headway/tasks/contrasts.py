@@ -26,17 +26,16 @@ from headway.tasks.problems import Contrast, Problems
 from headway.tasks.task import Task
 
 DRAWN, MOST_DRAWS, PLENTY, MOST_PLACES = 4_000, 100, 4, 8
+BELOW = {"operand": 0, "carry": 1, "propagated": 2}  # how far below the column asked about a digit is changed
 
 
 def token_contrasts(task: Task, pairs: int, seed: int, device: torch.device | str = "cpu") -> list[Contrast]:
     """For some tokens of the answer, spread evenly: pairs that differ in the one token of the source that changes it
     most often; in a placebo that token of the source differs which changes it least often, and it stays the same."""
     clean, donors = (task.testing((seed + side) % 2**62, DRAWN, device=device) for side in (0, 500))
-    others = []
-    for place in range(clean.source.shape[1]):
-        source = clean.source.clone()
-        source[:, place] = donors.source[:, place]
-        others.append(task.solve(source))
+    places = torch.eye(clean.source.shape[1], dtype=torch.bool, device=clean.source.device)
+    mixed = [task.solve(torch.where(place, donors.source, clean.source)) for place in places]
+    others = [problems for problems in mixed if problems is not None]
     answers, found = clean.answer.shape[1], list[Contrast]()
     for asked in sorted({n * answers // MOST_PLACES for n in range(MOST_PLACES)}):
         differs = torch.stack([other.answer[:, asked] != clean.answer[:, asked] for other in others])  # place row
@@ -53,8 +52,7 @@ def token_contrasts(task: Task, pairs: int, seed: int, device: torch.device | st
 def sum_contrasts(task: Addition, pairs: int, seed: int, device: torch.device | str = "cpu") -> list[Contrast]:
     """As many pairs of each kind at each column, and of its placebo, whose digits change by as much. What the base
     does not allow (in base 2 no one digit makes a carry whatever comes in) is left out."""
-    first = {"operand": 0, "carry": 1, "propagated": 2}
-    kinds = [(kind, k) for kind, low in first.items() for k in range(low, task.digits + (kind != "operand"))]
+    kinds = [(kind, k) for kind, low in BELOW.items() for k in range(low, task.digits + (kind != "operand"))]
     found = []
     for number, (kind, column) in enumerate(kinds):
         place = task.digits - column if task.first == "most" else column
@@ -109,7 +107,10 @@ class _SumPairs:
         task, digits, first = self.task, self.task.digits, number * DRAWN
         a, operator, b = task.operands(task.testing(seed, DRAWN, first=first, device=self.device))
         x, _, y = task.operands(task.testing(seed + 500, DRAWN, first=first, device=self.device))
-        at, asked = digits - 1 - self._changed(number), digits - self.column  # of an operand, of an answer
+        changed = self.column - BELOW[self.kind]
+        if self.kind == "operand" and self.placebo:  # each of the other columns in turn
+            changed = (self.column + 1 + number % (digits - 1)) % digits
+        at, asked = digits - 1 - changed, digits - self.column  # of an operand, of an answer
         a2, b2 = a.clone(), b.clone()
         a2[::2, at], b2[1::2, at] = x[::2, at], y[1::2, at]
         plus, sums, sums2 = torch.full_like(operator, task.plus), a + b, a2 + b2
@@ -125,13 +126,6 @@ class _SumPairs:
             fits &= (sums[:, at] < sums2[:, at]) & (sums[:, at] != task.base - 1) & (sums2[:, at] != task.base - 1)
         fits &= (answer[:, asked] != answer2[:, asked]) != self.placebo
         return task.problems(a, plus, b), task.problems(a2, plus, b2), fits
-
-    def _changed(self, number: int) -> int:
-        """The column whose digits are others."""
-        if self.kind != "operand":
-            return self.column - (1 if self.kind == "carry" else 2)
-        others = self.task.digits - 1
-        return (self.column + 1 + number % others) % self.task.digits if self.placebo else self.column
 
 
 def _as_large(rows: Tensor, moved: Tensor, wanted: Tensor) -> Tensor:

@@ -60,10 +60,9 @@ def read_split(task: Task, folder: Path, split: str) -> Stored:
     path = folder / f"{split}.json"
     if not path.is_file():
         raise HeadwayError(f"there is no {path}; a data folder holds train.json, val.json and test.json")
+    content = disk.read_bytes(path)
     try:
-        items = json.loads(disk.read_bytes(path).decode("utf-8"))
-    except HeadwayError:
-        raise
+        items = json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise HeadwayError(f"{path} is no JSON: {error}") from error
     if not isinstance(items, list) or not items:
@@ -89,29 +88,23 @@ def read_split(task: Task, folder: Path, split: str) -> Stored:
 
 def trainable(task: Task, stored: Stored) -> tuple[Stored, int]:
     """The problems without those of the held-out tenth, which no run is trained on, and how many those were."""
-    kept = {}
-    for length, problems in stored.by_length.items():
-        rows = (~task.held_out(problems)).nonzero()[:, 0]
-        if len(rows):
-            kept[length] = problems[rows]
-    if not kept:
+    kept = {length: problems[~task.held_out(problems)] for length, problems in stored.by_length.items()}
+    left = Stored({length: problems for length, problems in kept.items() if len(problems)})
+    if not left.by_length:
         raise HeadwayError("every problem of train.json belongs to the held-out tenth; there is nothing to train on")
-    return Stored(kept), stored.count - Stored(kept).count
+    return left, stored.count - left.count
 
 
 def write_data(task: Task, folder: Path, counts: dict[str, int], seed: int) -> list[Path]:
     """Writes the files: train and val from what training may see, test from the held-out tenth.
-
-    No problem, nor one that gives it away (b + a for a + b), is in two of them.
-    """
+    No problem, nor one that gives it away (b + a for a + b), is in two of them."""
     for split, count in counts.items():
         if count < 0:
             raise HeadwayError(f"{split} is {count}; it must be at least 0")
         if count and (folder / f"{split}.json").exists():
             raise HeadwayError(f"{folder / split}.json is there already; choose another --out")
     check_seed(seed)
-    drawn, owner = 0, dict[int, str]()
-    content: dict[str, list[Item]] = {}
+    drawn, owner, content = 0, dict[int, str](), dict[str, list[Item]]()
     for split, count in counts.items():
         items, fruitless = dict[tuple[int, ...], Item](), 0
         while len(items) < count:
@@ -122,9 +115,8 @@ def write_data(task: Task, folder: Path, counts: dict[str, int], seed: int) -> l
             drawn += 1
             fruitless = 0 if len(items) > before else fruitless + 1
             if fruitless > 100:
-                raise HeadwayError(
-                    f"{task.name} has hardly more than {len(items)} problems for {split}.json; ask for fewer"
-                )
+                few = f"{task.name} has hardly more than {len(items)} problems for {split}.json"
+                raise HeadwayError(f"{few}; ask for fewer")
         content[split] = list(items.values())
     written = {folder / f"{split}.json": problems for split, problems in content.items() if problems}
     for path, problems in written.items():
@@ -137,5 +129,5 @@ def _rows(task: Task, seed: int, step: int, held_out: bool) -> list[tuple[list[i
     problems = task.draw(Dice.of(random.STORING, seed, step, 256, "cpu"), "default", task.training_length(step))
     if problems.scored is not None and task.solve(problems.source) is None:
         raise HeadwayError(f"answers of {task.name} count in part; give it `solve`, which says which part")
-    kept = problems[(task.held_out(problems) == held_out).nonzero()[:, 0]]
+    kept = problems[task.held_out(problems) == held_out]
     return list(zip(kept.source.tolist(), kept.answer.tolist(), task.identity(kept).tolist(), strict=True))

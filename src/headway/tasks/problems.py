@@ -1,4 +1,4 @@
-"""Problems, and what a task may say about them beyond their answers: plain data and functions of tensors."""
+"""Problems, what a task may say about them beyond their answers, and what is wrong with answers that a model wrote."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+Answers = Int[Tensor, "row answer"]
+Evidence = dict[str, float | dict[str, float | None] | None]
+SHOWN = 3  # problems that are given as examples
+
 
 @dataclass(frozen=True)
 class Problems:
     """A batch of problems of one length with their right answers."""
 
-    source: Int[Tensor, "row token"] | Float[Tensor, "row ..."]
-    """tokens; of a user's own model also sounds or pictures"""
-    answer: Int[Tensor, "row answer"]
-    scored: Bool[Tensor, "row answer"] | None = None
-    """which answer tokens count; None where all do"""
+    source: Int[Tensor, "row token"] | Float[Tensor, "row ..."]  # tokens; of a user's own model also sounds or pictures
+    answer: Answers
+    scored: Bool[Tensor, "row answer"] | None = None  # which answer tokens count; None where all do
 
     def __len__(self) -> int:
         return len(self.source)
@@ -34,11 +36,8 @@ class Problems:
     @staticmethod
     def join(parts: list[Problems]) -> Problems:
         scored = [part.scored for part in parts if part.scored is not None]
-        return Problems(
-            torch.cat([part.source for part in parts]),
-            torch.cat([part.answer for part in parts]),
-            torch.cat(scored) if scored else None,
-        )
+        source, answer = torch.cat([part.source for part in parts]), torch.cat([part.answer for part in parts])
+        return Problems(source, answer, torch.cat(scored) if scored else None)
 
     def replaced(self, rows: Int[Tensor, " some"], other: Problems) -> Problems:
         """These problems with these rows taken from `other`, in order."""
@@ -51,27 +50,21 @@ class Problems:
 class Layout:
     """What the tokens of a problem represent, where every problem has them in the same places."""
 
-    source: tuple[int | None, ...]
-    """the column of each token's digit, 0 the least significant; None for what is no digit"""
-    operator: int
-    """the place of the operator"""
-    answer: tuple[int, ...]
-    """the column of each answer token"""
+    source: tuple[int | None, ...]  # the column of each token's digit, 0 the least significant; None for no digit
+    operator: int  # the place of the operator
+    answer: tuple[int, ...]  # the column of each answer token
 
 
 @dataclass(frozen=True)
 class Contrast:
     """Pairs of problems that differ in one thing only, to ask which heads carry it to one token of the answer."""
 
-    kind: str
-    """one word"""
+    kind: str  # one word
     column: int
-    placebo: bool
-    """whether the answer token asked about stays the same"""
+    placebo: bool  # whether the answer token asked about stays the same
     clean: Problems
     other: Problems
-    place: int
-    """of the answer token asked about"""
+    place: int  # of the answer token asked about
 
     @property
     def name(self) -> str:
@@ -82,13 +75,10 @@ class Contrast:
 class Errors:
     """What a task says about wrong answers."""
 
-    evidence: dict[str, float | dict[str, float | None] | None]
-    symptoms: tuple[tuple[str | None, str], ...] = ()
-    """a cause, or None where it names none, and the words for it"""
-    summary: str | None = None
-    """what to say where nothing names a cause"""
-    examples: tuple[str, ...] = ()
-    """a few of the problems, with what was answered"""
+    evidence: Evidence
+    symptoms: tuple[tuple[str | None, str], ...] = ()  # a cause, or None where it names none, and the words for it
+    summary: str | None = None  # what to say where nothing names a cause
+    examples: tuple[str, ...] = ()  # a few of the problems, with what was answered
 
 
 @dataclass(frozen=True)
@@ -97,12 +87,9 @@ class Columns:
     first: each answer digit is that of its column and of the carry into it."""
 
     base: int
-    plus: int
-    """the operator's token"""
-    problems: Callable[[Tensor, Tensor, Tensor], Problems]
-    """called with the digits of a, most significant first, operators and the digits of b"""
-    operands: Callable[[Problems], tuple[Tensor, Tensor, Tensor]]
-    """the same of problems"""
+    plus: int  # the operator's token
+    problems: Callable[[Tensor, Tensor, Tensor], Problems]  # called with a, most significant digit first, operators, b
+    operands: Callable[[Problems], tuple[Tensor, Tensor, Tensor]]  # the same of problems
 
 
 @dataclass(frozen=True)
@@ -110,5 +97,71 @@ class Neighbours:
     """Sequences of the class 1 where a relation holds between every two neighbours, and of the class 0 otherwise."""
 
     values: int
-    holds: Callable[[Tensor, Tensor], Tensor]
-    """called with the left one and the right one"""
+    holds: Callable[[Tensor, Tensor], Tensor]  # called with the left one and the right one
+
+
+def token_errors(
+    problems: Problems, written: Answers, trained: int, nouns: tuple[str, str, str], ends: bool, backwards: bool = False
+) -> Errors:
+    """Wrong tokens among the first `trained`, which training has shown, and past them. Answers that end by a token of
+    their own have no such places; `backwards` counts places from the last token."""
+    whole, tokens, place = nouns
+    wrong = written != problems.answer
+    if problems.scored is not None:
+        wrong &= problems.scored
+    if backwards:
+        wrong = wrong.flip(1)
+    bad = wrong.any(1)
+    share, inside = float(wrong.float().mean()), float(wrong[:, :trained].float().mean())
+    past = float(wrong[:, trained:].float().mean()) if wrong.shape[1] > trained else None
+    first = int(wrong[bad].int().argmax(1).median()) + 1 if bad.any() else None
+    symptoms = list[tuple[str | None, str]]()
+    if ends or past is None:
+        symptoms.append((None, f"{share:.1%} of all {tokens} are wrong"))
+    elif past > 2 * inside:
+        words = f"{past:.1%} of the {tokens} past {place} {trained} are wrong, {inside:.1%} of those up to it"
+        symptoms.append((f"{place}s past training", words))
+    elif wrong.any():
+        words = f"{inside:.1%} of the {tokens} up to {place} {trained} are wrong, {past:.1%} of those past it"
+        symptoms.append((None, words))
+    if first is not None and not ends:
+        symptoms.append((None, f"a wrong {whole} goes wrong first in {place} {first} (median)"))
+    evidence: Evidence = {
+        f"{tokens}_wrong": share,
+        f"{tokens}_wrong_in_trained_{place}s": inside,
+        f"{tokens}_wrong_past_them": past,
+        f"first_wrong_{place}": first,
+    }
+    rows = bad.nonzero()[:SHOWN, 0].tolist()
+    examples = tuple(_show_difference(problems.answer[row], written[row], tokens[:-1]) for row in rows)
+    return Errors(evidence, tuple(symptoms), None, examples)
+
+
+def _show_difference(answer: Tensor, written: Tensor, token: str) -> str:
+    """The tokens around the first wrong one, as they are written."""
+    place = int((answer != written).int().argmax())
+    near = slice(max(0, place - 3), place + 4)
+    right, wrong = (" ".join(map(str, each[near].tolist())) for each in (answer, written))
+    return f"from {token} {near.start} of the answer as written: {right}; said {wrong}"
+
+
+def class_errors(problems: Problems, written: Answers, classes: int) -> Errors:
+    """The share of wrong answers among the problems of each class."""
+    wrong, right = (written != problems.answer)[:, 0], problems.answer[:, 0]
+    by_class = {str(n): share(wrong, right == n) for n in range(classes) if (right == n).any()}
+    words = ", ".join(f"{percent(value)} of class {name}" for name, value in by_class.items())
+    more = " …" if problems.source.shape[1] > 12 else ""
+    examples = tuple(
+        f"{' '.join(map(str, problems.source[row, :12].tolist()))}{more}: class {right[row]}, not {written[row, 0]}"
+        for row in wrong.nonzero()[:SHOWN, 0].tolist()
+    )
+    return Errors({"wrong_by_class": by_class}, summary=f"wrong on {words}", examples=examples)
+
+
+def share(part: Tensor, of: Tensor) -> float | None:
+    """The share of the rows `of` that are in `part` as well; None where there are none."""
+    return float((part & of).sum() / of.sum()) if of.any() else None
+
+
+def percent(value: float | None) -> str:
+    return "none" if value is None else f"{100 * value:.1f}%"

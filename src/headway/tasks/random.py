@@ -7,7 +7,7 @@ product that Philox needs wraps to the right low bits.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Int
@@ -16,25 +16,19 @@ from torch import Tensor
 _LOW = 0xFFFFFFFF
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
+Four = tuple[Tensor, Tensor, Tensor, Tensor]
 
 # What a draw is for. (The length of a training step is read off the first word of row 0 of seed 0.)
 TRAINING, TESTING, STORING = 0, 1, 2
 
 
-def philox(
-    counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[Tensor, Tensor]
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def philox(counter: Four, key: tuple[Tensor, Tensor]) -> Four:
     """Four random 32-bit words for every four words of counter and two of key."""
-    c0, c1, c2, c3 = counter
-    k0, k1 = key
+    (c0, c1, c2, c3), (k0, k1) = counter, key
     for _ in range(10):
         left, right = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
-        c0, c1, c2, c3 = (
-            ((right >> 32) & _LOW) ^ c1 ^ k0,
-            right & _LOW,
-            ((left >> 32) & _LOW) ^ c3 ^ k1,
-            left & _LOW,
-        )
+        c0, c2 = (right >> 32 & _LOW) ^ c1 ^ k0, (left >> 32 & _LOW) ^ c3 ^ k1
+        c1, c3 = right & _LOW, left & _LOW
         k0, k1 = (k0 + _WEYL[0]) & _LOW, (k1 + _WEYL[1]) & _LOW
     return c0, c1, c2, c3
 
@@ -47,8 +41,7 @@ class Dice:
     seed: Int[Tensor, " row"]
     step: Int[Tensor, " row"]
     row: Int[Tensor, " row"]
-    attempt: int = 0
-    """numbers the redraws of a row"""
+    attempt: int = 0  # numbers the redraws of a row
 
     @staticmethod
     def of(stream: int, seed: int, step: int, rows: int, device: torch.device | str) -> Dice:
@@ -61,9 +54,6 @@ class Dice:
 
     def __getitem__(self, rows: Tensor | slice) -> Dice:
         return Dice(self.stream, self.seed[rows], self.step[rows], self.row[rows], self.attempt)
-
-    def again(self) -> Dice:
-        return replace(self, attempt=self.attempt + 1)
 
     def words(self, count: int) -> Int[Tensor, "row {count}"]:
         """`count` random 32-bit words for each row."""

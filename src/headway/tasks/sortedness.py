@@ -19,10 +19,9 @@ from torch import Tensor
 
 from headway.errors import HeadwayError, unknown
 from headway.tasks import random
-from headway.tasks.problems import Errors, Neighbours, Problems
+from headway.tasks.problems import SHOWN, Errors, Neighbours, Problems, percent, share
 from headway.tasks.random import Dice
 from headway.tasks.task import Item, Probe, Task, whole_numbers
-from headway.tasks.wrong_answers import SHOWN, percent, share
 
 Sequences = Int[Tensor, "row token"]
 
@@ -84,9 +83,8 @@ class Sortedness(Task):
         if self.values < 2:
             raise HeadwayError(f"values is {self.values}; sequences need at least 2 different integers")
         if not 2 <= self.shortest <= self.longest:
-            raise HeadwayError(
-                f"lengths are {self.shortest} to {self.longest}; the shortest is at least 2 and not above the longest"
-            )
+            lengths = f"lengths are {self.shortest} to {self.longest}"
+            raise HeadwayError(f"{lengths}; the shortest is at least 2 and not above the longest")
         if self.negatives not in NEGATIVES:
             raise unknown("negatives", self.negatives, NEGATIVES)
         if min(self.ranges, self.pools) < 0 or self.ranges + self.pools > 1:
@@ -106,23 +104,20 @@ class Sortedness(Task):
     def read(self, written: str, device: torch.device | str = "cpu", length: int | None = None) -> Problems:
         values = re.findall(r"\d+", written)
         if len(values) < 2 or max(map(int, values)) >= self.values:
-            most = self.values - 1
-            raise HeadwayError(f"{written!r} is no sequence of this task; write one like '3 7 7 40', of 0 to {most}")
+            like = f"'3 7 7 40', of 0 to {self.values - 1}"
+            raise HeadwayError(f"{written!r} is no sequence of this task; write one like {like}")
         return self.solve(torch.tensor([[int(value) for value in values]], device=device))
 
     def draw(self, dice: Dice, probe: str, length: int) -> Problems:
         return PROBES[probe](self, dice, length)
 
-    def training_values(
-        self, pool: Int[Tensor, "row pool"], content: Sequences, variety: Int[Tensor, "row 3"]
-    ) -> Sequences:
+    def training_values(self, pool: Int[Tensor, "row pool"], content: Sequences, variety: Tensor) -> Sequences:
         """The values of each training sequence, in no order."""
         kind, size, first = variety.split(1, dim=1)
         few = random.below(pool, self.values).gather(1, random.below(content, 2 + random.below(size, _POOL - 1)))
         width = 1 + random.below(size, self.values)
         within = random.below(first, self.values - width + 1) + random.below(content, width)
-        part = kind / 2**32
-        evenly = random.below(content, self.values)
+        part, evenly = kind / 2**32, random.below(content, self.values)
         return torch.where(part < self.ranges, within, torch.where(part >= 1 - self.pools, few, evenly))
 
     def solve(self, source: Sequences) -> Problems:
@@ -171,9 +166,8 @@ class Sortedness(Task):
         sequence = whole_numbers(item, "sequence")
         if len(sequence) < 2:
             raise HeadwayError(f"sequence has {len(sequence)} elements; at least 2 are needed")
-        for value in sequence:
-            if not 0 <= value < self.values:
-                raise HeadwayError(f"sequence has {value}; values run from 0 to {self.values - 1}")
+        if wrong := [value for value in sequence if not 0 <= value < self.values]:
+            raise HeadwayError(f"sequence has {wrong[0]}; values run from 0 to {self.values - 1}")
         if item.get("length", len(sequence)) != len(sequence):
             raise HeadwayError(f"length says {item['length']}, the sequence has {len(sequence)} elements")
         label = item.get("is_sorted")
@@ -196,8 +190,7 @@ def _show_wrong(problems: Problems, row: int, place: int) -> str:
 
 def _swap_at_random(sequences: Sequences, choice: Int[Tensor, "row twice"]) -> Sequences:
     """Swaps pairs of different places, one pair after another."""
-    length = sequences.shape[1]
-    swapped = sequences.clone()
+    length, swapped = sequences.shape[1], sequences.clone()
     for pair in choice.split(2, dim=1):
         here = random.below(pair[:, :1], length)
         there = (here + 1 + random.below(pair[:, 1:], length - 1)) % length
@@ -215,9 +208,8 @@ def _swap_unequal_neighbours(sequences: Sequences, choice: Int[Tensor, " row"]) 
     return sequences.scatter(1, place, right).scatter(1, place + 1, left)
 
 
-Disorder = Callable[[Sequences, Sequences, Int[Tensor, "row choice"]], Sequences]
-"""Called with sorted sequences, a random word for each element, and more of them."""
-DISORDERS: dict[str, Disorder] = {
+# Called with sorted sequences, a random word for each element, and more of them.
+DISORDERS: dict[str, Callable[[Sequences, Sequences, Tensor], Sequences]] = {
     "swaps": lambda ordered, words, choice: _swap_at_random(ordered, choice),
     "shuffle": lambda ordered, words, choice: ordered.gather(1, random.mix(words).argsort(1)),
     "descending": lambda ordered, words, choice: ordered.flip(1),

@@ -9,6 +9,7 @@ contrasts, `describe_errors` for the diagnosis of lengths, `local` for certifica
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -19,35 +20,25 @@ from torch import Tensor
 from headway.errors import HeadwayError, unknown
 from headway.plugins import load_function
 from headway.tasks import random
-from headway.tasks.problems import Columns, Contrast, Errors, Layout, Neighbours, Problems
+from headway.tasks.problems import Columns, Contrast, Errors, Layout, Neighbours, Problems, class_errors, token_errors
 from headway.tasks.random import Dice
-from headway.tasks.wrong_answers import class_errors, token_errors
 
-Probe = Callable[[Any, Dice, int], Problems]
-"""A family of test problems: called with the task, dice with a row for each problem, and a length."""
+Probe = Callable[[Any, Dice, int], Problems]  # test problems; called with the task, dice with a row for each, a length
 Item = dict[str, int | list[int]]
-Pairs = Callable[[int, int, torch.device], list[Contrast]]
-"""Called with how many pairs of each kind, a seed and a device."""
+Pairs = Callable[[int, int, torch.device], list[Contrast]]  # called with the pairs of each kind, a seed and a device
 
 
 class Task(ABC):
     """Problems with exactly known answers. Subclasses are frozen dataclasses; their fields are the options."""
 
     name: ClassVar[str]
-    probes: ClassVar[tuple[str, ...]] = ("default",)
-    """names that `draw` knows"""
-    hard_probe: ClassVar[str] = "default"
-    """the probe that training mixes in where asked for hard problems"""
-    twin_probe: ClassVar[str | None] = None
-    """a probe whose rows 2i and 2i + 1 are of different classes and differ in one thing only"""
-    classes: ClassVar[int | None] = None
-    """how many classes the one answer token has; None where the answer is a sequence"""
-    class_names: ClassVar[tuple[str, ...]] = ("0", "1")
-    """of two classes: what each means"""
-    nouns: ClassVar[tuple[str, str, str]] = ("answer", "tokens", "place")
-    """what an answer is, what it consists of, and where each of those stands"""
-    counted: ClassVar[str] = ""
-    """what a length counts, where that is worth saying"""
+    probes: ClassVar[tuple[str, ...]] = ("default",)  # names that `draw` knows
+    hard_probe: ClassVar[str] = "default"  # the probe that training mixes in where asked for hard problems
+    twin_probe: ClassVar[str | None] = None  # its rows 2i and 2i + 1 differ in one thing only, and in their class
+    classes: ClassVar[int | None] = None  # of the one answer token; None where the answer is a sequence
+    class_names: ClassVar[tuple[str, ...]] = ("0", "1")  # of two classes: what each means
+    nouns: ClassVar[tuple[str, str, str]] = ("answer", "tokens", "place")  # an answer, its parts, where each stands
+    counted: ClassVar[str] = ""  # what a length counts, where that is worth saying
 
     @property
     @abstractmethod
@@ -71,8 +62,7 @@ class Task(ABC):
 
     @property
     def columns(self) -> tuple[int, bool] | None:
-        """Where problems have columns of digits: how many tokens are digits, and whether answers begin with the least
-        significant one."""
+        """Of columns of digits: how many tokens are digits, and whether answers begin with the least significant."""
         return None
 
     @abstractmethod
@@ -147,11 +137,9 @@ class Task(ABC):
             raise HeadwayError(f"input has {len(source)} tokens; no problem of {self.name} has so many")
         if len(answer) != self.answer_tokens(length):
             raise HeadwayError(f"target has {len(answer)} tokens instead of {self.answer_tokens(length)}")
-        limits = {"input": self.vocabulary, "target": self.classes or self.vocabulary}
-        for what, limit in limits.items():
-            for token in item[what]:
-                if not 0 <= token < limit:
-                    raise HeadwayError(f"{what} has the token {token}; tokens run from 0 to {limit - 1}")
+        for what, limit in (("input", self.vocabulary), ("target", self.classes or self.vocabulary)):
+            if wrong := [token for token in item[what] if not 0 <= token < limit]:
+                raise HeadwayError(f"{what} has the token {wrong[0]}; tokens run from 0 to {limit - 1}")
         return length, source, answer
 
     def listing(self, start: int, stop: int, device: torch.device | str = "cpu") -> Problems:
@@ -186,27 +174,22 @@ class Task(ABC):
         return random.one_in_ten(self.identity(problems))
 
     def training(self, dice: Dice, hard: int, length: int) -> Problems:
-        """A training problem for each row of the dice, never a held-out one.
-
-        Rows numbered below `hard` within their step come from the hard probe.
-        """
+        """Training problems, none held out, for the rows of the dice; rows below `hard` are of the hard probe."""
         is_hard = dice.row < hard
         problems = self._trainable(dice[~is_hard], "default", length)
         if not hard:
             return problems
         both = Problems.join([self._trainable(dice[is_hard], self.hard_probe, length), problems])
-        place = torch.cat((is_hard.nonzero()[:, 0], (~is_hard).nonzero()[:, 0]))
-        return both[place.argsort()]
+        return both[(~is_hard).int().argsort(stable=True).argsort()]  # the hard ones stand first there
 
     def _trainable(self, dice: Dice, probe: str, length: int) -> Problems:
         problems = self.draw(dice, probe, length)
         rows = torch.arange(len(dice), device=dice.row.device)
         while len(rows := rows[self.held_out(problems[rows])]):
-            dice = dice.again()
+            dice = replace(dice, attempt=dice.attempt + 1)
             if dice.attempt > 200:
-                raise HeadwayError(
-                    f"{self.name} with these options has hardly a problem that is not held out; allow more"
-                )
+                scarce = f"{self.name} with these options has hardly a problem that is not held out"
+                raise HeadwayError(f"{scarce}; allow more")
             problems = problems.replaced(rows, self.draw(dice[rows], probe, length))
         return problems
 
@@ -234,13 +217,11 @@ class Task(ABC):
         self, seed: int, rows: int, *, probe: str = "default", length: int | None = None, first: int = 0,
         device: torch.device | str = "cpu",
     ) -> Problems:  # fmt: skip
-        """Fresh problems that have nothing to do with each other, as intervals want them: where they come in pairs,
-        only one of each."""
-        if self.classes is None:
-            return self.testing(seed, rows, probe=probe, length=length, first=first, device=device)
+        """Fresh problems that are independent, as intervals want them: where they come in pairs, only one of each."""
+        each = 1 if self.classes is None else 2
+        problems = self.testing(seed, each * rows, probe=probe, length=length, first=each * first, device=device)
         place = torch.arange(rows, device=device)
-        pairs = self.testing(seed, 2 * rows, probe=probe, length=length, first=2 * first, device=device)
-        return pairs[2 * place + place % 2]
+        return problems if each == 1 else problems[2 * place + place % 2]
 
 
 def whole_numbers(item: Any, key: str) -> list[int]:

@@ -7,8 +7,8 @@ import torch
 
 from headway.errors import HeadwayError
 from headway.positions import build_index, find_positions, shape_of
-from headway.positions.checks import check_shapes
 from headway.positions.index import Coupled, Sequential
+from headway.positions.positions import check_shapes
 from headway.runs.config import ModelConfig, Overrides, RunConfig, TrainingConfig
 from headway.tasks import create_task, options_of
 

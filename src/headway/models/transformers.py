@@ -1,0 +1,151 @@
+"""The three transformers, each described by its stacks; what follows from them is in model.py."""
+
+# No postponed annotations here: huggingface_hub reads the type of `config` to rebuild it.
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from headway.errors import HeadwayError
+from headway.models.attention import Order, PassInputs
+from headway.models.blocks import Block
+from headway.models.model import Model, Source, StackPass
+from headway.models.sites import Gates, Trace
+from headway.positions import find_positions, shape_of, used
+from headway.positions.window import Window
+from headway.runs.config import ModelConfig
+
+
+class EncoderDecoder(Model):
+    """Reads the problem in one stack, writes the answer in another that looks across."""
+
+    stacks = ("encoder", "decoder")
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        kind = find_positions(config.positions)
+        self.source_positions = kind(shape_of(config, self.index, config.trained, answers=0))
+        self.answer_positions = kind(shape_of(config, self.index, config.trained_answer, causal=True))
+        across = kind(shape_of(config, self.index, config.trained)) if self.index.shared else None
+        self.cross_positions = None if across is None or across.only_embeds else across
+        least = 1 if config.end is None else 2
+        if isinstance(across, Window) and across.behind < least:
+            hides = f"{config.positions} hides the whole problem from the last column of an answer"
+            remedy = f"look further behind: window+behind={least}"
+            raise HeadwayError(f"{hides}, which has no operand digits; {remedy}")
+        self.encoder = nn.ModuleList(Block(config, "encoder", n, cross=False) for n in range(config.layers))
+        self.decoder = nn.ModuleList(Block(config, "decoder", n, cross=True) for n in range(config.decoder_layers))
+        self.encoder_norm = nn.LayerNorm(config.d_model)
+        self.decoder_norm = nn.LayerNorm(config.d_model)
+        self.unembed = nn.Linear(config.d_model, config.vocabulary)
+
+    def untrained(self, source: int, answer: int) -> list[int]:
+        kind = type(self.source_positions)
+        read = self.source_positions.untrained(used(kind, self.index, source, 0))
+        return sorted({*read, *self.answer_positions.untrained(used(kind, self.index, answer, answer))})
+
+    def stack(self, name: str, source: Tensor, written: Tensor, length: int | None = None, first: int = 0) -> StackPass:
+        if name == "encoder":
+            return self.reading(source, self.encoder, self.source_positions, self.encoder_norm)
+        positions, answers, last = self.answer_positions, length or written.shape[1], first + written.shape[1]
+        memory_index, index = self.index.numbers(source, answers)
+        positions.check_length(used(type(positions), self.index, answers, answers))
+        asking = index[:, first:last]
+        return StackPass(
+            self.decoder,
+            Order(positions, asking, index[:, :last], causal=True),
+            lambda: positions.embed(self.tokens(written), asking),
+            lambda x: self.unembed(self.decoder_norm(x)),
+            # told of the distance across where source and answer are numbered alike
+            Order(self.cross_positions, asking, memory_index, causal=False),
+        )
+
+
+class Decoder(Model):
+    """Problem, start token and answer in one causal sequence."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.positions = find_positions(config.positions)(shape_of(config, self.index, config.trained, causal=True))
+        self.segments = nn.Parameter(torch.randn(2, config.d_model)) if config.segments else None
+        self.blocks = nn.ModuleList(Block(config, "decoder", n, cross=False) for n in range(config.layers))
+        self.norm = nn.LayerNorm(config.d_model)
+        self.unembed = nn.Linear(config.d_model, config.vocabulary)
+
+    def untrained(self, source: int, answer: int) -> list[int]:
+        return list(self.positions.untrained(used(type(self.positions), self.index, source + answer, answer)))
+
+    def before_answer(self, source: Tensor) -> int:
+        return source.shape[1]
+
+    def stack(self, name: str, source: Tensor, written: Tensor, length: int | None = None, first: int = 0) -> StackPass:
+        tokens, sources = (written, 0) if first else (torch.cat((source, written), dim=1), source.shape[1])
+        start = source.shape[1] + first if first else 0
+        order = self.order(source, length or written.shape[1], start, tokens.shape[1])
+
+        def embed() -> Float[Tensor, "batch query d_model"]:
+            x = self.positions.embed(self.tokens(tokens), order.query_index)
+            if self.segments is None:
+                return x
+            of_answer = torch.arange(tokens.shape[1], device=tokens.device) >= sources
+            return x + self.segments[of_answer.long()]
+
+        return StackPass(self.blocks, order, embed, lambda x: self.unembed(self.norm(x)[..., sources:, :]))
+
+    def order(self, source: Source, answers: int, first: int = 0, queries: int | None = None) -> Order:
+        """What is told of a problem and an answer of so many tokens; to `queries` of them from number `first` on."""
+        index = torch.cat(self.index.numbers(source, answers, joined=True), dim=1)
+        self.positions.check_length(used(type(self.positions), self.index, index.shape[1], answers))
+        last = index.shape[1] if queries is None else first + queries
+        return Order(self.positions, index[:, first:last], index[:, :last], causal=True)
+
+
+class Classifier(Model):
+    """An encoder that reads a sequence, pools its positions and answers with a class."""
+
+    stacks = ("encoder",)
+    decodes = False
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        assert config.classes is not None
+        self.positions = find_positions(config.positions)(shape_of(config, self.index, config.trained))
+        self.blocks = nn.ModuleList(Block(config, "encoder", n, cross=False) for n in range(config.layers))
+        self.norm = nn.LayerNorm(config.d_model)
+        self.head = nn.Linear(config.d_model, 1 if config.pooling == "violation" else config.classes)
+
+    def untrained(self, source: int, answer: int) -> list[int]:
+        return list(self.positions.untrained(used(type(self.positions), self.index, source, 0)))
+
+    def forward(
+        self, source: Source, answer: Tensor | None = None, gates: Gates | None = None, trace: Trace | None = None
+    ) -> Float[Tensor, "batch 1 classes"]:
+        """The logits of the one answer token; the right answer is not looked at."""
+        return self.stack("encoder", source).run(PassInputs(gates, trace))
+
+    def stack(
+        self, name: str, source: Tensor, written: Tensor | None = None, length: int | None = None, first: int = 0
+    ) -> StackPass:
+        return self.reading(source, self.blocks, self.positions, lambda x: self._pooled(self.norm(x)).unsqueeze(-2))
+
+    def shifted(self, answer: Tensor) -> Tensor:
+        """The answer as it is: nothing of it is read."""
+        return answer
+
+    def generate(self, source: Tensor, length: int, gates: Gates | None = None) -> Tensor:
+        raise HeadwayError("a classifier answers with a class; there is nothing to decode: leave out --check-greedy")
+
+    def violations(self, source: Source) -> Float[Tensor, "batch source"]:
+        """With `violation` pooling: what each place reports, a violation where it is above 0."""
+        return replace(self.stack("encoder", source), finish=lambda x: self.head(self.norm(x))).run()[..., 0]
+
+    def _pooled(self, x: Float[Tensor, "*batch token d_model"]) -> Float[Tensor, "*batch classes"]:
+        if self.config.pooling == "mean":
+            return self.head(x.mean(-2))
+        if self.config.pooling == "max":
+            return self.head(x.amax(-2))
+        reported = self.head(x)  # batch token 1: a violation where it is above 0
+        # the strongest counts; in training every place has a say, so that none is left wrong behind a stronger one
+        violation = reported.logsumexp(-2) if self.training else reported.amax(-2)
+        return torch.cat((violation, torch.zeros_like(violation)), dim=-1)

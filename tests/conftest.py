@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import torch
+from hypothesis import HealthCheck, settings
 from jaxtyping import install_import_hook
 
 spec = find_spec("headway")
@@ -24,6 +25,11 @@ from headway.report import studies  # noqa: E402
 from headway.runs import shapes  # noqa: E402
 
 prepare(torch.device("cpu"))
+# A busy machine fails no test: nothing is held against a clock.
+settings.register_profile(
+    "busy", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
+settings.load_profile("busy")
 # Both take anything and call themselves for every number of a file: the checks would find nothing, and take most of the
 # time of a report.
 shapes.find_fault, studies.finite = inspect.unwrap(shapes.find_fault), inspect.unwrap(studies.finite)

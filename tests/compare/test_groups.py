@@ -53,7 +53,7 @@ def test_a_row_a_group_with_what_its_runs_have(folder: Path) -> None:
     assert not told(found, "not the only thing")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.integers(0, 1000).map(lambda n: n / 1000), min_size=2, max_size=8))
 def test_spreads_are_those_of_the_textbook(values: list[float]) -> None:
     found = spread("exact_match", [{"exact_match": value, "seed": n} for n, value in enumerate(values)])
@@ -66,7 +66,7 @@ def test_spreads_are_those_of_the_textbook(values: list[float]) -> None:
         assert found.interval == pytest.approx([max(0, low), min(1, high)], abs=1e-9)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(1, 40), st.data())
 def test_a_share_of_runs_has_wilsons_interval(n: int, data: st.DataObject) -> None:
     """The shares whose own test, with their own variance, would not reject what was found."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from making import a_config, exact, make_run
 
@@ -213,7 +213,7 @@ def change(root: Path, what: str, path: Path, other: Path, number: int) -> None:
             path.symlink_to(root, target_is_directory=True)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40)
 @given(CHANGES)
 def test_after_any_changes_it_says_what_the_folders_hold(
     tmp_path_factory: pytest.TempPathFactory, trusting: None, changes: list[tuple[str, str, str]]

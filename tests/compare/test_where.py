@@ -101,7 +101,7 @@ def kind(value: Any) -> str:
     return "truth" if isinstance(value, bool) else "number" if isinstance(value, int | float) else "text"
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 @given(expressions, rows)
 def test_sql_finds_what_the_words_say(expression: Expression, found: list[dict[str, Any]]) -> None:
     where = parse_where(written(expression))
@@ -125,7 +125,7 @@ ANY = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(ANY)
 def test_anything_is_read_or_refused_in_a_sentence(text: str) -> None:
     try:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from headway.errors import HeadwayError
@@ -274,10 +274,8 @@ class Bench:
         @settings(
             max_examples=examples,
             phases=[Phase.generate],
-            deadline=None,
             database=None,
             derandomize=True,
-            suppress_health_check=[HealthCheck.too_slow],
         )
         @given(kind=st.sampled_from(kinds or known), seed=st.integers(0, 2**32 - 1))
         def broken(kind: str, seed: int) -> None:

@@ -21,7 +21,7 @@ def test_sequential_goes_on_where_the_problem_ends() -> None:
     assert [part.tolist() for part in index.numbers(source, 2, joined=True)] == [[[0, 1, 2, 3, 4]], [[5, 6]]]
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(2, 40), st.integers(0, 5), st.booleans(), st.integers(0, 10**6))
 def test_a_randomized_index_is_sorted_and_unique(tokens: int, answers: int, joined: bool, seed: int) -> None:
     index = build_index("randomized+range=64", None, False)

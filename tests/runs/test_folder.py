@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.compare.index import list_runs
@@ -86,7 +86,7 @@ def test_a_run_stays_whole_when_configs_learn_new_entries(run: RunFolder) -> Non
     assert open_run(run).config == CONFIG
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_no_mutated_config_crashes_the_reader(run: RunFolder, data: st.DataObject) -> None:
     content = bytearray(json.dumps(CONFIG.to_json()).encode())

@@ -14,10 +14,8 @@ from headway.evaluation.intervals import wilson
 from headway.evaluation.verdicts import best_constant, largest
 from headway.tasks import Problems
 
-ENOUGH = 100
-"""examples, of which all right show that it has learned"""
-MOST_STARTS = 64
-"""tokens that are tried as the beginning of an answer"""
+ENOUGH = 100  # examples, of which all right show that it has learned
+MOST_STARTS = 64  # tokens that are tried as the beginning of an answer
 NO_DECODE = "it needs the logits after a given beginning: Subject(decode=lambda source, written: …, start=TOKEN)"
 ONE_CLASS = "it answers with a class; there is nothing to decode"
 

@@ -13,12 +13,9 @@ from headway.evaluation.verdicts import largest
 from headway.models import Attention, Head, Site
 from headway.tasks import Problems
 
-TRIED = 6
-"""heads that are closed one by one"""
-ROUNDING = 1e-3
-"""of logits that are computed in two ways"""
-FLOOR = 0.5
-"""of accuracy, below which drops say little about heads"""
+TRIED = 6  # heads that are closed one by one
+ROUNDING = 1e-3  # of logits that are computed in two ways
+FLOOR = 0.5  # of accuracy, below which drops say little about heads
 FEWEST_SEEDS = 3
 NO_ABLATION = "it needs your ablation: Subject(ablate=lambda problems, heads: logits)"
 
@@ -42,7 +39,7 @@ def gates(patient: Patient) -> Checked:
         return failed(meaning, "multiply the heads' outputs, before the output projection, by their gates", **numbers)
     ours = {m.site: m.out for m in patient.subject.model.modules() if isinstance(m, Attention) and m.heads}
     projections = patient.subject.projections or ours
-    axis = _wrong_axis(patient, problems, projections)
+    axis = _wrong_axis(patient, projections)
     if axis is not None:
         head, difference, instead = axis
         what = f"closing {head} is not zeroing its columns of the output projection (logits differ by {difference:.2g})"
@@ -53,9 +50,7 @@ def gates(patient: Patient) -> Checked:
     return passed(f"{shown}{proved}", **numbers)
 
 
-def _wrong_axis(
-    patient: Patient, problems: Problems, projections: Mapping[Site, nn.Module]
-) -> tuple[Head, float, str] | None:
+def _wrong_axis(patient: Patient, projections: Mapping[Site, nn.Module]) -> tuple[Head, float, str] | None:
     """A head whose closing touches other than its columns, by how much, and what it touches instead."""
     heads = patient.subject.heads
     for head in heads[:: max(1, len(heads) // TRIED)]:
@@ -63,34 +58,29 @@ def _wrong_axis(
         weight = getattr(output, "weight", None)
         if output is None or not isinstance(weight, Tensor) or weight.dim() != 2:
             continue
-        fewest = max(each.number for each in heads if each.site == head.site) + 1
-        differences = []
-        for count in range(fewest, weight.shape[1] + 1):  # heads that are not named may follow
-            if weight.shape[1] % count == 0:
-                differences.append(_beside(patient, problems, output, head, weight.shape[1] // count))
-                if differences[-1] <= ROUNDING:
-                    break
-        else:
-            if differences:
-                rows = _zeroes_rows(patient, problems, output, head, weight.shape[1] // fewest)
-                instead = "rows are zeroed, which mix all heads" if rows else "something else is closed"
-                return head, differences[0], instead
+        every, fewest = weight.shape[1], max(each.number for each in heads if each.site == head.site) + 1
+        counts = [count for count in range(fewest, every + 1) if every % count == 0]  # heads not named may follow
+        if counts and all(_beside(patient, output, head, every // count) > ROUNDING for count in counts):
+            rows = _zeroes_rows(patient, output, head, every // fewest)
+            instead = "rows are zeroed, which mix all heads" if rows else "something else is closed"
+            return head, _beside(patient, output, head, every // counts[0]), instead
     return None
 
 
-def _zeroes_rows(patient: Patient, problems: Problems, output: nn.Module, head: Head, width: int) -> bool:
+def _zeroes_rows(patient: Patient, output: nn.Module, head: Head, width: int) -> bool:
     """Whether closing a head is zeroing its rows of the projection, with or without those of the bias."""
-    own, closed = slice(head.number * width, (head.number + 1) * width), patient.ablate(problems, (head,))
+    own, closed = slice(head.number * width, (head.number + 1) * width), patient.ablate(patient.few, (head,))
     for parts in ({"weight": own}, {"weight": own, "bias": own}):
         with _zeroed(output, **parts):
-            if largest(patient.run(problems) - closed) <= ROUNDING:
+            if largest(patient.run(patient.few) - closed) <= ROUNDING:
                 return True
     return False
 
 
-def _beside(patient: Patient, problems: Problems, output: nn.Module, head: Head, width: int) -> float:
+def _beside(patient: Patient, output: nn.Module, head: Head, width: int) -> float:
     """What closing a head changes besides its columns: with these zeroed nothing, whatever is put in their place; and
     with them open something, where they carry something."""
+    problems = patient.few
     with _zeroed(output, weight=(slice(None), slice(head.number * width, (head.number + 1) * width))):
         zeroed, closed = patient.run(problems), patient.ablate(problems, (head,))
     plain, alone = patient.logits[: len(problems)], patient.ablate(problems, (head,))

@@ -16,10 +16,8 @@ from headway.evaluation.verdicts import best_constant, largest
 from headway.tasks import Problems
 from headway.tasks.random import digest
 
-BY_CHANCE = 0.01
-"""a share of test problems that small may be among the training problems where the space is small"""
-UNEVEN = 0.6
-"""a class with a larger share makes a constant answer look like skill"""
+BY_CHANCE = 0.01  # a share of test problems that small may be among the training problems where the space is small
+UNEVEN = 0.6  # a class with a larger share makes a constant answer look like skill
 BLIND = 1e-5
 
 

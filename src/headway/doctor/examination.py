@@ -18,8 +18,7 @@ from headway.plugins import load_function
 from headway.subjects.subject import Subject
 
 SCHEMA = "headway.doctor/1"
-MODULES = ("answers", "sight", "data", "claims")
-"""the files of checks, in the order in which their checks are made"""
+MODULES = ("answers", "sight", "data", "claims")  # the files of checks, in the order in which their checks are made
 CHECKS = {
     each.name: each
     for module in MODULES
@@ -33,8 +32,7 @@ class Examination:
     subject: str
     checks: dict[str, Checked]
     strict: bool = False
-    refused: str | None = None
-    """why it could not be examined"""
+    refused: str | None = None  # why it could not be examined
 
     @property
     def alarms(self) -> list[str]:

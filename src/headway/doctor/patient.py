@@ -7,7 +7,7 @@ with the user's own error in it.
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -22,20 +22,13 @@ from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
 ROWS = 1_000
-FEW = 200
-"""of them, where a check is slow"""
-ALONE = 20
-"""problems that are asked one by one"""
-SEED = 1_000
-"""of problems that no study draws"""
-SAME = 1e-4
-"""logits that differ by no more are the same up to rounding, at least"""
-SURE = 1e4
-"""in the place of an infinite logit"""
-LEARNED = 0.95
-"""the accuracy in range above which a model has learned its task"""
+FEW = 200  # of them, where a check is slow
+ALONE = 20  # problems that are asked one by one
+SEED = 1_000  # of problems that no study draws
+SAME = 1e-4  # logits that differ by no more are the same up to rounding, at least
+SURE = 1e4  # in the place of an infinite logit
+LEARNED = 0.95  # the accuracy in range above which a model has learned its task
 
-Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
 
@@ -169,10 +162,10 @@ class Patient:
         some = batches(problems)
         return torch.cat([self._call_for_logits("ablate", s.answer.shape, ablate, s, heads) for s in some])
 
-    def call(self, what: str, function: Callable[Given, Result], *given: Given.args, **named: Given.kwargs) -> Result:
+    def call(self, what: str, function: Callable[..., Result], *given: Any) -> Result:
         """What the user's own code returns; what it raises becomes one sentence."""
         try:
-            return function(*given, **named)
+            return function(*given)
         except HeadwayError:
             raise
         except (Exception, SystemExit) as error:

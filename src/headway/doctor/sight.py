@@ -12,8 +12,7 @@ from headway.doctor.patient import Patient
 from headway.errors import HeadwayError
 from headway.evaluation.verdicts import largest
 
-PADDED = (4, 2, 1)
-"""tokens of padding to add: as many as the model takes"""
+PADDED = (4, 2, 1)  # tokens of padding to add: as many as the model takes
 
 
 @check("causality", forbids=("heads", "lengths"), explains=("greedy", "converged", "floor", "metric"))

@@ -23,12 +23,9 @@ Cost = Callable[[Tensor, Problems, Tensor | None], Tensor]
 class Metric:
     name: str
     cost: Cost
-    margin: float
-    """how much more of it is taken for nothing, where nothing else is said"""
-    says: str = ""
-    """what the cost is, in words; the name where that is it"""
-    beside_whole: bool = False
-    """whether it holds the logits against those with all heads open"""
+    margin: float  # how much more of it is taken for nothing, where nothing else is said
+    says: str = ""  # what the cost is, in words; the name where that is it
+    beside_whole: bool = False  # whether it holds the logits against those with all heads open
 
 
 def divergence(logits: Tensor, problems: Problems, whole: Tensor | None) -> Tensor:

@@ -51,13 +51,8 @@ class EvaluateQuestion(Question):
     def file_name(self, listable: bool) -> str:
         """The study that keeps the answer: one of other problems, or of a sample where all can be listed, does not take
         the place of a whole one."""
-        parts = []
-        if self.length is not None:
-            parts.append(f"length-{self.length}")
-        if self.probe != "default":
-            parts.append(folder_name(self.probe))
-        if self.data is not None:
-            parts.append(f"data-{self.split or 'test'}")
-        if not parts and not self.all and listable:
-            parts.append("sample")
-        return "-".join(["evaluation", *parts])
+        length = self.length is not None and f"length-{self.length}"
+        probe = self.probe != "default" and folder_name(self.probe)
+        data = self.data is not None and f"data-{self.split or 'test'}"
+        sample = not (length or probe or data or self.all) and listable and "sample"
+        return "-".join(filter(None, ("evaluation", length, probe, data, sample)))

@@ -40,10 +40,8 @@ class StackedModels:
         self.fast = {name: weight.to(precision) for name, weight in weights.items()}
         first = next(iter(weights.values()))
         self.members, self.device = len(first), first.device
-        if like is not None:
-            self._pass = like._pass  # compiled once
-        else:
-            self._pass = compiled(self._pass_of, self.device) if one_shape else self._pass_of
+        own = compiled(self._pass_of, self.device) if one_shape and like is None else self._pass_of
+        self._pass = own if like is None else like._pass  # compiled once
 
     @staticmethod
     def of(models: Sequence[Model], precision: torch.dtype = torch.float32, one_shape: bool = True) -> StackedModels:
@@ -78,10 +76,7 @@ class StackedModels:
         def run(rows: slice) -> tuple[Tensor, Tensor]:
             return self._pass(self.fast, problems.source[rows], problems.answer[rows])
 
-        passes = halve_on_out_of_memory(run, len(problems))
-        if len(passes) == 1:
-            return passes[0]
-        answers, margins = zip(*passes, strict=True)
+        answers, margins = zip(*halve_on_out_of_memory(run, len(problems)), strict=True)
         return torch.cat(answers, dim=1), torch.cat(margins, dim=1)
 
     def _pass_of(

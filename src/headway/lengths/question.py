@@ -12,8 +12,7 @@ from headway.training.question import Option
 
 TRIO = ("sinusoidal", "learned", "none")
 LENGTHS = (32, 64, 128, 256)
-DIGITS = (40, 80, 120, 160)
-"""test lengths of sums, where none are asked for"""
+DIGITS = (40, 80, 120, 160)  # test lengths of sums, where none are asked for
 LEAST_EXAMPLES = 2_000
 
 Words = str | tuple[str, ...] | list[str]

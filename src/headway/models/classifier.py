@@ -10,7 +10,7 @@ from headway.models.attention import Order
 from headway.models.blocks import Block
 from headway.models.model import Model, StackPass
 from headway.models.sites import Gates, Trace
-from headway.positions import find_positions, shape_of, used
+from headway.positions import Positions, find_positions, shape_of, used
 from headway.runs.config import ModelConfig
 
 
@@ -26,8 +26,8 @@ class Classifier(Model):
         self.norm = nn.LayerNorm(config.d_model)
         self.head = nn.Linear(config.d_model, 1 if config.pooling == "violation" else config.classes)
 
-    def untrained(self, source: int, answer: int) -> list[int]:
-        return list(self.positions.untrained(used(type(self.positions), self.index, source, 0)))
+    def sequences(self, source: int, answer: int) -> list[tuple[Positions, int, int]]:
+        return [(self.positions, source, 0)]
 
     def forward(
         self,

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from headway.models.attention import Order
 from headway.models.blocks import Block
 from headway.models.model import Model, StackPass
-from headway.positions import find_positions, shape_of, used
+from headway.positions import Positions, find_positions, shape_of, used
 from headway.runs.config import ModelConfig
 
 
@@ -21,8 +21,8 @@ class Decoder(Model):
         self.norm = nn.LayerNorm(config.d_model)
         self.unembed = nn.Linear(config.d_model, config.vocabulary)
 
-    def untrained(self, source: int, answer: int) -> list[int]:
-        return list(self.positions.untrained(used(type(self.positions), self.index, source + answer, answer)))
+    def sequences(self, source: int, answer: int) -> list[tuple[Positions, int, int]]:
+        return [(self.positions, source + answer, answer)]
 
     def before_answer(self, source: Tensor) -> int:
         return source.shape[1]

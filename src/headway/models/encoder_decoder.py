@@ -8,7 +8,7 @@ from headway.errors import HeadwayError
 from headway.models.attention import Order
 from headway.models.blocks import Block
 from headway.models.model import Model, StackPass
-from headway.positions import find_positions, shape_of, used
+from headway.positions import Positions, find_positions, shape_of, used
 from headway.positions.window import Window
 from headway.runs.config import ModelConfig
 
@@ -34,10 +34,9 @@ class EncoderDecoder(Model):
         self.decoder_norm = nn.LayerNorm(config.d_model)
         self.unembed = nn.Linear(config.d_model, config.vocabulary)
 
-    def untrained(self, source: int, answer: int) -> list[int]:
-        kind = type(self.source_positions)
-        read = self.source_positions.untrained(used(kind, self.index, source, 0))
-        return sorted({*read, *self.answer_positions.untrained(used(kind, self.index, answer, answer))})
+    def sequences(self, source: int, answer: int) -> list[tuple[Positions, int, int]]:
+        across = [] if self.cross_positions is None else [(self.cross_positions, source, answer)]
+        return [(self.source_positions, source, 0), (self.answer_positions, answer, answer), *across]
 
     def stack(self, name: str, source: Tensor, written: Tensor, length: int | None = None, first: int = 0) -> StackPass:
         if name == "encoder":

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from headway.models.attention import Cache, Order
 from headway.models.blocks import Block, Stream, Tokens
 from headway.models.sites import Gates, Site, Trace
-from headway.positions import build_index
+from headway.positions import Positions, build_index, used
 from headway.runs.config import ModelConfig
 
 
@@ -80,9 +80,26 @@ class Model(nn.Module, PyTorchModelHubMixin, library_name="headway"):
         before them."""
         raise NotImplementedError
 
+    def sequences(self, source: int, answer: int) -> list[tuple[Positions, int, int]]:
+        """What each encoding is told of so many tokens, that of the source first: how many, and how many of these are
+        of the answer."""
+        raise NotImplementedError
+
+    def told(self, source: int, answer: int) -> list[tuple[Positions, int]]:
+        """The same as how many different numbers, or distances."""
+        each = self.sequences(source, answer)
+        return [(positions, used(type(positions), self.index, *tokens)) for positions, *tokens in each]
+
+    def check_length(self, source: int, answer: int) -> None:
+        """Refuses, in a sentence, more tokens than there are numbers or signals for."""
+        for _, *tokens in self.sequences(source, answer):
+            self.index.check_length(*tokens)
+        for positions, told in self.told(source, answer):
+            positions.check_length(told)
+
     def untrained(self, source: int, answer: int) -> list[int]:
         """The positions whose signal no training step has touched."""
-        raise NotImplementedError
+        return sorted({row for positions, told in self.told(source, answer) for row in positions.untrained(told)})
 
     def before_answer(self, source: Tensor) -> int:
         """How many tokens of its last stack come before the answer."""

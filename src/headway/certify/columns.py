@@ -140,17 +140,15 @@ def contexts(local: Columns, pattern: ColumnPattern, digits: int, column: int) -
 
 def _fill(operands: Tensor, lowest: int, free: list[int], carry: Tensor, number: Tensor, base: int) -> None:
     """Columns below the neighbourhood that bring `carry` into its lowest column and show the wanted answer digits."""
-    coming = carry  # the carry that a column has to hand on
     for column in range(lowest - 1, -1, -1):
         shown = torch.zeros_like(carry)
         if column in free:
             shown, number = number % base, number // base
-        total = coming * base + shown
-        needs = (total > 2 * (base - 1)).long()  # 9 + 9 is not enough: one must come in
-        rest = total - needs
+        total = carry * base + shown
+        carry = (total > 2 * (base - 1)).long()  # what the next has to hand on: 9 + 9 is not enough, one must come in
+        rest = total - carry
         operands[0, :, column] = rest.clamp(max=base - 1)
         operands[1, :, column] = rest - operands[0, :, column]
-        coming = needs
 
 
 def _check_digit(model: Decoder, task: Task, pattern: ColumnPattern, digits: int, column: int) -> None:

@@ -1,8 +1,5 @@
-"""A check, and what it finds: whether all is well, what was measured, what that means for conclusions, and how to mend
-it.
-
-A new check is a function under `@check(…)` in a file of its own, and the file's name in `examination.MODULES`.
-"""
+"""A check, and what it finds: whether all is well, what was measured, what that means, and how to mend it. A new check
+is a function under `@check(…)` in a file that `examination.MODULES` names."""
 
 from __future__ import annotations
 

@@ -115,12 +115,11 @@ class Patient:
 
     def run(self, problems: Problems) -> Float[Tensor, "row answer token"]:
         """The logits of every answer token, each given the right ones before it."""
-        return torch.cat([self._run(problems[piece]) for piece in self.subject.runner.pieces(problems)])
-
-    def _run(self, problems: Problems) -> Tensor:
+        runner = self.subject.runner
+        pieces = [problems[rows] for rows in runner.pieces(problems)]
         if self.subject.decode is not None and self.subject.start is not None:
-            return self.decode(problems.source, self.decoder_input(problems))
-        return self._call_for_logits("the model", problems.answer.shape, self.subject.runner.run, problems)
+            return torch.cat([self.decode(some.source, self.decoder_input(some)) for some in pieces])
+        return torch.cat([self._call_for_logits("the model", p.answer.shape, runner.run, p) for p in pieces])
 
     def decode(self, source: Tensor, written: Tensor) -> Float[Tensor, "row written token"]:
         """The logits after each token that the decoder was given."""
@@ -159,8 +158,8 @@ class Patient:
         ablate, runner = self.subject.ablate, self.subject.runner
         if ablate is None:
             return self.call("the model", runner.logits, problems, runner.close(heads))
-        some = batches(problems)
-        return torch.cat([self._call_for_logits("ablate", s.answer.shape, ablate, s, heads) for s in some])
+        pieces = batches(problems)
+        return torch.cat([self._call_for_logits("ablate", p.answer.shape, ablate, p, heads) for p in pieces])
 
     def call(self, what: str, function: Callable[..., Result], *given: Any) -> Result:
         """What the user's own code returns; what it raises becomes one sentence."""
@@ -199,8 +198,7 @@ class Patient:
     def _check_problems(self, what: str, given: Any) -> Problems:
         if not isinstance(given, Problems):
             raise self.wrong(what, given, "; return headway.Problems")
-        source, answer, scored = given.source, given.answer, given.scored
-        wrong = None
+        source, answer, scored, wrong = given.source, given.answer, given.scored, None
         if any(t.dim() != 2 or t.is_floating_point() for t in (source, answer)) or len(source) != len(answer):
             tables = f"{describe(source)} and {describe(answer)}"
             wrong = f"holds {tables}; it takes rows of whole numbers, as many answers as sources"

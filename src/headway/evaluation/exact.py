@@ -73,13 +73,7 @@ def evaluate_chunks(
 
 
 def evaluate_answers(
-    answers: Answers,
-    task: Task,
-    problems: Iterable[Problems],
-    total: int,
-    *,
-    is_sample: bool,
-    watch: Watch | None = None,
+    answers: Answers, task: Task, chunks: Iterable[Problems], total: int, *, is_sample: bool, watch: Watch | None = None
 ) -> list[Evaluation]:
     """The evaluation of each model whose `answers` these are."""
     tally, wrong = Counter[str](), defaultdict[str, Tensor | int](int)
@@ -92,7 +86,7 @@ def evaluate_answers(
         if watch is not None:
             watch(seen, total)
 
-    for chunk in problems:
+    for chunk in chunks:
         written = answers(chunk, done)
         misses = ~same_answer(written, chunk)  # model row
         for name, values in {HELD_OUT: task.held_out(chunk).long(), **task.strata(chunk)}.items():

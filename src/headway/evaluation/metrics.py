@@ -35,7 +35,7 @@ def divergence(logits: Tensor, problems: Problems, whole: Tensor | None) -> Tens
     return mean_of_scored((before.exp() * (before - after)).sum(-1), problems)
 
 
-def margin_lost(logits: Tensor, problems: Problems) -> Tensor:
+def margin_lost(logits: Tensor, problems: Problems, _: Tensor | None) -> Tensor:
     """How far the wrong answer is above the right one: the logit difference, turned; `wrong` stands behind the right
     tokens in the answers."""
     if problems.answer.shape[1] < 2 or bool((problems.answer[:, 1] < 0).any()):
@@ -49,9 +49,7 @@ METRICS = {
     "loss": Metric("loss", lambda logits, problems, _: losses_of(logits, problems), 0.01),
     "accuracy": Metric("accuracy", lambda logits, problems, _: tokens_wrong(logits, problems), 0.01, COSTS["accuracy"]),
     "kl": Metric("kl", divergence, 0.01, COSTS["kl"], beside_whole=True),
-    "logit-difference": Metric(
-        "logit-difference", lambda logits, problems, _: margin_lost(logits, problems), 0.1, COSTS["logit-difference"]
-    ),
+    "logit-difference": Metric("logit-difference", margin_lost, 0.1, COSTS["logit-difference"]),
 }
 
 

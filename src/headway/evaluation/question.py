@@ -1,5 +1,4 @@
-"""What may be asked of an evaluation: which problems, and whether decoding is held against the one pass. No torch in
-here."""
+"""What may be asked of an evaluation: which problems, and whether decoding is held against the one pass. No torch."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -29,29 +29,25 @@ class StackedModels:
     """Models of one shape, asked the same problems; compiled for a GPU where the shapes stay the same."""
 
     def __init__(
-        self,
-        template: Model,
-        weights: dict[str, Tensor],
-        precision: torch.dtype = torch.float32,
-        one_shape: bool = True,
-        like: StackedModels | None = None,
+        self, model: Model, weights: dict[str, Tensor], precision: torch.dtype = torch.float32, one_shape: bool = True
     ) -> None:
-        self.template, self.weights, self.precision = template, weights, precision
+        self.template, self.weights, self.precision = model, weights, precision
         self.fast = {name: weight.to(precision) for name, weight in weights.items()}
         first = next(iter(weights.values()))
         self.members, self.device = len(first), first.device
-        own = compiled(self._pass_of, self.device) if one_shape and like is None else self._pass_of
-        self._pass = own if like is None else like._pass  # compiled once
+        self._pass = compiled(self._pass_of, self.device) if one_shape else self._pass_of
 
     @staticmethod
-    def of(models: Sequence[Model], precision: torch.dtype = torch.float32, one_shape: bool = True) -> StackedModels:
+    def of(models: Sequence[Model], precision: torch.dtype = torch.float32) -> StackedModels:
         weights, _ = stack_module_state(list(models))  # pyright: ignore[reportArgumentType]
-        return StackedModels(models[0], {n: w.detach() for n, w in weights.items()}, precision, one_shape)
+        return StackedModels(models[0], {name: weight.detach() for name, weight in weights.items()}, precision)
 
     def kept(self, rows: Int[Tensor, " some"]) -> StackedModels:
         """Only these members."""
         weights = {name: weight[rows] for name, weight in self.weights.items()}
-        return StackedModels(self.template, weights, self.precision, like=self)
+        fewer = StackedModels(self.template, weights, self.precision, one_shape=False)
+        fewer._pass = self._pass  # compiled once
+        return fewer
 
     @torch.no_grad()
     def answers(

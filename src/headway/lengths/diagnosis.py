@@ -24,9 +24,6 @@ MAP_CELLS, MOST_TOKENS = 60_000_000, 2_000_000  # cells of attention maps, and t
 ROWS, WRITTEN = 64, 512  # problems whose attention is measured, and problems that are answered
 FELL = 0.5  # a number that fell below this share of what it was in range has changed
 
-Symptoms = Iterator[tuple[str | None, str]]
-"""A cause, or None where none is named, and the words for it."""
-
 
 @dataclass(frozen=True)
 class Diagnosis:
@@ -82,7 +79,7 @@ def _diagnose_at(model: Model, task: Task, failing: Measured, device: torch.devi
     rows = max(1, min(examples, MOST_TOKENS // (source + answer)))
     problems = task.independent(5, rows, probe=failing.probe, length=length, device=device)
     errors = task.describe_errors(problems, write_answers(model, problems))
-    symptoms = [*_find_symptoms(task, evidence, failing), *errors.symptoms]
+    symptoms: list[tuple[str | None, str]] = [*_find_symptoms(task, evidence, failing), *errors.symptoms]
     causes = tuple(cause for cause, _ in symptoms if cause is not None)
     if errors.summary is not None and not causes:
         nothing = f"none of the measured causes stands out ({errors.summary})"
@@ -92,8 +89,8 @@ def _diagnose_at(model: Model, task: Task, failing: Measured, device: torch.devi
     return Diagnosis(failing.probe, length, f"{sentence}.", causes, evidence | errors.evidence, errors.examples)
 
 
-def _find_symptoms(task: Task, evidence: dict[str, Any], failing: Measured) -> Symptoms:
-    """What the numbers measured of a model name as a cause."""
+def _find_symptoms(task: Task, evidence: dict[str, Any], failing: Measured) -> Iterator[tuple[str, str]]:
+    """What the numbers measured of a model name as a cause, and the words for it."""
     trained, unseen = task.lengths[1], evidence["unseen"]
     permuted, backwards = evidence.get("permuted"), evidence.get("reversed")
     if permuted is not None and permuted <= SAME:

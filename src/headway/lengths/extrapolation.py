@@ -35,7 +35,6 @@ from headway.trials.plan import choose_best, pieces_of
 from headway.trials.trial import Piece, Resources, Terms, Trial
 
 SIDE_BY_SIDE = 1.3  # runs a core each are that much faster than one after another on all cores (results/populations.md)
-
 POOLINGS = ("mean", "max", "violation")
 
 Forbids = Callable[[Run], tuple[dict[str, str], ...]]

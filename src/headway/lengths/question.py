@@ -1,5 +1,4 @@
-"""What may be asked about length: which encodings are trained on what, and which problems they are tested on. No torch
-in here."""
+"""What may be asked about length: which encodings are trained on what, and tested on which problems. No torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -81,21 +81,19 @@ class Model(nn.Module, PyTorchModelHubMixin, library_name="headway"):
         raise NotImplementedError
 
     def sequences(self, source: int, answer: int) -> list[tuple[Positions, int, int]]:
-        """What each encoding is told of so many tokens, that of the source first: how many, and how many of these are
-        of the answer."""
+        """Each encoding, the source's first, with how many tokens it is told of, and how many of these are answer."""
         raise NotImplementedError
 
     def told(self, source: int, answer: int) -> list[tuple[Positions, int]]:
-        """The same as how many different numbers, or distances."""
-        each = self.sequences(source, answer)
-        return [(positions, used(type(positions), self.index, *tokens)) for positions, *tokens in each]
+        """Each encoding with how many different numbers, or distances, it is told of."""
+        every = self.sequences(source, answer)
+        return [(positions, used(type(positions), self.index, *tokens)) for positions, *tokens in every]
 
     def check_length(self, source: int, answer: int) -> None:
         """Refuses, in a sentence, more tokens than there are numbers or signals for."""
-        for _, *tokens in self.sequences(source, answer):
+        for positions, *tokens in self.sequences(source, answer):
             self.index.check_length(*tokens)
-        for positions, told in self.told(source, answer):
-            positions.check_length(told)
+            positions.check_length(used(type(positions), self.index, *tokens))
 
     def untrained(self, source: int, answer: int) -> list[int]:
         """The positions whose signal no training step has touched."""

@@ -50,8 +50,8 @@ class EvaluateQuestion(Question):
     def file_name(self, listable: bool) -> str:
         """The study that keeps the answer: one of other problems, or of a sample where all can be listed, does not take
         the place of a whole one."""
-        length = self.length is not None and f"length-{self.length}"
-        probe = self.probe != "default" and folder_name(self.probe)
-        data = self.data is not None and f"data-{self.split or 'test'}"
-        sample = not (length or probe or data or self.all) and listable and "sample"
+        length = "" if self.length is None else f"length-{self.length}"
+        probe = "" if self.probe == "default" else folder_name(self.probe)
+        data = "" if self.data is None else f"data-{self.split or 'test'}"
+        sample = "sample" if listable and not (length or probe or data or self.all) else ""
         return "-".join(filter(None, ("evaluation", length, probe, data, sample)))

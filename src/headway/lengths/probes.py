@@ -91,10 +91,8 @@ class Questions:
         if length in self._drawn:
             return self._drawn[length]
         rows = min(self.examples, max(1, self.most_tokens // self.task.source_tokens(length)))
-        drawn = [
-            self.task.independent(self.seed, rows, probe=p, length=length, device=self.device) for p in self.probes
-        ]
-        every = Problems.join(drawn)
+        each = [self.task.independent(self.seed, rows, probe=p, length=length, device=self.device) for p in self.probes]
+        every = Problems.join(each)
         _, place = digest(torch.cat((every.source, every.answer), dim=1)).unique(return_inverse=True)
         numbers = torch.arange(len(place), device=place.device)
         first = place.new_full((int(place.max()) + 1,), len(place)).scatter_reduce(0, place, numbers, "amin")

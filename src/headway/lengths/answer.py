@@ -82,8 +82,8 @@ class LengthStudy:
 
     def reach(self, entry: Entry, probe: str) -> list[int | None]:
         """By seed; None where the seed has not converged, or nothing may be concluded about the entry."""
-        told = not self.withheld.get(entry)
-        return [reach(run.found.rows, probe) if told and run.found.converged else None for run in self.of(entry)]
+        sound = not self.withheld.get(entry)
+        return [reach(run.found.rows, probe) if sound and run.found.converged else None for run in self.of(entry)]
 
     def to_json(self) -> dict[str, Any]:
         plan, named, reaches = self.plan, list(dict.fromkeys(str(run.seed) for run in self.runs)), []

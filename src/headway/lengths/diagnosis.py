@@ -62,8 +62,8 @@ def _diagnose_at(model: Model, task: Task, failing: Measured, device: torch.devi
     """What is different at a length that a model fails at."""
     trained, length = task.lengths[1], failing.length
     source, answer = task.source_tokens(length), task.answer_tokens(length)
-    (positions, told), *_ = model.told(source, answer)
-    unseen = positions.unseen(told)
+    positions, count = model.ranges(source, answer)[0]
+    unseen = positions.unseen(count)
     evidence: dict[str, Any] = {"accuracy": failing.accuracy, "unseen": None if unseen is None else asdict(unseen)}
     if task.classes is not None:
         pooling, rate = model.config.pooling, failing.positive_rate

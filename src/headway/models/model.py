@@ -84,7 +84,7 @@ class Model(nn.Module, PyTorchModelHubMixin, library_name="headway"):
         """Each encoding, the source's first, with how many tokens it is told of, and how many of these are answer."""
         raise NotImplementedError
 
-    def told(self, source: int, answer: int) -> list[tuple[Positions, int]]:
+    def ranges(self, source: int, answer: int) -> list[tuple[Positions, int]]:
         """Each encoding with how many different numbers, or distances, it is told of."""
         every = self.sequences(source, answer)
         return [(positions, used(type(positions), self.index, *tokens)) for positions, *tokens in every]
@@ -97,7 +97,7 @@ class Model(nn.Module, PyTorchModelHubMixin, library_name="headway"):
 
     def untrained(self, source: int, answer: int) -> list[int]:
         """The positions whose signal no training step has touched."""
-        return sorted({row for positions, told in self.told(source, answer) for row in positions.untrained(told)})
+        return sorted({row for positions, count in self.ranges(source, answer) for row in positions.untrained(count)})
 
     def before_answer(self, source: Tensor) -> int:
         """How many tokens of its last stack come before the answer."""

@@ -11,9 +11,8 @@ from scipy.stats import binom
 from headway.api import evaluate
 from headway.errors import HeadwayError
 from headway.evaluation import examples as examples_module
-from headway.evaluation.exact import all_trainable_right, evaluate_all, evaluate_sample
+from headway.evaluation.exact import all_trainable_right, check_greedy, evaluate_all, evaluate_sample
 from headway.evaluation.examples import sample_problems
-from headway.evaluation.greedy import check_greedy
 from headway.evaluation.intervals import wilson
 from headway.evaluation.verdicts import right, same_answer
 from headway.models import build_model

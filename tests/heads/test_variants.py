@@ -10,7 +10,7 @@ import torch
 
 from headway.attach.opening import ready
 from headway.errors import HeadwayError
-from headway.evaluation.greedy import check_greedy
+from headway.evaluation.exact import check_greedy
 from headway.evaluation.verdicts import losses_of, right
 from headway.heads import ablations as module
 from headway.heads.ablations import Resample

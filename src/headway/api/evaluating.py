@@ -8,9 +8,8 @@ from typing import Any
 import torch
 
 from headway.errors import HeadwayError
-from headway.evaluation.exact import Evaluation, device_of, evaluate_answers, evaluate_chunks
+from headway.evaluation.exact import Evaluation, Greedy, check_greedy, device_of, evaluate_answers, evaluate_chunks
 from headway.evaluation.examples import list_problems, number_of_problems, sample_problems
-from headway.evaluation.greedy import Greedy, check_greedy
 from headway.evaluation.question import EXAMPLES, EvaluateQuestion
 from headway.evaluation.stacked import StackedModels
 from headway.machine import choose_device, choose_precision

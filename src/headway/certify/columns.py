@@ -12,8 +12,7 @@ from headway.models import Decoder
 from headway.tasks import Problems, Task
 from headway.tasks.problems import Columns
 
-LONG = 24
-"""digits of sums that are long enough for attention to gather its keys"""
+LONG = 24  # digits of sums that are long enough for attention to gather its keys
 
 
 @dataclass(frozen=True)
@@ -44,11 +43,12 @@ class ColumnPattern:
         return " ".join(f"{role}{column:+d}" if role in ("a", "b", "answer") else role for role, column in self.tokens)
 
 
+@torch.no_grad()
 def certify_columns(model: Decoder, task: Task, columns: Columns, watch: Watch | None) -> Verdict:
     """Goes through every content of every neighbourhood of an answer digit."""
     if model.config.index != "coupled":
         raise NotLocal(f"with the index {model.config.index} a window does not follow the columns; only coupled does")
-    base, (behind, ahead) = columns.base, find_reach(model)
+    base, (behind, ahead), device = columns.base, find_reach(model), next(model.parameters()).device
     inner = base ** (2 * (behind + 1 + ahead)) * 2 * base
     if inner > MOST:
         raise NotLocal(f"there are {inner:,} contexts of inner columns; at most {MOST:,} are gone through")
@@ -56,7 +56,7 @@ def certify_columns(model: Decoder, task: Task, columns: Columns, watch: Watch |
     total = sum(_count(pattern, base) for pattern in found)
     if total > MOST:
         raise NotLocal(f"there are {total:,} contexts; at most {MOST:,} are gone through")
-    problems = task.testing(3, 64, device=next(model.parameters()).device)
+    problems = task.testing(3, 64, device=device)
     (a, plus, b), zeros = columns.operands(problems), problems.source.new_zeros(64, LONG)
     longer = columns.problems(torch.cat((zeros, a), dim=1), plus, torch.cat((zeros, b), dim=1))  # the same columns
     shared = slice(0, max(1, task.lengths[1] - ahead))
@@ -65,8 +65,10 @@ def certify_columns(model: Decoder, task: Task, columns: Columns, watch: Watch |
         _check_digit(model, task, pattern, digits, column)
     for pattern, (digits, column) in found.items():
         for problems in contexts(columns, pattern, digits, column):
-            margins = _margins(model, problems, column)
-            verdict.add(str(pattern), margins, lambda row, p=problems: task.show(*_tokens(p, row)))
+            logits, right = _read(model, problems.to(device))[:, column].cpu(), problems.answer[:, column, None]
+            margins = logits.gather(1, right)[:, 0] - logits.scatter(1, right, -torch.inf).amax(1)
+            shown = problems.source, problems.answer
+            verdict.add(str(pattern), margins, lambda row, s=shown: task.show(*(each[row].tolist() for each in s)))
             if watch is not None:
                 watch(verdict.contexts, total)
     return verdict
@@ -74,10 +76,6 @@ def certify_columns(model: Decoder, task: Task, columns: Columns, watch: Watch |
 
 def _read(model: Decoder, problems: Problems) -> Tensor:
     return model(problems.source, problems.answer)
-
-
-def _tokens(problems: Problems, row: int) -> tuple[list[int], list[int]]:
-    return problems.source[row].tolist(), problems.answer[row].tolist()
 
 
 def patterns(model: Decoder, task: Task) -> dict[ColumnPattern, tuple[int, int]]:
@@ -102,22 +100,18 @@ def _kinds(model: Decoder, task: Task, digits: int) -> dict[ColumnPattern, tuple
     """The neighbourhoods of numbers of so many digits, each with the last column that has it."""
     problems = task.testing(0, 1, length=digits, device=next(model.parameters()).device)
     depends = depends_on(model, model.order(problems.source, digits + 1))
-    roles, found = _roles(digits), {}
+    falling, found = range(digits - 1, -1, -1), {}
+    operands = [*(("a", column) for column in falling), ("operator", 0), *(("b", column) for column in falling)]
+    roles = [*operands, ("start", 0), *(("answer", column) for column in range(digits))]  # each in its own column
     for column in range(digits + 1):
         row = depends[2 * digits + 1 + column]
         seen = [(role, place - column) for (role, place), inside in zip(roles, row.tolist(), strict=True) if inside]
         pattern = ColumnPattern(tuple(sorted((role, 0 if role in ("start", "operator") else at) for role, at in seen)))
-        if pattern.columns != [*range(pattern.columns[0], pattern.columns[-1] + 1)] if pattern.columns else True:
+        columns = pattern.columns
+        if not columns or columns != [*range(columns[0], columns[-1] + 1)]:
             raise NotLocal(f"answer digit {column} depends on {pattern}: columns with a gap between them, or none")
         found[pattern] = (digits, column)
     return found
-
-
-def _roles(digits: int) -> list[tuple[str, int]]:
-    """What each token is and in which column: an answer token stands in the column of its own digit."""
-    falling = range(digits - 1, -1, -1)
-    operands = [*(("a", column) for column in falling), ("operator", 0), *(("b", column) for column in falling)]
-    return [*operands, ("start", 0), *(("answer", column) for column in range(digits))]
 
 
 def _count(pattern: ColumnPattern, base: int) -> int:
@@ -131,8 +125,7 @@ def contexts(local: Columns, pattern: ColumnPattern, digits: int, column: int) -
     base, columns = local.base, pattern.columns
     lowest = column + min(columns, default=0)
     free = [] if pattern.begins else [column + at for at in pattern.answers if column + at < lowest]
-    carries = [0] if pattern.begins else [0, 1]
-    total = _count(pattern, base)
+    carries, total = 1 if pattern.begins else 2, _count(pattern, base)
     for start in range(0, total, ROWS):
         number = torch.arange(start, min(start + ROWS, total))
         operands = torch.zeros(2, len(number), digits, dtype=torch.long)  # least significant column first
@@ -140,34 +133,22 @@ def contexts(local: Columns, pattern: ColumnPattern, digits: int, column: int) -
             for which in (0, 1):
                 operands[which, :, column + at] = number % base
                 number = number // base
-        carry = number % len(carries)
-        number = number // len(carries)
-        _fill(operands, lowest, free, carry, number, base)
+        _fill(operands, lowest, free, number % carries, number // carries, base)
         a, b = operands.flip(2)
         yield local.problems(a, torch.full((len(a),), local.plus), b)
 
 
 def _fill(operands: Tensor, lowest: int, free: list[int], carry: Tensor, number: Tensor, base: int) -> None:
     """Columns below the neighbourhood that bring `carry` into its lowest column and show the wanted answer digits."""
-    coming = carry  # the carry that a column has to hand on
     for column in range(lowest - 1, -1, -1):
         shown = torch.zeros_like(carry)
         if column in free:
             shown, number = number % base, number // base
-        total = coming * base + shown
-        needs = (total > 2 * (base - 1)).long()  # 9 + 9 is not enough: one must come in
-        rest = total - needs
-        operands[0, :, column] = torch.minimum(rest, torch.full_like(rest, base - 1))
+        total = carry * base + shown
+        carry = (total > 2 * (base - 1)).long()  # what the next has to hand on: 9 + 9 is not enough, one must come in
+        rest = total - carry
+        operands[0, :, column] = rest.clamp(max=base - 1)
         operands[1, :, column] = rest - operands[0, :, column]
-        coming = needs
-
-
-@torch.no_grad()
-def _margins(model: Decoder, problems: Problems, column: int) -> Tensor:
-    """By how much the logit of the right digit lies above all others."""
-    logits = _read(model, problems.to(next(model.parameters()).device))[:, column].cpu()
-    right = problems.answer[:, column, None]
-    return logits.gather(1, right)[:, 0] - logits.scatter(1, right, -torch.inf).amax(1)
 
 
 def _check_digit(model: Decoder, task: Task, pattern: ColumnPattern, digits: int, column: int) -> None:

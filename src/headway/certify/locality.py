@@ -13,16 +13,14 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from headway.errors import HeadwayError
+from headway.evaluation.verdicts import largest
 from headway.models import MODELS, Attention, Classifier, Decoder, Model, Order
 from headway.positions import Positions, Relative
 from headway.tasks import Problems
 
-SAME = 1e-9
-"""logits that differ by no more are the same, in float64"""
-FAR = (100, 100_000)
-"""distances over which a window is looked at"""
-STREAMS = ("decoder", "classifier")
-"""kinds of models that read everything in one sequence, through one stack"""
+SAME = 1e-9  # logits that differ by no more are the same, in float64
+FAR = (100, 100_000)  # distances over which a window is looked at
+STREAMS = ("decoder", "classifier")  # kinds of models that read everything in one sequence, through one stack
 
 Stream = Decoder | Classifier
 Reading = Callable[[Any, Problems], Tensor]
@@ -78,12 +76,12 @@ def find_reach(model: Stream) -> tuple[int, int]:
     """How far behind and ahead, in numbers of the index, the window reaches through all layers that have heads."""
     offsets = model.positions.offsets
     assert offsets is not None
-    layers = sum(attention.heads > 0 for attention in _attentions(model))
+    layers = len(_attentions(model))
     return layers * -offsets[0], layers * offsets[-1]
 
 
 def _attentions(model: Stream) -> list[Attention]:
-    return [module for module in model.modules() if isinstance(module, Attention)]
+    return [module for module in model.modules() if isinstance(module, Attention) and module.heads]
 
 
 @torch.no_grad()
@@ -92,11 +90,10 @@ def depends_on(model: Stream, order: Order) -> Bool[Tensor, "token token"]:
     of some head that is left is not hidden."""
     bias = order.bias
     assert bias is not None
-    reached = torch.eye(bias.shape[-1], device=bias.device)
+    itself = reached = torch.eye(bias.shape[-1], device=bias.device)
     for attention in _attentions(model):
-        if attention.heads:
-            seen = ~(bias[0, attention.kept] == -torch.inf).all(0) | torch.eye(len(reached), device=bias.device).bool()
-            reached = ((seen.float() @ reached) > 0).float()
+        seen = ~(bias[0, attention.kept] == -torch.inf).all(0) | itself.bool()
+        reached = ((seen.float() @ reached) > 0).float()
     return reached > 0
 
 
@@ -107,10 +104,8 @@ def check_outside(read: Reading, model: Stream, problems: Problems, others: Prob
     exact = copy.deepcopy(model).double()
     moved = float((read(exact, problems)[:, place] - read(exact, others)[:, place]).abs().max())
     if not moved <= SAME:  # what is no number is refused as well
-        raise NotLocal(
-            f"{what} moves by {moved:.2g} when tokens outside its window are replaced: something in the model "
-            "sees past the masks"
-        )
+        why = "something in the model sees past the masks"
+        raise NotLocal(f"{what} moves by {moved:.2g} when tokens outside its window are replaced: {why}")
 
 
 @torch.no_grad()
@@ -121,5 +116,4 @@ def measure_rounding(
     that attention gathers its keys; of the places that see the same in both. Infinite where one is no number."""
     many = read(model, problems)
     one = torch.cat([read(model, problems[row : row + 1]) for row in range(alone)])
-    differences = one - many[:alone], read(model, longer)[:, shared] - many[:, shared]
-    return max(float(each.abs().nan_to_num(nan=torch.inf).max()) for each in differences)
+    return largest(one - many[:alone], read(model, longer)[:, shared] - many[:, shared])

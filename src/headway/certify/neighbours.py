@@ -1,7 +1,6 @@
 """A certificate for a relation between neighbours, such as sortedness: every pair or triple, and what places say."""
 
 import itertools
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -12,8 +11,11 @@ from headway.models import Classifier
 from headway.tasks import Problems, Task
 from headway.tasks.problems import Neighbours
 
-LONG_SEQUENCE = 80
-"""long enough for attention to gather its keys"""
+LONG_SEQUENCE = 80  # long enough for attention to gather its keys
+
+Reports = dict[str, Tensor]
+"""What a place says, by what it sees: above 0 it reports a violation. One axis a token of the neighbourhood, in order,
+for a place inside; for the first without those before it, for the last without those behind."""
 
 
 def certify_neighbours(model: Classifier, task: Task, local: Neighbours, watch: Watch | None) -> Verdict:
@@ -25,9 +27,8 @@ def certify_neighbours(model: Classifier, task: Task, local: Neighbours, watch: 
     behind, ahead = _neighbourhood(model, task)
     width = behind + 1 + ahead
     if local.values**width > MOST:
-        raise NotLocal(
-            f"a place depends on {width} tokens: {local.values**width:,} contexts; at most {MOST:,} are tried"
-        )
+        total = f"{local.values**width:,} contexts"
+        raise NotLocal(f"a place depends on {width} tokens: {total}; at most {MOST:,} are tried")
     if max(behind, ahead) > 1:
         raise NotLocal(f"a place depends on {behind} tokens before it and {ahead} behind; only one of each is tried")
     verdict = Verdict(rounding=_rounding(model, task))
@@ -51,15 +52,6 @@ def _neighbourhood(model: Classifier, task: Task) -> tuple[int, int]:
     return behind, ahead
 
 
-@dataclass(frozen=True)
-class Reports:
-    """What a place says, by what it sees: above 0 it reports a violation."""
-
-    inner: Tensor  # one axis a token of the neighbourhood, in order
-    first: Tensor  # at the left border: without those before
-    last: Tensor  # at the right border: without those behind
-
-
 @torch.no_grad()
 def _collect_reports(model: Classifier, values: int, behind: int, ahead: int, watch: Watch | None) -> Reports:
     """Each neighbourhood put before the model as a whole sequence, and what it says at the place in question."""
@@ -75,19 +67,18 @@ def _collect_reports(model: Classifier, values: int, behind: int, ahead: int, wa
                 watch(start, total)
         return torch.cat(parts).view(*[values] * width)
 
-    return Reports(say(behind + 1 + ahead, behind), say(1 + ahead, 0), say(behind + 1, behind))
+    return {"inside": say(behind + 1 + ahead, behind), "first": say(1 + ahead, 0), "last": say(behind + 1, behind)}
 
 
 def _judge_right(verdict: Verdict, reports: Reports, local: Neighbours) -> None:
     """No window of a sequence without a violation may report one."""
-    tables = {"sorted, inside": reports.inner, "sorted, first": reports.first, "sorted, last": reports.last}
-    for name, table in tables.items():
+    for name, table in reports.items():
         axes = torch.meshgrid(*[torch.arange(local.values)] * table.ndim, indexing="ij")
         right = torch.ones_like(table, dtype=torch.bool)
         for left_one, right_one in itertools.pairwise(axes):
             right &= local.holds(left_one, right_one)
         places = right.nonzero()
-        verdict.add(name, -table[right], lambda row, p=places: " ".join(map(str, p[row].tolist())))
+        verdict.add(f"sorted, {name}", -table[right], lambda row, p=places: " ".join(map(str, p[row].tolist())))
 
 
 def _judge_violations(verdict: Verdict, reports: Reports, local: Neighbours, behind: int, ahead: int) -> None:
@@ -97,13 +88,13 @@ def _judge_violations(verdict: Verdict, reports: Reports, local: Neighbours, beh
     least = torch.full((local.values, local.values), -torch.inf)  # of a place that does not see the other
     left = right = least  # x y: what the place of x, and of y, reports in its worst context
     if ahead:
-        left = reports.inner
+        left = reports["inside"]
         if behind:  # over all that may stand before x
-            left = torch.minimum(left.where(holds[:, :, None], torch.inf).amin(0), reports.first)
+            left = torch.minimum(left.where(holds[:, :, None], torch.inf).amin(0), reports["first"])
     if behind:
-        right = reports.inner
+        right = reports["inside"]
         if ahead:  # over all that may stand behind y
-            right = torch.minimum(right.amin(2), reports.last)
+            right = torch.minimum(right.amin(2), reports["last"])
     reported, places = torch.maximum(left, right)[~holds], (~holds).nonzero()
     verdict.add("violation", reported, lambda row: "{} before {}".format(*places[row].tolist()))
 

@@ -10,12 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-MARGIN_OVER_ROUNDING = 10
-"""a margin must be so many times the largest difference that rounding was seen to make"""
-MOST = 50_000_000
-"""contexts that are gone through at most"""
-ROWS = 1_000
-"""at a time"""
+MARGIN_OVER_ROUNDING = 10  # a margin must be so many times the largest difference that rounding was seen to make
+MOST = 50_000_000  # contexts that are gone through at most
+ROWS = 1_000  # at a time
 
 Watch = Callable[[int, int], None]
 
@@ -27,8 +24,7 @@ class Verdict:
     contexts: int = 0
     wrong: int = 0
     smallest_margin: float = float("inf")
-    patterns: dict[str, int] = field(default_factory=dict)
-    """how many contexts of each kind"""
+    patterns: dict[str, int] = field(default_factory=dict)  # how many contexts of each kind
     offending: str | None = None
     rounding: float = 0.0
     reason: str | None = None

@@ -1,12 +1,23 @@
-"""Is there anything to conclude from? Checks of what the model answers."""
+"""What does it answer? Checks of whether there is anything to conclude from, of whether answers are the model's own, as
+they are begun, fed and written, and of how right ones are counted."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
 
 from headway.doctor.check import Checked, check, failed, passed, skipped, warned
-from headway.doctor.patient import LEARNED, Patient
+from headway.doctor.patient import LEARNED, Patient, widen
+from headway.errors import HeadwayError
 from headway.evaluation.intervals import wilson
-from headway.evaluation.verdicts import best_constant
+from headway.evaluation.verdicts import best_constant, largest
+from headway.tasks import Problems
 
-ENOUGH = 100
-"""examples, of which all right show that it has learned"""
+ENOUGH = 100  # examples, of which all right show that it has learned
+MOST_STARTS = 64  # tokens that are tried as the beginning of an answer
+NO_DECODE = "it needs the logits after a given beginning: Subject(decode=lambda source, written: …, start=TOKEN)"
+ONE_CLASS = "it answers with a class; there is nothing to decode"
 
 
 @check("converged", forbids=("heads", "lengths"), explains=("floor", "constant", "greedy"))
@@ -58,9 +69,201 @@ def constant(patient: Patient) -> Checked:
             found[name] = answers[0].tolist()
     if not found:
         return passed(f"more than one answer on each of {len(patient.sets)} evaluated sets")
-    return failed(
-        f"one answer, {next(iter(found.values()))}, to every problem of {len(found)} of {len(patient.sets)} sets "
-        f"({', '.join(found)}): its score there is that answer's share",
-        "report the share of each answer beside every accuracy",
-        constant=found,
+    answer, where = next(iter(found.values())), f"{len(found)} of {len(patient.sets)} sets ({', '.join(found)})"
+    meaning = f"one answer, {answer}, to every problem of {where}: its score there is that answer's share"
+    return failed(meaning, "report the share of each answer beside every accuracy", constant=found)
+
+
+@check("greedy", forbids=("heads", "lengths"))
+def greedy(patient: Patient) -> Checked:
+    """Token-by-token decoding against the teacher-forced verdict, problem by problem."""
+    if patient.answers_with_class:
+        return skipped(ONE_CLASS)
+    if patient.subject.generate is None:
+        return skipped("it needs your decoding: Subject(generate=lambda problems: …)")
+    problems = patient.few
+    logits, expected = patient.logits[: len(problems)], patient.right[: len(problems)]
+    written = patient.generate(problems)
+    needed = int(patient.scored(problems).any(0).nonzero().max()) + 1
+    if needed > written.shape[1]:
+        meaning = f"decoding wrote {written.shape[1]} of the {problems.answer.shape[1]} tokens of an answer"
+        return failed(meaning, "write every token of the answer", shape=list(written.shape))
+    written = widen(written, problems)  # as an evaluation that compares place by place does
+    if (forced := patient.predict_whole(problems)) is not None:  # the verdict of their own one pass
+        expected = patient.judge_tokens(forced, problems)
+    best = logits.topk(min(2, logits.shape[-1]), dim=-1).values
+    near = ((best[..., 0] - best[..., -1]) < patient.same).any(-1)
+    differ = (patient.judge_tokens(written, problems) != expected) & ~near
+    if not (count := int(differ.sum())):
+        return passed(f"decoding token by token and the one pass agree on {len(problems)} of {len(problems)} problems")
+    row = int(differ.nonzero()[0, 0])
+    place = int((written[row] != logits[row].argmax(-1)).int().argmax())
+    why, remedy = explain(patient, problems, written)
+    example = {"written": written[row].tolist(), "right": problems.answer[row].tolist()}
+    numbers = {"mismatches": count, "checked": len(problems), "first_token": place, "hypothesis": why}
+    what = f"decoding and the one pass disagree on {count} of {len(problems)} problems, first at token {place}"
+    return failed(f"{what}: {why}", remedy, **numbers, example=example)
+
+
+def explain(patient: Patient, problems: Problems, written: Tensor) -> tuple[str, str]:
+    """The hypothesis under which our own decoding writes exactly what theirs wrote, and how to mend it."""
+    start = patient.subject.start
+    if patient.subject.decode is None:
+        return "what explains it cannot be tried without Subject(decode=…, start=…)", NO_DECODE
+    own = "give the start a token of its own" if start is None else f"begin every answer with the start token {start}"
+    if start is not None and fits(patient, problems, written, [start]):
+        if sees_later(patient, problems) > patient.same or forced_sees_later(patient, problems):
+            return "the one pass has no causal mask; decoding needs none", "pass the causal mask in evaluation"
+        return f"decoding is right, and the one pass is fed other tokens than {start} and the answer", own
+    first = int(written[0, 0])
+    if bool((written[:, 0] == first).all()):  # one token is written first, whatever the problem
+        for before in ([first], [] if start is None else [start, first]):
+            if before and fits(patient, problems, written[:, 1:], before):
+                return _put_first(patient, problems, first, own)
+    vocabulary = min(patient.logits.shape[-1], MOST_STARTS)
+    for token in range(vocabulary):
+        if fits(patient, problems, written, [token]):
+            return f"it begins with token {token}, training with {start}", own
+    return f"none of {vocabulary + 4} beginnings that were tried writes the same", "compare the two step by step"
+
+
+def _put_first(patient: Patient, problems: Problems, token: int, own: str) -> tuple[str, str]:
+    """What it means that every answer has this token first."""
+    share = float((problems.answer[:, 0] == token).float().mean())
+    if not share:
+        return "the start token is kept in what is decoded, so all is one place late", "drop the first token"
+    if any(int(patient.generate(single)[0, 0]) != token for single in patient.singles):
+        return f"every answer begins with {token}, the commonest first token of the batch", own
+    return f"it writes {token} as the answer's first token, which it is in {share:.0%}", own
+
+
+def fits(patient: Patient, problems: Problems, written: Tensor, before: Sequence[int]) -> bool:
+    """Whether our own decoding by the subject's `decode`, a prefix at a time, writes the same after these first tokens;
+    not where the model does not take them."""
+    own = torch.tensor([before], device=problems.answer.device).expand(len(problems), -1)
+    try:
+        for _ in range(written.shape[1]):
+            own = torch.cat((own, patient.decode(problems.source, own)[:, -1:].argmax(-1)), dim=1)
+    except HeadwayError:
+        return False
+    return torch.equal(written, own[:, len(before) :])
+
+
+def _exchange_later(tokens: Tensor, at: int) -> Tensor:
+    return torch.cat((tokens[:, :at], tokens[:, at:].roll(1, dims=0)), dim=1)
+
+
+def sees_later(patient: Patient, problems: Problems) -> float:
+    """By how much an earlier logit moves when later tokens are exchanged."""
+    written, worst = patient.decoder_input(problems), 0.0
+    before = patient.decode(problems.source, written)
+    for at in range(1, written.shape[1]):
+        now = patient.decode(problems.source, _exchange_later(written, at))
+        worst = max(worst, largest(now[:, :at] - before[:, :at]))
+    return worst
+
+
+def forced_sees_later(patient: Patient, problems: Problems) -> float:
+    """The share of what their own one pass predicts that changes when later tokens are exchanged."""
+    before, worst = patient.predict_whole(problems), 0.0
+    if before is None:
+        return worst
+    for at in range(problems.answer.shape[1]):
+        now = patient.predict(replace(problems, answer=_exchange_later(problems.answer, at)))
+        worst = max(worst, float((now[:, : at + 1] != before[:, : at + 1]).float().mean()))
+    return worst
+
+
+@check("start token", forbids=("heads", "lengths"), explains=("greedy", "converged", "floor", "metric"))
+def start_token(patient: Patient) -> Checked:
+    """Whether the token that begins an answer is also a token of content."""
+    start = patient.subject.start
+    if start is None:
+        return skipped("no answer is begun by a token" if patient.answers_with_class else "give Subject(start=TOKEN)")
+    inside = (patient.problems.answer == start) & patient.scored(patient.problems)
+    share = float(inside.any(1).float().mean())
+    if not share:
+        return passed(f"token {start} begins every answer and is in none of {len(patient.problems):,}")
+    what = (
+        f"token {start} begins every answer and stands inside {share:.1%} of them: a beginning cannot be told from it"
     )
+    return failed(what, "give the start a token of its own and train again", start=start, share=share)
+
+
+@check("given digits", forbids=("heads", "lengths"), explains=("greedy", "metric", "converged", "floor"))
+def given_digits(patient: Patient) -> Checked:
+    """Answer tokens that are fed and never predicted."""
+    subject, problems = patient.subject, patient.few
+    if patient.answers_with_class:
+        return skipped(ONE_CLASS)
+    if subject.generate is None and subject.forced is None:
+        return skipped("it needs your decoding or your one pass: Subject(generate=…) or Subject(forced=…)")
+    length = problems.answer.shape[1]
+    missing = 0 if subject.forced is None else length - patient.predict(problems).shape[1]
+    if missing > 0:
+        by_value = {} if subject.generate is None else _by_first(problems, patient.generate_wide(problems), missing)
+        split = ", ".join(f"{value}: {share:.2f}" for value, share in list(by_value.items())[:3])
+        meaning = f"the one pass predicts {length - missing} of {length} tokens, the first {missing} given"
+        meaning += f"; decoded right, by what is given: {split}" if split else ""
+        remedy = "begin with a start token and predict every token of the answer"
+        return failed(meaning, remedy, given=list(range(missing)), by_value=by_value)
+    if subject.generate is None:
+        return passed(f"the one pass predicts all {length} tokens")
+    other = problems.answer.roll(1, dims=0)
+    plain, swapped = patient.generate_wide(problems), patient.generate_wide(replace(problems, answer=other))
+    moved = [float((plain[:, at] != swapped[:, at]).float().mean()) for at in range(length)]
+    if not any(moved):
+        return passed(f"what is decoded does not depend on the right answers ({len(problems)} exchanged)")
+    fed = [at for at, share in enumerate(moved) if share and bool((swapped[:, at] == other[:, at]).all())]
+    what = f"token {fed[0]} is given, not predicted" if fed else "something is taken from them"
+    meaning = f"decoding changes with the right answers that it is handed ({max(moved):.0%} of them): {what}"
+    return failed(meaning, "decode from the source alone; count every token of the answer", given=fed, moved=moved)
+
+
+def _by_first(problems: Problems, written: Tensor, tokens: int) -> dict[str, float]:
+    """How many answers are decoded right, by the tokens that were given."""
+    right = (written == problems.answer).all(1)
+    keys = [" ".join(map(str, row)) for row in problems.answer[:, :tokens].tolist()]
+    shares = {key: [bool(right[row]) for row, own in enumerate(keys) if own == key] for key in sorted(set(keys))}
+    return {key: sum(each) / len(each) for key, each in shares.items()}
+
+
+@check("metric", forbids=("heads", "lengths"), explains=("converged", "floor"))
+def metric(patient: Patient) -> Checked:
+    """Whether the reported accuracy is over whole answers."""
+    score, problems = patient.subject.score, patient.problems
+    if score is None:
+        return skipped("it needs the accuracy as you report it: Subject(score=lambda problems: …)")
+    value = patient.call("score", score, problems)
+    if not isinstance(value, int | float) and not (isinstance(value, Tensor) and value.numel() == 1):
+        raise patient.wrong("score", value, "; return one number")
+    reported = float(value) / 100 if float(value) > 1 else float(value)  # in percent
+    answers = [patient.logits.argmax(-1)]
+    if patient.decodes:
+        answers.append(patient.generate_wide(problems))
+    if (forced := patient.predict_whole(problems)) is not None:
+        answers.append(forced)
+    others = [float(patient.judge_tokens(tokens, problems).float().mean()) for tokens in answers[1:]]
+    near = 0.5 / len(problems) + 1e-6
+    if any(abs(reported - each) <= near for each in (patient.accuracy, *others)):
+        return passed(f"the reported {reported:.4f} is the share of whole answers that are right", reported=reported)
+    counts = [count for tokens in answers for count in _other_counts(patient, tokens, problems).items()]
+    named = [name for name, value in counts if abs(value - reported) <= near]
+    what = f"it is accuracy {named[0]}" if named else "it is neither that nor accuracy over tokens"
+    meaning = f"reported {reported:.4f}, but {patient.accuracy:.4f} of the whole answers are right: {what}"
+    numbers = {"reported": reported, "exact_match": patient.accuracy, "candidates": dict(reversed(counts))}
+    return failed(meaning, "count an answer as right when all of its tokens are", **numbers)
+
+
+def _other_counts(patient: Patient, tokens: Tensor, problems: Problems) -> dict[str, float]:
+    """What people count instead of whole answers."""
+    same, length = tokens == problems.answer, problems.answer.shape[1]
+    counts = {"over tokens": float(same.float().mean())}
+    for token in dict.fromkeys((patient.subject.pad, 0)):
+        if token is not None and bool((counted := problems.answer != token).any()):
+            counts[f"over tokens other than {token}"] = float(same[counted].float().mean())
+            counts[f"over answers, whose tokens {token} do not count"] = float((same | ~counted).all(1).float().mean())
+    for first in range(1, length):
+        counts[f"over the last {length - first} tokens of an answer"] = float(same[:, first:].float().mean())
+        counts[f"over answers without their first {first} tokens"] = float(same[:, first:].all(1).float().mean())
+    return counts | {f"over token {at} alone": float(same[:, at].float().mean()) for at in range(length)}

@@ -1,8 +1,5 @@
-"""A check, and what it finds: whether all is well, what was measured, what that means for conclusions, and how to mend
-it.
-
-A new check is a function under `@check(…)` in a file of its own, and the file's name in `examination.MODULES`.
-"""
+"""A check, and what it finds: whether all is well, what was measured, what that means, and how to mend it. A new check
+is a function under `@check(…)` in a file that `examination.MODULES` names."""
 
 from __future__ import annotations
 
@@ -22,8 +19,7 @@ Evidence = Scalar | Sequence[Scalar] | Mapping[str, Scalar | Sequence[Scalar]]
 @dataclass(frozen=True)
 class Checked:
     status: Status
-    meaning: str
-    """what it means for conclusions, with a number; of a skipped check, what it lacks"""
+    meaning: str  # what it means for conclusions, with a number; of a skipped check, what it lacks
     evidence: Mapping[str, Evidence] = field(default_factory=dict)
     remedy: str = ""
 
@@ -50,12 +46,9 @@ class Check:
 
     name: str
     run: Callable[[Patient], Checked]
-    forbids: tuple[Study, ...]
-    """the studies whose findings are withheld where it fails"""
-    explains: tuple[str, ...]
-    """the checks that fail because this one does"""
-    as_warning: bool
-    """whether it explains failures also where it only warns"""
+    forbids: tuple[Study, ...]  # the studies whose findings are withheld where it fails
+    explains: tuple[str, ...]  # the checks that fail because this one does
+    as_warning: bool  # whether it explains failures also where it only warns
 
     def __call__(self, patient: Patient) -> Checked:
         return self.run(patient)

@@ -1,16 +1,105 @@
-"""What may be claimed? Checks of what a claim about heads, or about one seed, rests on."""
+"""What may be claimed? Checks of how heads are closed, and of what a claim about heads, or about one seed, rests on."""
 
 import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from torch import Tensor, nn
 
 from headway.attach.opening import ready
 from headway.doctor.check import Checked, check, failed, passed, skipped, warned
 from headway.doctor.patient import LEARNED, Patient
-from headway.models import Head
+from headway.evaluation.verdicts import largest
+from headway.models import Attention, Head, Site
 from headway.tasks import Problems
 
-FLOOR = 0.5
-"""of accuracy, below which drops say little about heads"""
+TRIED = 6  # heads that are closed one by one
+ROUNDING = 1e-3  # of logits that are computed in two ways
+FLOOR = 0.5  # of accuracy, below which drops say little about heads
 FEWEST_SEEDS = 3
+NO_ABLATION = "it needs your ablation: Subject(ablate=lambda problems, heads: logits)"
+
+
+@check("gates", forbids=("heads",))
+def gates(patient: Patient) -> Checked:
+    """Open gates change nothing, closed ones something, and one closed head is the columns of its projection."""
+    heads, problems = patient.subject.heads, patient.few
+    if not heads:
+        return skipped("it has no heads with gates; name them as Subject(heads=…)")
+    if not patient.can_ablate:
+        return skipped(NO_ABLATION)
+    plain, count = patient.logits[: len(problems)], len(heads)
+    opened, closed = (largest(patient.ablate(problems, some) - plain) for some in ((), heads))
+    numbers = {"opened": opened, "closed": closed}
+    if opened > patient.same:
+        meaning = f"opening all {count} gates moves logits by up to {opened:.2g}: it should change nothing"
+        return failed(meaning, "apply a gate as g·z + (1 − g)·r before the output projection", **numbers)
+    if closed <= patient.same:
+        meaning = f"closing all {count} heads moves no logit by more than {closed:.1g}: the ablation is not wired"
+        return failed(meaning, "multiply the heads' outputs, before the output projection, by their gates", **numbers)
+    ours = {m.site: m.out for m in patient.subject.model.modules() if isinstance(m, Attention) and m.heads}
+    projections = patient.subject.projections or ours
+    axis = _wrong_axis(patient, projections)
+    if axis is not None:
+        head, difference, instead = axis
+        what = f"closing {head} is not zeroing its columns of the output projection (logits differ by {difference:.2g})"
+        remedy = "a head is some columns of the projection's weight: zero those"
+        return failed(f"{what}: {instead}", remedy, **numbers, head=str(head), difference=difference)
+    proved = "; closing one is zeroing its columns" if projections else ""
+    shown = f"all {count} gates open move no logit by more than {opened:.1g}, all closed up to {closed:.2g}"
+    return passed(f"{shown}{proved}", **numbers)
+
+
+def _wrong_axis(patient: Patient, projections: Mapping[Site, nn.Module]) -> tuple[Head, float, str] | None:
+    """A head whose closing touches other than its columns, by how much, and what it touches instead."""
+    heads = patient.subject.heads
+    for head in heads[:: max(1, len(heads) // TRIED)]:
+        output = projections.get(head.site)
+        weight = getattr(output, "weight", None)
+        if output is None or not isinstance(weight, Tensor) or weight.dim() != 2:
+            continue
+        every, fewest = weight.shape[1], max(each.number for each in heads if each.site == head.site) + 1
+        counts = [count for count in range(fewest, every + 1) if every % count == 0]  # heads not named may follow
+        if counts and all(_beside(patient, output, head, every // count) > ROUNDING for count in counts):
+            rows = _zeroes_rows(patient, output, head, every // fewest)
+            instead = "rows are zeroed, which mix all heads" if rows else "something else is closed"
+            return head, _beside(patient, output, head, every // counts[0]), instead
+    return None
+
+
+def _zeroes_rows(patient: Patient, output: nn.Module, head: Head, width: int) -> bool:
+    """Whether closing a head is zeroing its rows of the projection, with or without those of the bias."""
+    own, closed = slice(head.number * width, (head.number + 1) * width), patient.ablate(patient.few, (head,))
+    for parts in ({"weight": own}, {"weight": own, "bias": own}):
+        with _zeroed(output, **parts):
+            if largest(patient.run(patient.few) - closed) <= ROUNDING:
+                return True
+    return False
+
+
+def _beside(patient: Patient, output: nn.Module, head: Head, width: int) -> float:
+    """What closing a head changes besides its columns: with these zeroed nothing, whatever is put in their place; and
+    with them open something, where they carry something."""
+    problems = patient.few
+    with _zeroed(output, weight=(slice(None), slice(head.number * width, (head.number + 1) * width))):
+        zeroed, closed = patient.run(problems), patient.ablate(problems, (head,))
+    plain, alone = patient.logits[: len(problems)], patient.ablate(problems, (head,))
+    carries, does = largest(zeroed - plain), largest(alone - plain)
+    return max(largest(zeroed - closed), carries if does <= ROUNDING < carries else 0.0)
+
+
+@contextmanager
+def _zeroed(output: nn.Module, **parts: slice | tuple[slice, slice]) -> Iterator[None]:
+    """An output projection with parts of its weight, or of its bias, zeroed for a while."""
+    kept = {name: parameter.detach().clone() for name, parameter in output.named_parameters()}
+    try:
+        for name, part in parts.items():
+            if isinstance(parameter := getattr(output, name, None), Tensor):
+                parameter.data[part] = 0
+        yield
+    finally:
+        for name, parameter in output.named_parameters():
+            parameter.data.copy_(kept[name])
 
 
 @check("resolution")
@@ -24,11 +113,9 @@ def resolution(patient: Patient) -> Checked:
     need = math.ceil(2 * accuracy * (1 - accuracy) * (1.96 / margin) ** 2)
     if half <= margin:
         return passed(f"{n:,} examples tell accuracies apart that differ by {half:.4f}", examples=n, resolves=half)
-    return warned(
-        f"{n:,} examples cannot tell a difference of {margin:g} from noise: the 95% interval is ±{half:.3f}",
-        f"use at least {need:,} examples, or claim less",
-        examples=n, resolves=half, needed=need,
-    )  # fmt: skip
+    meaning = f"{n:,} examples cannot tell a difference of {margin:g} from noise: the 95% interval is ±{half:.3f}"
+    remedy = f"use at least {need:,} examples, or claim less"
+    return warned(meaning, remedy, examples=n, resolves=half, needed=need)
 
 
 @check("floor", forbids=("heads",))
@@ -42,12 +129,9 @@ def floor(patient: Patient) -> Checked:
     accuracy = float(right.float().mean())
     if accuracy >= FLOOR:
         return passed(f"the baseline that heads are held against is {accuracy:.4f}", baseline=accuracy)
-    return failed(
-        f"the baseline that heads are held against is {accuracy:.3f}: with most problems wrong already, a drop says "
-        "little about a head",
-        "rank heads on problems that the model gets right",
-        baseline=accuracy, problems=len(right),
-    )  # fmt: skip
+    why = "with most problems wrong already, a drop says little about a head"
+    meaning = f"the baseline that heads are held against is {accuracy:.3f}: {why}"
+    return failed(meaning, "rank heads on problems that the model gets right", baseline=accuracy, problems=len(right))
 
 
 @check("together")
@@ -57,17 +141,14 @@ def together(patient: Patient) -> Checked:
     if not claimed:
         return skipped("no heads are claimed to be prunable; Subject(claimed=[…]) names them")
     if not patient.can_ablate:
-        return skipped("it needs your ablation: Subject(ablate=lambda problems, heads: logits)")
+        return skipped(NO_ABLATION)
     joint = _accuracy_without(patient, claimed, patient.problems)
     numbers = {"baseline": before, "together": joint, "heads": [str(head) for head in claimed]}
     rest = f"without all {{}} {joint:.4f} are right, {before:.4f} with"
     if before - joint <= patient.subject.max_drop:
         return passed(rest.format(f"{len(claimed)} claimed heads"), **numbers)
-    return failed(
-        f"{len(claimed)} heads may each go alone; {rest.format('of them')}",
-        "count heads that can go together: headway heads searches for them",
-        **numbers,
-    )
+    meaning = f"{len(claimed)} heads may each go alone; {rest.format('of them')}"
+    return failed(meaning, "count heads that can go together: headway heads searches for them", **numbers)
 
 
 @check("seeds")
@@ -76,36 +157,28 @@ def seeds(patient: Patient) -> Checked:
     if not patient.subject.others:
         return skipped("1 seed: nothing shows how findings vary; name a folder of runs, or give Subject(others=[…])")
     everyone = [patient, *(Patient(ready(other)) for other in patient.subject.others)]
-    accuracies = [each.accuracy for each in everyone]
+    accuracies, count = [each.accuracy for each in everyone], len(everyone)
     learned = [each.interval.low >= LEARNED for each in everyone]
     costliest = [_costliest(each) for each in everyone]
-    numbers = {
-        "seeds": len(everyone),
-        "accuracies": accuracies,
-        "learned": learned,
-        "costliest_head": [str(head) if head else None for head in costliest],
-    }
-    spread = f"{len(everyone)} seeds, accuracy {min(accuracies):.4f} to {max(accuracies):.4f}"
+    numbers = {"seeds": count, "accuracies": accuracies, "learned": learned, "costliest_head": costliest}
+    spread = f"{count} seeds, accuracy {min(accuracies):.4f} to {max(accuracies):.4f}"
     if len(set(learned)) > 1:
-        return warned(
-            f"{spread}: {sum(learned)} of {len(everyone)} have learned the task, so one seed says little",
-            "report every seed, and mend what keeps the others from learning",
-            **numbers,
-        )
+        meaning = f"{spread}: {sum(learned)} of {count} have learned the task, so one seed says little"
+        return warned(meaning, "report every seed, and mend what keeps the others from learning", **numbers)
     if patient.subject.claimed and len(set(costliest)) > 1:
-        named = ", ".join(str(head) for head in costliest[:FEWEST_SEEDS])
+        named = ", ".join(map(str, costliest[:FEWEST_SEEDS]))
         meaning = f"{spread}, but the head that costs most is not the same: {named}"
         return warned(meaning, "claim how many heads are needed, over seeds, not which", **numbers)
-    if len(everyone) < FEWEST_SEEDS:
+    if count < FEWEST_SEEDS:
         return warned(f"{spread}: too few to tell how findings vary", f"train at least {FEWEST_SEEDS} seeds", **numbers)
     return passed(f"{spread}; all have {'' if all(learned) else 'not '}learned the task", **numbers)
 
 
-def _costliest(patient: Patient) -> Head | None:
+def _costliest(patient: Patient) -> str | None:
     """The head whose loss costs most, where heads can be closed."""
     if not patient.subject.heads or not patient.can_ablate:
         return None
-    return min(patient.subject.heads, key=lambda head: _accuracy_without(patient, (head,), patient.few))
+    return str(min(patient.subject.heads, key=lambda head: _accuracy_without(patient, (head,), patient.few)))
 
 
 def _accuracy_without(patient: Patient, heads: tuple[Head, ...], problems: Problems) -> float:

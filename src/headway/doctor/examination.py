@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
 from textwrap import wrap
 from typing import Any
@@ -17,8 +18,7 @@ from headway.plugins import load_function
 from headway.subjects.subject import Subject
 
 SCHEMA = "headway.doctor/1"
-MODULES = ("answers", "decoding", "counting", "sight", "repeating", "data", "order", "wiring", "claims")
-"""the files of checks, in the order in which their checks are made"""
+MODULES = ("answers", "sight", "data", "claims")  # the files of checks, in the order in which their checks are made
 CHECKS = {
     each.name: each
     for module in MODULES
@@ -32,8 +32,7 @@ class Examination:
     subject: str
     checks: dict[str, Checked]
     strict: bool = False
-    refused: str | None = None
-    """why it could not be examined"""
+    refused: str | None = None  # why it could not be examined
 
     @property
     def alarms(self) -> list[str]:
@@ -53,29 +52,23 @@ class Examination:
         """The exit status of the command."""
         return 2 if self.refused else 0 if self.healthy else 1
 
-    def is_cause(self, name: str) -> bool:
-        """Whether no other alarm explains this one."""
+    @cached_property
+    def causes(self) -> list[str]:
+        """The alarms that no other explains."""
 
-        def explains(other: str) -> bool:
+        def explains(other: str, name: str) -> bool:
             check = CHECKS.get(other)
             by_failing = self.checks[other].status == "fail" or self.checks[name].status == "warn"
             return check is not None and name in check.explains and (by_failing or check.as_warning)
 
-        return name in self.alarms and not any(explains(other) for other in self.alarms)
-
-    @property
-    def causes(self) -> list[str]:
-        return [name for name in self.alarms if self.is_cause(name)]
+        return [name for name in self.alarms if not any(explains(other, name) for other in self.alarms)]
 
     def message(self, name: str, width: int = 80) -> list[str]:
         """A check in short lines: what was found, and how to mend it."""
         found = self.checks[name]
-        cause = " (cause)" if self.is_cause(name) and len(self.alarms) > 1 else ""
-        lines = wrap(
-            f"{name}{cause}: {found.meaning}", width, initial_indent=f"{found.status:8}", subsequent_indent=" " * 8
-        )
-        return lines + wrap(f"→ {found.remedy}" if found.remedy else "", width, initial_indent=" " * 8,
-                            subsequent_indent=" " * 10)  # fmt: skip
+        cause = " (cause)" if name in self.causes and len(self.alarms) > 1 else ""
+        lines = wrap(f"{found.status:8}{name}{cause}: {found.meaning}", width, subsequent_indent=" " * 8)
+        return lines + wrap(f"{'':8}→ {found.remedy}" if found.remedy else "", width, subsequent_indent=" " * 10)
 
     def row(self) -> dict[str, Scalar]:
         """A line of a table of many."""
@@ -92,17 +85,7 @@ class Examination:
         }
 
     def to_json(self) -> dict[str, Any]:
-        checks = [
-            {
-                "check": name,
-                "status": found.status,
-                "cause": self.is_cause(name),
-                "evidence": found.evidence,
-                "meaning": found.meaning,
-                "remedy": found.remedy,
-            }
-            for name, found in self.checks.items()
-        ]
+        checks = [{"check": name, "cause": name in self.causes, **vars(found)} for name, found in self.checks.items()]
         content = {"schema": SCHEMA, "subject": self.subject, "healthy": self.healthy, "checks": checks}
         return content if self.refused is None else {**content, "refused": self.refused}
 
@@ -125,21 +108,10 @@ def examine_subject(subject: Subject, strict: bool = False, checks: Iterable[Che
     kept = {name: buffer.clone() for name, buffer in subject.model.named_buffers()}
     with exact_products(), torch.no_grad():  # a GPU's rounding differs from batch to batch
         _ = patient.right  # a model that fails on its own examples is refused before any check
-        found = {check.name: _run(check, patient) for check in chosen}
+        found = {check.name: patient.call(f"the check {check.name}", check, patient) for check in chosen}
     for name, buffer in subject.model.named_buffers():  # running means, which a model in training mode moves
         buffer.copy_(kept[name])
     return Examination(subject.name, found, strict)
-
-
-def _run(check: Check, patient: Patient) -> Checked:
-    try:
-        return check(patient)
-    except HeadwayError:
-        raise
-    except (Exception, SystemExit) as error:  # of what a user's code returns
-        raise HeadwayError(
-            f"the check {check.name} of {patient.subject.name} could not be made ({type(error).__name__}: {error})"
-        ) from error
 
 
 def load_check(name: str) -> Check:

@@ -7,7 +7,7 @@ with the user's own error in it.
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -22,18 +22,13 @@ from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
 ROWS = 1_000
-FEW = 200
-"""of them, where a check is slow"""
-SEED = 1_000
-"""of problems that no study draws"""
-SAME = 1e-4
-"""logits that differ by no more are the same up to rounding, at least"""
-SURE = 1e4
-"""in the place of an infinite logit"""
-LEARNED = 0.95
-"""the accuracy in range above which a model has learned its task"""
+FEW = 200  # of them, where a check is slow
+ALONE = 20  # problems that are asked one by one
+SEED = 1_000  # of problems that no study draws
+SAME = 1e-4  # logits that differ by no more are the same up to rounding, at least
+SURE = 1e4  # in the place of an infinite logit
+LEARNED = 0.95  # the accuracy in range above which a model has learned its task
 
-Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
 
@@ -51,13 +46,18 @@ class Patient:
         return self.problems[:FEW]
 
     @cached_property
+    def singles(self) -> list[Problems]:
+        """The first of them, one by one."""
+        return [self.few[row : row + 1] for row in range(min(ALONE, len(self.few)))]
+
+    @cached_property
     def sets(self) -> dict[str, Problems]:
         """What is evaluated: the subject's own sets, or the problems above."""
         if self.subject.sets is None:
             return {"examples": self.problems}
         sets = self.call("sets", self.subject.sets)
         if not isinstance(sets, Mapping) or not sets:
-            raise HeadwayError(f"sets of {self.subject.name} returned {describe(sets)}; return Problems by name")
+            raise self.wrong("sets", sets, "; return Problems by name")
         return {str(name): self._check_problems(f"the set {name}", problems) for name, problems in sets.items()}
 
     @property
@@ -75,6 +75,10 @@ class Patient:
     @property
     def answers_with_class(self) -> bool:
         return self.problems.answer.shape[1] == 1 and self.subject.start is None
+
+    @property
+    def decodes(self) -> bool:
+        return self.subject.generate is not None and not self.answers_with_class
 
     @cached_property
     def logits(self) -> Float[Tensor, "row answer token"]:
@@ -101,10 +105,7 @@ class Patient:
         """Which problems are right, as the subject counts."""
         right = self.call("correct", self.subject.correct, logits, problems)
         if not isinstance(right, Tensor) or right.shape != (len(problems),):
-            raise HeadwayError(
-                f"correct of {self.subject.name} returned {describe(right)} for {len(problems)} problems; return one "
-                "verdict a problem"
-            )
+            raise self.wrong("correct", right, f" for {len(problems)} problems; return one verdict a problem")
         return right.bool()
 
     def judge_tokens(self, tokens: Int[Tensor, "row answer"], problems: Problems) -> Bool[Tensor, " row"]:
@@ -114,27 +115,33 @@ class Patient:
 
     def run(self, problems: Problems) -> Float[Tensor, "row answer token"]:
         """The logits of every answer token, each given the right ones before it."""
-        return torch.cat([self._run(problems[piece]) for piece in self.subject.runner.pieces(problems)])
+        runner = self.subject.runner
+        pieces = [problems[rows] for rows in runner.pieces(problems)]
+        if self.subject.decode is not None and self.subject.start is not None:
+            return torch.cat([self.decode(some.source, self.decoder_input(some)) for some in pieces])
+        return torch.cat([self._call_for_logits("the model", p.answer.shape, runner.run, p) for p in pieces])
 
     def decode(self, source: Tensor, written: Tensor) -> Float[Tensor, "row written token"]:
         """The logits after each token that the decoder was given."""
         assert self.subject.decode is not None
-        return self._check_logits("decode", self.call("decode", self.subject.decode, source, written), written.shape)
+        return self._call_for_logits("decode", written.shape, self.subject.decode, source, written)
 
     def generate(self, problems: Problems) -> Int[Tensor, "row written"]:
         """The answers as the subject's own evaluation writes them."""
-        assert self.subject.generate is not None
-        return self._check_tokens("generate", self.call("generate", self.subject.generate, problems), problems)
+        return self._call_for_tokens("generate", self.subject.generate, problems)
 
     def generate_wide(self, problems: Problems) -> Int[Tensor, "row answer"]:
         """The same, as wide as the right answers."""
         return widen(self.generate(problems), problems)
 
-    def predict(self, problems: Problems) -> Int[Tensor, "row predicted"] | None:
-        """The tokens that the subject's own teacher-forced pass predicts, where it has one."""
-        if self.subject.forced is None:
-            return None
-        return self._check_tokens("forced", self.call("forced", self.subject.forced, problems), problems)
+    def predict(self, problems: Problems) -> Int[Tensor, "row predicted"]:
+        """The tokens that the subject's own teacher-forced pass predicts."""
+        return self._call_for_tokens("forced", self.subject.forced, problems)
+
+    def predict_whole(self, problems: Problems) -> Int[Tensor, "row answer"] | None:
+        """The same, where it has such a pass that predicts every token."""
+        forced = None if self.subject.forced is None else self.predict(problems)
+        return forced if forced is not None and forced.shape == problems.answer.shape else None
 
     def decoder_input(self, problems: Problems) -> Int[Tensor, "row answer"]:
         """What the decoder is given: the start token and all but the last of the answer."""
@@ -151,67 +158,57 @@ class Patient:
         ablate, runner = self.subject.ablate, self.subject.runner
         if ablate is None:
             return self.call("the model", runner.logits, problems, runner.close(heads))
-        return torch.cat([
-            self._check_logits("ablate", self.call("ablate", ablate, some, heads), some.answer.shape)
-            for some in batches(problems)
-        ])  # fmt: skip
+        pieces = batches(problems)
+        return torch.cat([self._call_for_logits("ablate", p.answer.shape, ablate, p, heads) for p in pieces])
 
-    def call(self, what: str, function: Callable[Given, Result], *given: Given.args, **named: Given.kwargs) -> Result:
+    def call(self, what: str, function: Callable[..., Result], *given: Any) -> Result:
         """What the user's own code returns; what it raises becomes one sentence."""
         try:
-            return function(*given, **named)
+            return function(*given)
         except HeadwayError:
             raise
         except (Exception, SystemExit) as error:
             parts = [(each.source, each.answer) if isinstance(each, Problems) else (each,) for each in given]
             shapes = [str(tuple(t.shape)) for part in parts for t in part if isinstance(t, Tensor)]
             on = f" on tensors of shape {', '.join(shapes)}" if shapes else ""
-            raise HeadwayError(
-                f"{what} of {self.subject.name} failed{on} ({type(error).__name__}: {error}); call it by itself to see "
-                "where"
-            ) from error
+            said = f"({type(error).__name__}: {error}); call it by itself to see where"
+            raise HeadwayError(f"{what} of {self.subject.name} failed{on} {said}") from error
 
-    def _run(self, problems: Problems) -> Tensor:
-        if self.subject.decode is not None and self.subject.start is not None:
-            return self.decode(problems.source, self.decoder_input(problems))
-        logits = self.call("the model", self.subject.runner.run, problems)
-        return self._check_logits("the model", logits, problems.answer.shape)
+    def wrong(self, what: str, value: Any, wanted: str) -> HeadwayError:
+        """An error for what a user's function returned."""
+        return HeadwayError(f"{what} of {self.subject.name} returned {describe(value)}{wanted}")
 
-    def _check_logits(self, what: str, logits: Any, shape: torch.Size) -> Tensor:
+    def _call_for_logits(self, what: str, shape: torch.Size, function: Callable[..., Any], *given: Any) -> Tensor:
+        logits = self.call(what, function, *given)
         if not isinstance(logits, Tensor) or logits.dim() != 3 or logits.shape[:2] != shape:
-            raise HeadwayError(
-                f"{what} of {self.subject.name} returned {describe(logits)}; return logits of shape "
-                f"({shape[0]}, {shape[1]}, tokens), a row of them for every answer token"
-            )
+            wanted = f"logits of shape ({shape[0]}, {shape[1]}, tokens), a row of them for every answer token"
+            raise self.wrong(what, logits, f"; return {wanted}")
         if logits.isnan().any():
             raise HeadwayError(f"{what} of {self.subject.name} returned logits that are no numbers (NaN)")
         return logits.float().clamp(-SURE, SURE)  # tokens that cannot be may have a logit of minus infinity
 
-    def _check_tokens(self, what: str, tokens: Any, problems: Problems) -> Tensor:
+    def _call_for_tokens(self, what: str, function: Callable[[Problems], Any] | None, problems: Problems) -> Tensor:
+        assert function is not None
+        tokens = self.call(what, function, problems)
         whole = isinstance(tokens, Tensor) and not tokens.is_floating_point()
         if not whole or tokens.dim() != 2 or len(tokens) != len(problems):
-            raise HeadwayError(
-                f"{what} of {self.subject.name} returned {describe(tokens)} for {len(problems)} problems; return a row "
-                "of tokens for each"
-            )
+            raise self.wrong(what, tokens, f" for {len(problems)} problems; return a row of tokens for each")
         return tokens.long().to(problems.answer.device)
 
     def _check_problems(self, what: str, given: Any) -> Problems:
         if not isinstance(given, Problems):
-            raise HeadwayError(f"{what} of {self.subject.name} returned {describe(given)}; return headway.Problems")
-        tables = (given.source, given.answer)
-        if any(t.dim() != 2 or t.is_floating_point() for t in tables) or len(given.source) != len(given.answer):
-            raise HeadwayError(
-                f"{what} of {self.subject.name} holds {describe(given.source)} and {describe(given.answer)}; it takes "
-                "rows of whole numbers, as many answers as sources"
-            )
-        if given.scored is not None and (given.scored.dtype != torch.bool or given.scored.shape != given.answer.shape):
-            raise HeadwayError(
-                f"{what} of {self.subject.name} has {describe(given.scored)} as scored; it takes one bool for every "
-                f"answer token, {tuple(given.answer.shape)}"
-            )
-        if len(given) < 2:
-            raise HeadwayError(f"{what} of {self.subject.name} has {len(given)} problems; at least 2 are needed")
+            raise self.wrong(what, given, "; return headway.Problems")
+        source, answer, scored, wrong = given.source, given.answer, given.scored, None
+        if any(t.dim() != 2 or t.is_floating_point() for t in (source, answer)) or len(source) != len(answer):
+            tables = f"{describe(source)} and {describe(answer)}"
+            wrong = f"holds {tables}; it takes rows of whole numbers, as many answers as sources"
+        elif scored is not None and (scored.dtype != torch.bool or scored.shape != answer.shape):
+            one_each = f"one bool for every answer token, {tuple(answer.shape)}"
+            wrong = f"has {describe(scored)} as scored; it takes {one_each}"
+        elif len(given) < 2:
+            wrong = f"has {len(given)} problems; at least 2 are needed"
+        if wrong is not None:
+            raise HeadwayError(f"{what} of {self.subject.name} {wrong}")
         return given
 
 

@@ -1,8 +1,7 @@
 """Is it right? Exact match of whole answers, in one forward pass.
 
-Greedy decoding gives the right answer exactly when every next-token argmax is right given the right tokens
-before it. So one teacher-forced pass decides every problem; greedy.py holds the two verdicts against each
-other.
+Greedy decoding gives the right answer exactly when every next-token argmax is right given the right tokens before it.
+So one teacher-forced pass decides every problem; `check_greedy` holds the two verdicts against each other.
 """
 
 import itertools
@@ -38,10 +37,8 @@ class Evaluation:
 
     examples: int
     errors: int
-    interval: Interval | None
-    """None where every problem was looked at"""
-    held_out: Stratum
-    """problems no run is ever trained on"""
+    interval: Interval | None  # None where every problem was looked at
+    held_out: Stratum  # problems no run is ever trained on
     strata: tuple[Stratum, ...]
     positive_rate: float | None = None
     """for classifiers: the share answered with class 1; a constant answer shows as 0 or 1"""
@@ -57,14 +54,7 @@ Answers = Callable[[Problems, Callable[[int], None]], Int[Tensor, "model row ans
 
 @torch.inference_mode()
 def evaluate_chunks(
-    model: Model,
-    task: Task,
-    problems: Iterable[Problems],
-    total: int,
-    *,
-    is_sample: bool,
-    gates: Gates | None = None,
-    watch: Watch | None = None,
+    model: Model, task: Task, problems: Iterable[Problems], total: int, *, is_sample: bool, watch: Watch | None = None
 ) -> Evaluation:
     """Exact match over chunks of problems; `is_sample` says that they are a sample."""
     was_training = model.training
@@ -73,7 +63,7 @@ def evaluate_chunks(
     def answers(chunk: Problems, done: Callable[[int], None]) -> Tensor:
         written = []
         for batch in batches(chunk):
-            written.append(model(batch.source, batch.answer, gates).argmax(-1))
+            written.append(model(batch.source, batch.answer).argmax(-1))
             done(len(batch))
         return torch.cat(written)[None]
 
@@ -83,17 +73,11 @@ def evaluate_chunks(
 
 
 def evaluate_answers(
-    answers: Answers,
-    task: Task,
-    problems: Iterable[Problems],
-    total: int,
-    *,
-    is_sample: bool,
-    watch: Watch | None = None,
+    answers: Answers, task: Task, chunks: Iterable[Problems], total: int, *, is_sample: bool, watch: Watch | None = None
 ) -> list[Evaluation]:
     """The evaluation of each model whose `answers` these are."""
     tally, wrong = Counter[str](), defaultdict[str, Tensor | int](int)
-    examples, seen = 0, 0
+    examples = seen = 0
     errors = positives = torch.zeros(1, dtype=torch.long)
 
     def done(rows: int) -> None:
@@ -102,30 +86,26 @@ def evaluate_answers(
         if watch is not None:
             watch(seen, total)
 
-    for chunk in problems:
+    for chunk in chunks:
         written = answers(chunk, done)
         misses = ~same_answer(written, chunk)  # model row
         for name, values in {HELD_OUT: task.held_out(chunk).long(), **task.strata(chunk)}.items():
             found, place, number = values.unique(return_inverse=True, return_counts=True)
             counts = (misses.float() @ F.one_hot(place).float()).long().cpu()  # model value: exact below 2^24 rows
-            for at, (value, count) in enumerate(zip(found.tolist(), number.tolist(), strict=True)):
+            for value, count, errors_there in zip(found.tolist(), number.tolist(), counts.unbind(1), strict=True):
                 tally[f"{name}={value}"] += count
-                wrong[f"{name}={value}"] = wrong[f"{name}={value}"] + counts[:, at]
+                wrong[f"{name}={value}"] = wrong[f"{name}={value}"] + errors_there
         examples, errors = examples + len(chunk), errors + misses.sum(1).cpu()
         if task.classes is not None:
             positives = positives + (written[..., 0] == 1).sum(1).cpu()
 
     def of(member: int) -> Evaluation:
         strata = {n: Stratum(n, tally[n], int(torch.as_tensor(wrong[n])[member])) for n in sorted(tally) if tally[n]}
-        mistaken = int(errors[member])
-        return Evaluation(
-            examples,
-            mistaken,
-            wilson(examples - mistaken, examples) if is_sample else None,
-            strata.get(f"{HELD_OUT}=1", Stratum(f"{HELD_OUT}=1", 0, 0)),
-            tuple(s for n, s in strata.items() if not n.startswith(HELD_OUT)),
-            int(positives[member]) / examples if task.classes is not None else None,
-        )
+        held_out = strata.get(f"{HELD_OUT}=1", Stratum(f"{HELD_OUT}=1", 0, 0))
+        others = tuple(stratum for name, stratum in strata.items() if not name.startswith(HELD_OUT))
+        mistaken, rate = int(errors[member]), int(positives[member]) / examples if task.classes is not None else None
+        interval = wilson(examples - mistaken, examples) if is_sample else None
+        return Evaluation(examples, mistaken, interval, held_out, others, rate)
 
     return [of(member) for member in range(len(errors))]
 
@@ -137,19 +117,11 @@ def evaluate_all(model: Model, task: Task, watch: Watch | None = None) -> Evalua
 
 
 def evaluate_sample(
-    model: Model,
-    task: Task,
-    examples: int,
-    *,
-    seed: int = 0,
-    length: int | None = None,
-    probe: str = "default",
-    gates: Gates | None = None,
-    watch: Watch | None = None,
+    model: Model, task: Task, examples: int, *, seed: int = 0, length: int | None = None, probe: str = "default"
 ) -> Evaluation:
     """Fresh problems of a probe: of one length, or evenly over the lengths that training shows."""
     problems = sample_problems(task, examples, seed=seed, length=length, probe=probe, device=device_of(model))
-    return evaluate_chunks(model, task, problems, examples, is_sample=True, gates=gates, watch=watch)
+    return evaluate_chunks(model, task, problems, examples, is_sample=True)
 
 
 @torch.inference_mode()
@@ -159,12 +131,34 @@ def all_trainable_right(model: Model, task: Task) -> bool:
     The held-out tenth is not looked at: it never steers training, not even when to stop.
     """
     hard = task.testing(seed=0, rows=4096, probe=task.hard_probe, device=device_of(model))
-    for chunk in itertools.chain([hard], list_problems(task, device_of(model))):
-        for batch in batches(chunk):
-            wrong = ~right(model(batch.source, batch.answer), batch)
-            if (wrong & ~task.held_out(batch)).any():
-                return False
-    return True
+    every = itertools.chain([hard], list_problems(task, device_of(model)))
+    return all(
+        bool((right(model(batch.source, batch.answer), batch) | task.held_out(batch)).all())
+        for batch in itertools.chain.from_iterable(map(batches, every))
+    )
+
+
+@dataclass(frozen=True)
+class Greedy:
+    checked: int
+    mismatches: int  # problems right by one way and wrong by the other
+
+
+@torch.inference_mode()
+def check_greedy(
+    model: Model, problems: Iterable[Problems], total: int, gates: Gates | None = None, watch: Watch | None = None
+) -> Greedy:
+    """Decodes problems token by token with a key-value cache and compares the verdicts with those of the one pass."""
+    model.eval()
+    checked = mismatches = 0
+    for batch in itertools.chain.from_iterable(map(batches, problems)):
+        written = model.generate(batch.source, batch.answer.shape[1], gates)
+        in_one_pass = right(model(batch.source, batch.answer, gates), batch)
+        mismatches += int((same_answer(written, batch) != in_one_pass).sum())
+        checked += len(batch)
+        if watch is not None:
+            watch(checked, total)
+    return Greedy(checked, mismatches)
 
 
 def device_of(model: torch.nn.Module) -> torch.device:

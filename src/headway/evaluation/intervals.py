@@ -1,5 +1,4 @@
-"""Intervals: how far a share measured on a sample may lie from the true one. No torch in here, and scipy only where
-it is needed."""
+"""Intervals: how far a share measured on a sample may lie from the true one. No torch; scipy only where needed."""
 
 import math
 from dataclasses import dataclass
@@ -48,7 +47,7 @@ def tango(lost: int, gained: int, examples: int, confidence: float = 0.95) -> In
 
     if examples < 1 or lost + gained > examples:
         raise HeadwayError(f"{lost} lost and {gained} gained of {examples} examples give no interval")
-    z, drop = _quantile(confidence), (lost - gained) / examples
+    z, drop, edge = _quantile(confidence), (lost - gained) / examples, 1 - 1e-12
 
     def score(supposed: float) -> float:
         """How many standard errors the measured drop lies above a supposed one."""
@@ -58,8 +57,6 @@ def tango(lost: int, gained: int, examples: int, confidence: float = 0.95) -> In
         spread = examples * (2 * rare + supposed * (1 - supposed))
         distance = lost - gained - examples * supposed
         return distance / math.sqrt(spread) if spread > 0 else math.copysign(math.inf, distance) if distance else 0.0
-
-    edge = 1 - 1e-12
 
     def crossing(level: float, start: float, stop: float) -> float:
         return float(root_scalar(lambda d: score(d) - level, bracket=(start, stop), xtol=1e-10).root)

@@ -23,12 +23,9 @@ Cost = Callable[[Tensor, Problems, Tensor | None], Tensor]
 class Metric:
     name: str
     cost: Cost
-    margin: float
-    """how much more of it is taken for nothing, where nothing else is said"""
-    says: str = ""
-    """what the cost is, in words; the name where that is it"""
-    beside_whole: bool = False
-    """whether it holds the logits against those with all heads open"""
+    margin: float  # how much more of it is taken for nothing, where nothing else is said
+    says: str = ""  # what the cost is, in words; the name where that is it
+    beside_whole: bool = False  # whether it holds the logits against those with all heads open
 
 
 def divergence(logits: Tensor, problems: Problems, whole: Tensor | None) -> Tensor:
@@ -38,7 +35,7 @@ def divergence(logits: Tensor, problems: Problems, whole: Tensor | None) -> Tens
     return mean_of_scored((before.exp() * (before - after)).sum(-1), problems)
 
 
-def margin_lost(logits: Tensor, problems: Problems) -> Tensor:
+def margin_lost(logits: Tensor, problems: Problems, _: Tensor | None) -> Tensor:
     """How far the wrong answer is above the right one: the logit difference, turned; `wrong` stands behind the right
     tokens in the answers."""
     if problems.answer.shape[1] < 2 or bool((problems.answer[:, 1] < 0).any()):
@@ -52,9 +49,7 @@ METRICS = {
     "loss": Metric("loss", lambda logits, problems, _: losses_of(logits, problems), 0.01),
     "accuracy": Metric("accuracy", lambda logits, problems, _: tokens_wrong(logits, problems), 0.01, COSTS["accuracy"]),
     "kl": Metric("kl", divergence, 0.01, COSTS["kl"], beside_whole=True),
-    "logit-difference": Metric(
-        "logit-difference", lambda logits, problems, _: margin_lost(logits, problems), 0.1, COSTS["logit-difference"]
-    ),
+    "logit-difference": Metric("logit-difference", margin_lost, 0.1, COSTS["logit-difference"]),
 }
 
 

@@ -1,5 +1,4 @@
-"""What may be asked of an evaluation: which problems, and whether decoding is held against the one pass. No torch in
-here."""
+"""What may be asked of an evaluation: which problems, and whether decoding is held against the one pass. No torch."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,13 +50,8 @@ class EvaluateQuestion(Question):
     def file_name(self, listable: bool) -> str:
         """The study that keeps the answer: one of other problems, or of a sample where all can be listed, does not take
         the place of a whole one."""
-        parts = []
-        if self.length is not None:
-            parts.append(f"length-{self.length}")
-        if self.probe != "default":
-            parts.append(folder_name(self.probe))
-        if self.data is not None:
-            parts.append(f"data-{self.split or 'test'}")
-        if not parts and not self.all and listable:
-            parts.append("sample")
-        return "-".join(["evaluation", *parts])
+        length = "" if self.length is None else f"length-{self.length}"
+        probe = "" if self.probe == "default" else folder_name(self.probe)
+        data = "" if self.data is None else f"data-{self.split or 'test'}"
+        sample = "sample" if listable and not (length or probe or data or self.all) else ""
+        return "-".join(filter(None, ("evaluation", length, probe, data, sample)))

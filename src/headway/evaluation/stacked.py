@@ -29,31 +29,25 @@ class StackedModels:
     """Models of one shape, asked the same problems; compiled for a GPU where the shapes stay the same."""
 
     def __init__(
-        self,
-        template: Model,
-        weights: dict[str, Tensor],
-        precision: torch.dtype = torch.float32,
-        one_shape: bool = True,
-        like: StackedModels | None = None,
+        self, model: Model, weights: dict[str, Tensor], precision: torch.dtype = torch.float32, one_shape: bool = True
     ) -> None:
-        self.template, self.weights, self.precision = template, weights, precision
+        self.template, self.weights, self.precision = model, weights, precision
         self.fast = {name: weight.to(precision) for name, weight in weights.items()}
         first = next(iter(weights.values()))
         self.members, self.device = len(first), first.device
-        if like is not None:
-            self._pass = like._pass  # compiled once
-        else:
-            self._pass = compiled(self._pass_of, self.device) if one_shape else self._pass_of
+        self._pass = compiled(self._pass_of, self.device) if one_shape else self._pass_of
 
     @staticmethod
-    def of(models: Sequence[Model], precision: torch.dtype = torch.float32, one_shape: bool = True) -> StackedModels:
+    def of(models: Sequence[Model], precision: torch.dtype = torch.float32) -> StackedModels:
         weights, _ = stack_module_state(list(models))  # pyright: ignore[reportArgumentType]
-        return StackedModels(models[0], {n: w.detach() for n, w in weights.items()}, precision, one_shape)
+        return StackedModels(models[0], {name: weight.detach() for name, weight in weights.items()}, precision)
 
     def kept(self, rows: Int[Tensor, " some"]) -> StackedModels:
         """Only these members."""
         weights = {name: weight[rows] for name, weight in self.weights.items()}
-        return StackedModels(self.template, weights, self.precision, like=self)
+        fewer = StackedModels(self.template, weights, self.precision, one_shape=False)
+        fewer._pass = self._pass  # compiled once
+        return fewer
 
     @torch.no_grad()
     def answers(
@@ -78,10 +72,7 @@ class StackedModels:
         def run(rows: slice) -> tuple[Tensor, Tensor]:
             return self._pass(self.fast, problems.source[rows], problems.answer[rows])
 
-        passes = halve_on_out_of_memory(run, len(problems))
-        if len(passes) == 1:
-            return passes[0]
-        answers, margins = zip(*passes, strict=True)
+        answers, margins = zip(*halve_on_out_of_memory(run, len(problems)), strict=True)
         return torch.cat(answers, dim=1), torch.cat(margins, dim=1)
 
     def _pass_of(

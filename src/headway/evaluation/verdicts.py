@@ -39,9 +39,7 @@ def _all_scored(same: Bool[Tensor, "*model row answer"], problems: Problems) -> 
 
 def loss(logits: Logits, problems: Problems) -> Float[Tensor, ""]:
     """Cross-entropy, the mean over the scored answer tokens of all problems."""
-    target = problems.answer
-    if problems.scored is not None:
-        target = target.where(problems.scored, IGNORED)
+    target = problems.answer if problems.scored is None else problems.answer.where(problems.scored, IGNORED)
     return F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=IGNORED)
 
 

@@ -28,8 +28,8 @@ class Entry:
 
     @property
     def folder(self) -> str:
-        parts = [self.positions, *([self.index] if self.index != "sequential" else []), self.pooling or ""]
-        return folder_name("-".join(part for part in parts if part))
+        parts = (self.positions, "" if self.index == "sequential" else self.index, self.pooling)
+        return folder_name("-".join(filter(None, parts)))
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,7 @@ class LengthsPlan:
     lengths: tuple[int, ...]
     probes: tuple[str, ...]
     options: dict[str, Any]
-    overrides: Overrides = field(default_factory=Overrides)
-    """of the user's own, over those of the track"""
+    overrides: Overrides = field(default_factory=Overrides)  # of the user's own, over those of the track
     examples: int = LEAST_EXAMPLES
     test_seed: int = 0
 
@@ -62,17 +61,9 @@ class TrainedRun:
     found: MeasuredRun
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            **asdict(self.entry),
-            "seed": self.seed,
-            "in_range": self.found.in_range,
-            "interval": list(self.found.interval),
-            "converged": self.found.converged,
-            "loss": self.loss,
-            "seconds": self.seconds,
-            "rate": self.rate,
-            "run": self.run,
-        }
+        found, trained = self.found, {key: getattr(self, key) for key in ("loss", "seconds", "rate", "run")}
+        measured = {"in_range": found.in_range, "interval": list(found.interval), "converged": found.converged}
+        return {**asdict(self.entry), "seed": self.seed, **measured, **trained}
 
 
 @dataclass(frozen=True)
@@ -80,10 +71,8 @@ class LengthStudy:
     plan: LengthsPlan
     trained_lengths: tuple[int, int]
     runs: tuple[TrainedRun, ...]
-    precision: str
-    """in which was tested"""
-    signals: tuple[dict[str, Any], ...] = ()
-    """what the encoding of each entry signals, of its first seed"""
+    precision: str  # in which was tested
+    signals: tuple[dict[str, Any], ...] = ()  # what the encoding of each entry signals, of its first seed
     withheld: dict[Entry, tuple[dict[str, str], ...]] = field(default_factory=dict)
     """by entry, the checks that forbid a conclusion from what was found, each with its reason"""
 
@@ -93,42 +82,32 @@ class LengthStudy:
 
     def reach(self, entry: Entry, probe: str) -> list[int | None]:
         """By seed; None where the seed has not converged, or nothing may be concluded about the entry."""
-        if self.withheld.get(entry):
-            return [None] * len(self.of(entry))
-        return [reach(run.found.rows, probe) if run.found.converged else None for run in self.of(entry)]
+        sound = not self.withheld.get(entry)
+        return [reach(run.found.rows, probe) if sound and run.found.converged else None for run in self.of(entry)]
 
     def to_json(self) -> dict[str, Any]:
-        plan, named = self.plan, list(dict.fromkeys(str(run.seed) for run in self.runs))
-        reaches = []
+        plan, named, reaches = self.plan, list(dict.fromkeys(str(run.seed) for run in self.runs)), []
         for entry in plan.entries:
             for probe in plan.probes:
                 by_seed = self.reach(entry, probe)
                 known = [value for value in by_seed if value is not None]
-                reaches.append(
-                    {
-                        **asdict(entry),
-                        "probe": probe,
-                        "by_seed": dict(zip(named, by_seed, strict=True)),
-                        "median": statistics.median_low(known) if known else None,
-                        "worst": min(known) if len(known) == len(by_seed) else None,
-                    }
-                )
-        about = [({**asdict(run.entry), "track": plan.track.name, "seed": run.seed}, run.found) for run in self.runs]
+                median = statistics.median_low(known) if known else None
+                summary = {"median": median, "worst": min(known) if len(known) == len(by_seed) else None}
+                by_name = dict(zip(named, by_seed, strict=True))
+                reaches.append({**asdict(entry), "probe": probe, "by_seed": by_name, **summary})
+        about = [(run.found, asdict(run.entry), {"seed": run.seed}) for run in self.runs]
+        track = {"track": plan.track.name}
         return {
             "schema": SCHEMA,
             "task": plan.task,
-            "track": plan.track.name,
+            **track,
             "train_lengths": list(self.trained_lengths),
             "examples": plan.examples,
             "precision": self.precision,
-            "rows": [{**of, **row.to_json()} for of, found in about for row in found.rows],
+            "rows": [{**of, **track, **seed, **row.to_json()} for found, of, seed in about for row in found.rows],
             "reach": reaches,
             "converged": [run.to_json() for run in self.runs],
-            "diagnosis": [
-                {**asdict(run.entry), "seed": run.seed, **each.to_json()}
-                for run in self.runs
-                for each in run.found.diagnosis
-            ],
+            "diagnosis": [{**of, **seed, **asdict(each)} for found, of, seed in about for each in found.diagnosis],
             "signals": list(self.signals),
             "findings": self.findings(),
             "withheld": [{**asdict(entry), **each} for entry, found in self.withheld.items() for each in found],
@@ -141,31 +120,28 @@ class LengthStudy:
 
     def findings(self) -> list[str]:
         """One sentence an entry."""
-        return [self._finding(entry) for entry in self.plan.entries]
+        return [f"{entry.title}: {self._finding(entry)}." for entry in self.plan.entries]
 
     def _finding(self, entry: Entry) -> str:
         own = self.of(entry)
         learned = [run.found for run in own if run.found.converged]
         if not learned:
-            best = max(run.found.in_range for run in own)
-            return (
-                f"{entry.title}: no seed of {len(own)} learned the task in range (best {best:.4f}); nothing can be "
-                "said about length."
-            )
+            best = f"best {max(run.found.in_range for run in own):.4f}"
+            return f"no seed of {len(own)} learned the task in range ({best}); nothing can be said about length"
         for each in self.withheld.get(entry, ()):
-            return f"{entry.title}: no finding is told: {each['check']}: {each['reason']}."
+            return f"no finding is told: {each['check']}: {each['reason']}"
         probe = self.plan.probes[0]
         reached = sorted(reach(found.rows, probe) for found in learned)
         left_out = len(own) - len(learned)
         short = f" ({left_out} of {len(own)} did not learn and are left out)" if left_out else ""
         where = f"from {reached[0]:,} to {reached[-1]:,}" if reached[0] != reached[-1] else f"{reached[0]:,}"
         longest = max(self.plan.lengths)
-        words = f"{entry.title}: trained to {self.trained_lengths[1]}, reach {where} on {probe}{short}"
+        words = f"trained to {self.trained_lengths[1]}, reach {where} on {probe}{short}"
         if reached[0] >= longest:
-            return words + f", as far as was tested, in {len(learned)} of {len(learned)} seeds."
+            return f"{words}, as far as was tested, in {len(learned)} of {len(learned)} seeds"
         beyond = [row for found in learned for row in found.rows if row.probe == probe and row.length > reached[0]]
         if not any(row.errors for row in beyond):
             few = min(row.examples for row in beyond)
-            return words + f"; none wrong up to {longest:,} either, but {few:,} problems are too few for the interval."
+            return f"{words}; none wrong up to {longest:,} either, but {few:,} problems are too few for the interval"
         why = next((each.sentence for found in learned for each in found.diagnosis if each.probe == probe), "")
-        return f"{words}. {why}" if why else words + "."
+        return f"{words}. {why.removesuffix('.')}" if why else words

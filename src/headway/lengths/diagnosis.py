@@ -16,21 +16,13 @@ import torch
 
 from headway.lengths.probes import Measured, reach, write_answers
 from headway.models import Model, Trace
-from headway.positions import Positions, Unseen, used
 from headway.tasks import Task
 from headway.tasks.problems import Neighbours
 
-SAME = 1e-12
-"""logits that differ by no more are the same, in float64"""
-MAP_CELLS, MOST_TOKENS = 60_000_000, 2_000_000
-"""cells of attention maps, and tokens of all problems, kept at a time"""
-ROWS, WRITTEN = 64, 512
-"""problems whose attention is measured, and problems that are answered"""
-FELL = 0.5
-"""a number that fell below this share of what it was in range has changed"""
-
-Symptoms = Iterator[tuple[str | None, str]]
-"""A cause, or None where none is named, and the words for it."""
+SAME = 1e-12  # logits that differ by no more are the same, in float64
+MAP_CELLS, MOST_TOKENS = 60_000_000, 2_000_000  # cells of attention maps, and tokens of all problems, kept at a time
+ROWS, WRITTEN = 64, 512  # problems whose attention is measured, and problems that are answered
+FELL = 0.5  # a number that fell below this share of what it was in range has changed
 
 
 @dataclass(frozen=True)
@@ -42,9 +34,6 @@ class Diagnosis:
     evidence: dict[str, Any]
     examples: tuple[str, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
     @staticmethod
     def from_json(raw: dict[str, Any]) -> Diagnosis:
         return Diagnosis(**{**raw, "causes": tuple(raw["causes"]), "examples": tuple(raw["examples"])})
@@ -54,33 +43,31 @@ def diagnose(
     model: Model, task: Task, measured: Sequence[Measured], device: torch.device, examples: int = WRITTEN
 ) -> list[Diagnosis]:
     """For each probe, what is different at the first length that is not reached."""
-    found = []
-    for probe in dict.fromkeys(each.probe for each in measured):
-        reached = reach(measured, probe)
-        failing = [each for each in measured if each.probe == probe and each.length > reached and each.errors]
-        if failing:  # else none is wrong: only too few to be sure
-            found.append(_diagnose_at(model, task, min(failing, key=lambda each: each.length), device, examples))
-    return found
+    reached, first = {each.probe: reach(measured, each.probe) for each in measured}, dict[str, Measured]()
+    for each in sorted(measured, key=lambda each: each.length):
+        if each.length > reached[each.probe] and each.errors:  # else none is wrong: only too few to be sure
+            first.setdefault(each.probe, each)
+    return [_diagnose_at(model, task, first[probe], device, examples) for probe in reached if probe in first]
 
 
 def diverged(measured: Sequence[Measured]) -> Diagnosis:
     """The diagnosis of a run whose weights are no numbers: there is nothing to measure."""
     first = measured[0]
-    words = "its training diverged: the loss is no number, and so is nothing that it says"
-    return Diagnosis(
-        first.probe, first.length, f"At {first.length:,} on {first.probe}: {words}.", ("diverged",), {}, ()
-    )
+    words = "its training diverged: the loss is no number, and so is nothing that it says."
+    return Diagnosis(first.probe, first.length, f"At {first.length:,} on {first.probe}: {words}", ("diverged",), {}, ())
 
 
 @torch.inference_mode()
 def _diagnose_at(model: Model, task: Task, failing: Measured, device: torch.device, examples: int) -> Diagnosis:
     """What is different at a length that a model fails at."""
     trained, length = task.lengths[1], failing.length
-    unseen = _find_unseen(model, task, length)
+    source, answer = task.source_tokens(length), task.answer_tokens(length)
+    positions, count = model.ranges(source, answer)[0]
+    unseen = positions.unseen(count)
     evidence: dict[str, Any] = {"accuracy": failing.accuracy, "unseen": None if unseen is None else asdict(unseen)}
     if task.classes is not None:
-        answers = {"positive_rate": failing.positive_rate, "constant": failing.constant}
-        evidence |= {"pooling": model.config.pooling, **answers}
+        pooling, rate = model.config.pooling, failing.positive_rate
+        evidence |= {"pooling": pooling, "positive_rate": rate, "constant": failing.constant}
     if isinstance(task.local, Neighbours):
         evidence |= _measure_blindness(model, task, device)
         head, in_range = _measure_attention(model, task, trained, device)
@@ -89,10 +76,10 @@ def _diagnose_at(model: Model, task: Task, failing: Measured, device: torch.devi
     if (twins := task.twin_probe) is not None:
         evidence |= {"twin_gap_in_range": _measure_twin_gap(model, task, twins, trained, device)}
         evidence |= {"twin_gap": _measure_twin_gap(model, task, twins, length, device)}
-    rows = max(1, min(examples, MOST_TOKENS // (task.source_tokens(length) + task.answer_tokens(length))))
+    rows = max(1, min(examples, MOST_TOKENS // (source + answer)))
     problems = task.independent(5, rows, probe=failing.probe, length=length, device=device)
     errors = task.describe_errors(problems, write_answers(model, problems))
-    symptoms = [*_find_symptoms(task, evidence, failing), *errors.symptoms]
+    symptoms: list[tuple[str | None, str]] = [*_find_symptoms(task, evidence, failing), *errors.symptoms]
     causes = tuple(cause for cause, _ in symptoms if cause is not None)
     if errors.summary is not None and not causes:
         nothing = f"none of the measured causes stands out ({errors.summary})"
@@ -102,8 +89,8 @@ def _diagnose_at(model: Model, task: Task, failing: Measured, device: torch.devi
     return Diagnosis(failing.probe, length, f"{sentence}.", causes, evidence | errors.evidence, errors.examples)
 
 
-def _find_symptoms(task: Task, evidence: dict[str, Any], failing: Measured) -> Symptoms:
-    """What the numbers measured of a model name as a cause."""
+def _find_symptoms(task: Task, evidence: dict[str, Any], failing: Measured) -> Iterator[tuple[str, str]]:
+    """What the numbers measured of a model name as a cause, and the words for it."""
     trained, unseen = task.lengths[1], evidence["unseen"]
     permuted, backwards = evidence.get("permuted"), evidence.get("reversed")
     if permuted is not None and permuted <= SAME:
@@ -117,7 +104,7 @@ def _find_symptoms(task: Task, evidence: dict[str, Any], failing: Measured) -> S
     if unseen is not None:
         yield "unseen positions", f"{unseen['count']} of {unseen['of']} {unseen['what']}"
     if "attention" in evidence:
-        before, now = (evidence[moment]["neighbour"] for moment in ("attention_in_range", "attention"))
+        before, now = (evidence[when]["neighbour"] for when in ("attention_in_range", "attention"))
         if before > 2 / trained and now < FELL * before:  # more than by looking everywhere alike
             head = f"the head that looks most at a neighbour ({evidence['attention']['head']})"
             yield "dispersion", f"{head} gives it {now:.3f} of its attention, {before:.3f} at {trained}"
@@ -125,14 +112,6 @@ def _find_symptoms(task: Task, evidence: dict[str, Any], failing: Measured) -> S
         twin, before, now = task.twin_probe.replace("-", " "), evidence["twin_gap_in_range"], evidence["twin_gap"]
         cause = "dilution" if evidence["pooling"] == "mean" else f"deaf to {twin}"
         yield cause, f"{twin} moves the answer by {now:.2f}, by {before:.2f} at {trained}"
-
-
-def _find_unseen(model: Model, task: Task, length: int) -> Unseen | None:
-    """What of a model's positions no training step has touched, at this length."""
-    kind, source, answers = model.config.kind, task.source_tokens(length), task.answer_tokens(length)
-    positions: Positions = model.source_positions if kind == "encoder-decoder" else model.positions  # pyright: ignore
-    answers = answers if kind == "decoder" else 0
-    return positions.unseen(used(type(positions), model.index, source + answers, answers))
 
 
 def _measure_blindness(model: Model, task: Task, device: torch.device) -> dict[str, float | None]:
@@ -157,15 +136,13 @@ def _measure_attention(
     trace, problems = Trace(), task.independent(3, rows, length=length, device=device)
     model(problems.source, problems.answer, trace=trace)
     maps = [each.float() for each in trace.maps.values()]
-    weight = torch.stack(
-        [torch.stack([each.diagonal(side, 2, 3).mean((0, 2)) for side in (-1, 1)], dim=1) for each in maps]
-    )  # site head direction
+    sides = [[each.diagonal(side, 2, 3).mean((0, 2)) for side in (-1, 1)] for each in maps]
+    weight = torch.stack([torch.stack(both, dim=1) for both in sides])  # site head direction
     spread = torch.stack([-(each * each.clamp(min=1e-30).log()).sum(-1).mean() for each in maps]).mean()
     entropy = float(spread / torch.tensor(float(max(length, 2))).log())
     head = head or tuple(map(int, torch.unravel_index(weight.argmax(), weight.shape)))
-    return head, {
-        "head": f"{list(trace.maps)[head[0]]}.{head[1]}", "neighbour": float(weight[head]), "entropy": entropy,
-    }  # fmt: skip
+    name = f"{list(trace.maps)[head[0]]}.{head[1]}"
+    return head, {"head": name, "neighbour": float(weight[head]), "entropy": entropy}
 
 
 def _measure_twin_gap(model: Model, task: Task, probe: str, length: int, device: torch.device) -> float:

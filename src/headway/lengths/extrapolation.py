@@ -8,7 +8,6 @@ Nothing longer than training is looked at before that choice.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -20,7 +19,7 @@ from headway.lengths.question import DIGITS, LENGTHS, LengthsQuestion
 from headway.lengths.signals import signals
 from headway.machine import choose_precision, cores
 from headway.models import build_model
-from headway.positions import Positions, build_index, find_index, find_positions, used
+from headway.positions import find_index, find_positions
 from headway.progress import Progress
 from headway.runs import disk
 from headway.runs.config import Overrides, RunConfig
@@ -35,9 +34,7 @@ from headway.trials.local import LocalEngine
 from headway.trials.plan import choose_best, pieces_of
 from headway.trials.trial import Piece, Resources, Terms, Trial
 
-SIDE_BY_SIDE = 1.3
-"""runs a core each are that much faster than one after another on all cores (results/populations.md)"""
-
+SIDE_BY_SIDE = 1.3  # runs a core each are that much faster than one after another on all cores (results/populations.md)
 POOLINGS = ("mean", "max", "violation")
 
 Forbids = Callable[[Run], tuple[dict[str, str], ...]]
@@ -64,10 +61,8 @@ def study_lengths(
     if len(plan.track.rates) > 1:
         errors = {trial.address: errors_in_range(trial.folder(out), device) for trial in every}
         trials = {entry: choose_best(group, "rate", errors) for entry, group in trials.items()}
-    chosen = [
-        (entry, float(group[0].settings["rate"] or 1), [trial.folder(out) for trial in group])
-        for entry, group in trials.items()
-    ]
+    rates = {entry: float(group[0].settings["rate"] or 1) for entry, group in trials.items()}
+    chosen = [(entry, rates[entry], [trial.folder(out) for trial in group]) for entry, group in trials.items()]
     return put_together(plan, chosen, out, device, exactness, quiet, forbids)
 
 
@@ -100,18 +95,9 @@ def plan_study(task: str, question: LengthsQuestion) -> LengthsPlan:
     ]
     if not entries:
         raise HeadwayError(f"{', '.join(positions)} uses no index; add sequential to `index={','.join(index)}`")
-    return LengthsPlan(
-        task=task,
-        entries=tuple(entries),
-        track=track,
-        seeds=parse_seeds(question.seeds),
-        lengths=lengths_of(made, parse_numbers("lengths", question.lengths)),
-        probes=probes or made.probes,
-        options=options,
-        overrides=question.recipe,
-        examples=question.examples,
-        test_seed=question.seed,
-    )
+    seeds, lengths = parse_seeds(question.seeds), lengths_of(made, parse_numbers("lengths", question.lengths))
+    plan = LengthsPlan(task, tuple(entries), track, seeds, lengths, probes or made.probes, options)
+    return replace(plan, overrides=question.recipe, examples=question.examples, test_seed=question.seed)
 
 
 def lengths_of(task: Task, asked: Sequence[int]) -> tuple[int, ...]:
@@ -136,19 +122,11 @@ def _trials(plan: LengthsPlan, entry: Entry) -> list[Trial]:
 
 def check_lengths(config: RunConfig, lengths: Sequence[int]) -> None:
     """Refuses lengths that a model has no positions for, before anything is trained."""
-    task = create_task(config.task, config.options)
-    model, index = build_model(config.model), build_index(config.model.index, config.model.digits, False)
+    task, model = create_task(config.task, config.options), build_model(config.model)
     for length in lengths:
         if length < 2:
             raise HeadwayError(f"`lengths={length}`: a test length is at least 2")
-        source, answer = task.source_tokens(length), task.answer_tokens(length)
-        tokens = source + answer if config.model.kind == "decoder" else source
-        index.check_length(tokens, answer)
-        for name, part in model.named_children():
-            if isinstance(part, Positions):
-                of_source = config.model.kind == "encoder-decoder" and name.startswith("source")
-                own = answer if name.startswith("answer") else tokens
-                part.check_length(used(type(part), index, own, 0 if of_source else answer))
+        model.check_length(task.source_tokens(length), task.answer_tokens(length))
 
 
 def _train_on_cores(trials: Sequence[Trial], terms: Terms, quiet: bool) -> None:
@@ -169,14 +147,12 @@ def put_together(
     device: torch.device,
     precision: torch.dtype,
     quiet: bool,
-    forbids: Forbids = lambda run: (),
+    forbids: Forbids,
 ) -> LengthStudy:
     """The study of these trained runs, an entry's seeds at a time; writes lengths.json."""
     task = create_task(plan.task, plan.options)
     questions = questions_of(task, plan.lengths, plan.probes, plan.examples, plan.test_seed, device)
-    runs: list[TrainedRun] = []
-    shown: list[dict[str, Any]] = []
-    withheld = {}
+    runs, shown, withheld = list[TrainedRun](), [], {}
     for entry, rate, folders in chosen:
         with Progress(f"{entry.title}: every probe at every length", quiet) as watch:
             for number, folder in enumerate(folders):

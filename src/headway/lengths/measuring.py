@@ -3,18 +3,16 @@ at every length; `choosing.json`, the errors by which a learning rate is chosen.
 
 from __future__ import annotations
 
-import hashlib
-import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 
 from headway.evaluation.exact import evaluate_sample
-from headway.evaluation.intervals import wilson
 from headway.lengths.diagnosis import Diagnosis, diagnose, diverged
 from headway.lengths.probes import Measured, Questions, reach
+from headway.plugins import source_hash
 from headway.positions import find_positions
 from headway.runs import disk
 from headway.runs.folder import RunFolder
@@ -24,11 +22,9 @@ from headway.tasks import Task
 
 IN_RANGE = 4_500
 """problems of the training lengths on which a model is judged, and others as many that choose its learning rate"""
-CHOOSING = 1
-"""the seed of the latter"""
+CHOOSING = 1  # the seed of the latter
 CONVERGED = 0.95
-VERSION = 3
-"""of what is measured and how: rows of another are measured again"""
+VERSION = 3  # of what is measured and how: rows of another are measured again
 SCHEMA = "headway.measured/1"
 
 
@@ -48,19 +44,16 @@ class MeasuredRun:
             "in_range": self.in_range,
             "interval": list(self.interval),
             "rows": [row.to_json() for row in self.rows],
-            "diagnosis": [each.to_json() for each in self.diagnosis],
+            "diagnosis": [asdict(each) for each in self.diagnosis],
             "reach": {probe: reach(self.rows, probe) for probe in dict.fromkeys(row.probe for row in self.rows)},
             "converged": self.converged,
         }
 
     @staticmethod
     def from_json(raw: Any) -> MeasuredRun:
-        return MeasuredRun(
-            raw["in_range"],
-            tuple(raw["interval"]),
-            tuple(Measured.from_json(row) for row in raw["rows"]),
-            tuple(Diagnosis.from_json(each) for each in raw["diagnosis"]),
-        )
+        rows = tuple(Measured.from_json(row) for row in raw["rows"])
+        diagnosis = tuple(Diagnosis.from_json(each) for each in raw["diagnosis"])
+        return MeasuredRun(raw["in_range"], tuple(raw["interval"]), rows, diagnosis)
 
 
 def questions_of(
@@ -73,13 +66,10 @@ def questions_of(
 def measure_run(folder: RunFolder, questions: Questions, precision: torch.dtype) -> MeasuredRun:
     """How a run does: what is kept in its folder where that answers the same questions, else measured now."""
     run = open_run(folder, questions.device)
-    key = {
-        "version": VERSION,
-        "source": _source_of(run.config.model.positions),
-        "weights": folder.training().weights_sha256,
-        **questions.key(),
-        "precision": str(precision).removeprefix("torch."),
-    }
+    positions, weights = run.config.model.positions, folder.training().weights_sha256
+    source = source_hash(find_positions(positions).kind) if ":" in positions else None
+    key = {"version": VERSION, "source": source, "weights": weights, **questions.key()}
+    key["precision"] = str(precision).removeprefix("torch.")
     known = read_sealed(folder.path / "measured.json")
     if known.get("asked") == key:
         return MeasuredRun.from_json(known)
@@ -90,13 +80,14 @@ def measure_run(folder: RunFolder, questions: Questions, precision: torch.dtype)
 
 
 def _measure(run: Run, questions: Questions, precision: torch.dtype) -> MeasuredRun:
-    errors, examples = _in_range(run, 0)
+    in_range = evaluate_sample(run.model, run.task, IN_RANGE)
     rows = questions.measure(run.model if precision == torch.float32 else run.model.to(precision))
     run = run if precision == torch.float32 else open_run(run.folder, questions.device)
     finite = run.folder.training().final_loss is not None
     why = diagnose(run.model, run.task, rows, questions.device) if finite else [diverged(rows)]
-    interval = wilson(examples - errors, examples)
-    return MeasuredRun(1 - errors / examples, (interval.low, interval.high), tuple(rows), tuple(why))
+    assert in_range.interval is not None
+    interval = (in_range.interval.low, in_range.interval.high)
+    return MeasuredRun(in_range.exact_match, interval, tuple(rows), tuple(why))
 
 
 def errors_in_range(folder: RunFolder, device: torch.device) -> int:
@@ -104,19 +95,7 @@ def errors_in_range(folder: RunFolder, device: torch.device) -> int:
     kept, weights = folder.path / "choosing.json", folder.training().weights_sha256
     content = read_sealed(kept)
     if content.get("weights") != weights:
-        content = {"weights": weights, "errors": _in_range(open_run(folder, device), CHOOSING)[0]}
+        run = open_run(folder, device)
+        content = {"weights": weights, "errors": evaluate_sample(run.model, run.task, IN_RANGE, seed=CHOOSING).errors}
         disk.write_json(kept, sealed(content))
     return content["errors"]
-
-
-def _in_range(run: Run, seed: int) -> tuple[int, int]:
-    """How many of how many fresh problems of the training lengths are wrong."""
-    found = evaluate_sample(run.model, run.task, IN_RANGE, seed=seed)
-    return found.errors, found.examples
-
-
-def _source_of(positions: str) -> str | None:
-    """A hash of a user's own encoding, whose numbers change when it does."""
-    if ":" not in positions:
-        return None
-    return hashlib.sha256(inspect.getsource(find_positions(positions).kind).encode()).hexdigest()

@@ -5,8 +5,9 @@ Several probes share their sorted sequences; a problem that several ask is answe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -36,8 +37,7 @@ class Measured:
     length: int
     examples: int
     errors: int
-    positive_rate: float | None
-    """of two classes: the share of problems that are answered with class 1"""
+    positive_rate: float | None  # of two classes: the share of problems that are answered with class 1
 
     @property
     def accuracy(self) -> float:
@@ -62,12 +62,8 @@ class Measured:
         return Measured(raw["probe"], raw["length"], raw["examples"], errors, raw["positive_rate"])
 
 
-@dataclass(frozen=True)
-class Sheet:
-    """All problems of one length, each once, and which of them each probe asks."""
-
-    problems: Problems
-    asked: dict[str, Int[Tensor, " row"]]
+Sheet = tuple[Problems, dict[str, Tensor]]
+"""All problems of one length, each once, and the rows that each probe asks."""
 
 
 @dataclass(frozen=True)
@@ -95,55 +91,43 @@ class Questions:
         if length in self._drawn:
             return self._drawn[length]
         rows = min(self.examples, max(1, self.most_tokens // self.task.source_tokens(length)))
-        every = Problems.join(
-            [self.task.independent(self.seed, rows, probe=p, length=length, device=self.device) for p in self.probes]
-        )
+        each = [self.task.independent(self.seed, rows, probe=p, length=length, device=self.device) for p in self.probes]
+        every = Problems.join(each)
         _, place = digest(torch.cat((every.source, every.answer), dim=1)).unique(return_inverse=True)
-        first = place.new_full((int(place.max()) + 1,), len(place)).scatter_reduce(
-            0, place, torch.arange(len(place), device=place.device), "amin"
-        )
-        self._drawn[length] = Sheet(every[first], dict(zip(self.probes, place.split(rows), strict=True)))
+        numbers = torch.arange(len(place), device=place.device)
+        first = place.new_full((int(place.max()) + 1,), len(place)).scatter_reduce(0, place, numbers, "amin")
+        self._drawn[length] = every[first], dict(zip(self.probes, place.split(rows), strict=True))
         return self._drawn[length]
 
-    def measure(self, model: Model, watch: Callable[[int, int], None] | None = None) -> list[Measured]:
+    def measure(self, model: Model) -> list[Measured]:
         """Every probe at every length."""
         found = []
-        for number, length in enumerate(self.lengths):
-            sheet = self.sheet(length)
-            written = write_answers(model, sheet.problems)
-            correct, positive = same_answer(written, sheet.problems), written[:, 0] == 1
-            for probe, rows in sheet.asked.items():
+        for length in self.lengths:
+            problems, asked = self.sheet(length)
+            written = write_answers(model, problems)
+            correct, positive = same_answer(written, problems), written[:, 0] == 1
+            for probe, rows in asked.items():
                 share = float(positive[rows].double().mean()) if self.task.classes == 2 else None
                 found.append(Measured(probe, length, len(rows), int((~correct[rows]).sum()), share))
-            if watch is not None:
-                watch(number + 1, len(self.lengths))
         return found
 
 
 def write_answers(model: Model, problems: Problems) -> Int[Tensor, "row answer"]:
     """The likeliest token at each place of the answer, given the right ones before it."""
-
-    def piece(rows: slice) -> Tensor:
-        with torch.inference_mode():
-            return model(problems.source[rows], problems.answer[rows]).argmax(-1)
-
-    return torch.cat(side_by_side(piece, _pieces(model, problems), problems.source.device))
-
-
-def _pieces(model: Model, problems: Problems) -> list[slice]:
-    """Rows for a forward pass each, as many as fit."""
-    tokens = problems.source.shape[1] + problems.answer.shape[1]
-    rows = (CPU_TOKENS if problems.source.device.type == "cpu" else GPU_TOKENS) // tokens
-    if problems.source.device.type != "cpu" and model.config.index != "sequential":
+    device, tokens = problems.source.device, problems.source.shape[1] + problems.answer.shape[1]
+    rows = (CPU_TOKENS if device.type == "cpu" else GPU_TOKENS) // tokens
+    if device.type != "cpu" and model.config.index != "sequential":
         rows = min(rows, GPU_PAIRS // (model.config.heads * tokens * tokens))
-    return [slice(start, start + max(1, rows)) for start in range(0, len(problems), max(1, rows))]
+
+    def piece(start: int) -> Tensor:
+        some = slice(start, start + max(1, rows))
+        with torch.inference_mode():
+            return model(problems.source[some], problems.answer[some]).argmax(-1)
+
+    return torch.cat(side_by_side(piece, range(0, len(problems), max(1, rows)), device))
 
 
 def reach(measured: Sequence[Measured], probe: str) -> int:
     """The longest tested length up to which the lower end of the 95% interval stays at or above 0.99; 0 for none."""
-    reached = 0
-    for each in sorted((m for m in measured if m.probe == probe), key=lambda m: m.length):
-        if each.interval.low < REACHED:
-            break
-        reached = each.length
-    return reached
+    rising = sorted((each for each in measured if each.probe == probe), key=lambda each: each.length)
+    return max((each.length for each in takewhile(lambda each: each.interval.low >= REACHED, rising)), default=0)

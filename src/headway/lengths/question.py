@@ -1,5 +1,4 @@
-"""What may be asked about length: which encodings are trained on what, and which problems they are tested on. No torch
-in here."""
+"""What may be asked about length: which encodings are trained on what, and tested on which problems. No torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,8 +11,7 @@ from headway.training.question import Option
 
 TRIO = ("sinusoidal", "learned", "none")
 LENGTHS = (32, 64, 128, 256)
-DIGITS = (40, 80, 120, 160)
-"""test lengths of sums, where none are asked for"""
+DIGITS = (40, 80, 120, 160)  # test lengths of sums, where none are asked for
 LEAST_EXAMPLES = 2_000
 
 Words = str | tuple[str, ...] | list[str]

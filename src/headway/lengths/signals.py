@@ -10,8 +10,7 @@ from headway.models import Model, build_model
 from headway.positions import Positions
 from headway.runs.config import RunConfig
 
-LONGER, MOST_TOKENS = 4, 512
-"""times the training length that is shown, and tokens at most"""
+LONGER, MOST_TOKENS = 4, 512  # times the training length that is shown, and tokens at most
 
 Signal = dict[str, list[Any] | None]
 
@@ -35,21 +34,17 @@ def signals(config: RunConfig, trained: Model) -> dict[str, int | Signal]:
 def read_signal(positions: Positions, tokens: int) -> Signal:
     """`table` is what is added at each place; `bias` what each head adds to its scores at each distance, −∞ as None;
     `likeness`, of the others, how alike two places are at each distance, from 0 on."""
-    index, d_model = torch.arange(tokens)[None], positions.shape.d_model
-    table = positions.embed(torch.zeros(1, tokens, d_model), index)[0]
+    index, shape = torch.arange(tokens)[None], positions.shape
+    table = positions.embed(torch.zeros(1, tokens, shape.d_model), index)[0]
     bias = positions.bias(index, index)
-    middle = tokens // 2
     found: Signal = {"table": None, "bias": None, "likeness": None}
     if bool(table.any()):
-        found["table"] = _rounded(table)
         unit = torch.nn.functional.normalize(table, dim=1)
-        found["likeness"] = _by_distance(unit @ unit.T)
+        found |= {"table": _rounded(table), "likeness": _by_distance(unit @ unit.T)}
     elif bias is not None:
-        found["bias"] = _rounded(bias[0, :, middle])  # from the middle: distances −middle to tokens − middle − 1
+        found["bias"] = _rounded(bias[0, :, tokens // 2])  # from the middle: distances −middle to tokens − middle − 1
     else:
-        drawn = torch.randn(
-            64, positions.shape.heads, 1, positions.shape.dim, generator=torch.Generator().manual_seed(0)
-        )
+        drawn = torch.randn(64, shape.heads, 1, shape.dim, generator=torch.Generator().manual_seed(0))
         x = torch.nn.functional.normalize(drawn, dim=-1).expand(-1, -1, tokens, -1)
         query, key = positions.rotate(x, x, index, index)
         scores = (query @ key.transpose(-1, -2)).mean((0, 1))
@@ -58,13 +53,11 @@ def read_signal(positions: Positions, tokens: int) -> Signal:
     return found
 
 
-def _by_distance(scores: Tensor) -> list[float | None]:
-    return [_plain(float(scores.diagonal(k).mean())) for k in range(len(scores))]
+def _by_distance(scores: Tensor) -> list[Any]:
+    return [_rounded(scores.diagonal(k).mean()) for k in range(len(scores))]
 
 
-def _rounded(table: Tensor) -> list[Any]:
-    return [_rounded(row) for row in table] if table.ndim > 1 else [_plain(float(value)) for value in table]
-
-
-def _plain(value: float) -> float | None:
-    return round(value, 4) if abs(value) < float("inf") else None
+def _rounded(table: Tensor) -> Any:
+    if table.ndim:
+        return [_rounded(row) for row in table]
+    return round(float(table), 4) if abs(float(table)) < float("inf") else None

@@ -70,9 +70,24 @@ class Model(nn.Module, PyTorchModelHubMixin, library_name="headway"):
         order = Order(positions, index, index, positions.causal)
         return StackPass(blocks, order, lambda: positions.embed(self.tokens(source), index), finish)
 
+    def sequences(self, source: int, answer: int) -> list[tuple[Positions, int, int]]:
+        """Each encoding, the source's first, with how many tokens it is told of, and how many of these are answer."""
+        raise NotImplementedError
+
+    def ranges(self, source: int, answer: int) -> list[tuple[Positions, int]]:
+        """Each encoding with how many different numbers, or distances, it is told of."""
+        every = self.sequences(source, answer)
+        return [(positions, used(type(positions), self.index, *tokens)) for positions, *tokens in every]
+
+    def check_length(self, source: int, answer: int) -> None:
+        """Refuses, in a sentence, more tokens than there are numbers or signals for."""
+        for positions, *tokens in self.sequences(source, answer):
+            self.index.check_length(*tokens)
+            positions.check_length(used(type(positions), self.index, *tokens))
+
     def untrained(self, source: int, answer: int) -> list[int]:
         """The positions whose signal no training step has touched."""
-        raise NotImplementedError
+        return sorted({row for positions, count in self.ranges(source, answer) for row in positions.untrained(count)})
 
     def before_answer(self, source: Tensor) -> int:
         """How many tokens of its last stack come before the answer."""

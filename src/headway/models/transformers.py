@@ -12,7 +12,7 @@ from headway.models.attention import Order, PassInputs
 from headway.models.blocks import Block
 from headway.models.model import Model, Source, StackPass
 from headway.models.sites import Gates, Trace
-from headway.positions import find_positions, shape_of, used
+from headway.positions import Positions, find_positions, shape_of, used
 from headway.positions.window import Window
 from headway.runs.config import ModelConfig
 
@@ -40,10 +40,9 @@ class EncoderDecoder(Model):
         self.decoder_norm = nn.LayerNorm(config.d_model)
         self.unembed = nn.Linear(config.d_model, config.vocabulary)
 
-    def untrained(self, source: int, answer: int) -> list[int]:
-        kind = type(self.source_positions)
-        read = self.source_positions.untrained(used(kind, self.index, source, 0))
-        return sorted({*read, *self.answer_positions.untrained(used(kind, self.index, answer, answer))})
+    def sequences(self, source: int, answer: int) -> list[tuple[Positions, int, int]]:
+        across = [] if self.cross_positions is None else [(self.cross_positions, source, answer)]
+        return [(self.source_positions, source, 0), (self.answer_positions, answer, answer), *across]
 
     def stack(self, name: str, source: Tensor, written: Tensor, length: int | None = None, first: int = 0) -> StackPass:
         if name == "encoder":
@@ -73,8 +72,8 @@ class Decoder(Model):
         self.norm = nn.LayerNorm(config.d_model)
         self.unembed = nn.Linear(config.d_model, config.vocabulary)
 
-    def untrained(self, source: int, answer: int) -> list[int]:
-        return list(self.positions.untrained(used(type(self.positions), self.index, source + answer, answer)))
+    def sequences(self, source: int, answer: int) -> list[tuple[Positions, int, int]]:
+        return [(self.positions, source + answer, answer)]
 
     def before_answer(self, source: Tensor) -> int:
         return source.shape[1]
@@ -115,8 +114,8 @@ class Classifier(Model):
         self.norm = nn.LayerNorm(config.d_model)
         self.head = nn.Linear(config.d_model, 1 if config.pooling == "violation" else config.classes)
 
-    def untrained(self, source: int, answer: int) -> list[int]:
-        return list(self.positions.untrained(used(type(self.positions), self.index, source, 0)))
+    def sequences(self, source: int, answer: int) -> list[tuple[Positions, int, int]]:
+        return [(self.positions, source, 0)]
 
     def forward(
         self, source: Source, answer: Tensor | None = None, gates: Gates | None = None, trace: Trace | None = None

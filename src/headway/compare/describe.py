@@ -14,10 +14,10 @@ from typing import Any
 
 from headway.errors import HeadwayError
 from headway.runs import disk
-from headway.runs.certificate import find_fault
 from headway.runs.config import RunConfig, TrainingConfig
 from headway.runs.folder import RunFolder
-from headway.runs.schema import schema_of
+from headway.runs.seal import fault_of_certificate
+from headway.runs.shapes import schema_of
 
 Value = str | int | float | bool
 Row = dict[str, Value]
@@ -121,7 +121,7 @@ def _of_study(folder: RunFolder, path: Path) -> Values:
         case "doctor":
             return _entries(study, "healthy")
         case "certificate":
-            if fault := find_fault(study, folder.training().weights_sha256):
+            if fault := fault_of_certificate(study, folder.training().weights_sha256):
                 raise HeadwayError(f"{path.name} {fault}; remove it and certify again")
             return _entries(study, "certified")
     return {}

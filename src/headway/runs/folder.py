@@ -23,10 +23,10 @@ from typing import Any, NotRequired, TypedDict
 from headway.errors import BrokenRun, HeadwayError
 from headway.runs import disk
 from headway.runs.config import RunConfig
-from headway.runs.seal import KEY, is_sealed, sealed
+from headway.runs.disk import AGAIN
+from headway.runs.seal import is_sealed, sealed, unsealed
 from headway.runs.shapes import fill, find_fault
 
-AGAIN = "restore it or train again elsewhere"
 ENTRIES = ("task", "model", "training")
 """of a run's config.json; no Hugging Face model's has them"""
 
@@ -76,6 +76,10 @@ class RunFolder:
         return self.path / "checkpoint"
 
     @property
+    def _hashed(self) -> tuple[Path, ...]:
+        return self.path / "config.json", self.weights, self.log
+
+    @property
     def complete(self) -> bool:
         return (self.path / "training.json").exists()
 
@@ -111,32 +115,28 @@ class RunFolder:
             if self.path.is_dir() and any(not p.name.endswith(".part") for p in self.path.iterdir()):
                 raise HeadwayError(f"{self.path} holds other files and no run; choose another folder")
             return
-        there = self.config()
-        if there != config:
-            raise HeadwayError(
-                f"{self.path} holds another run, {there.name} ({difference(there, config)}); choose another folder"
-            )
+        if (there := self.config()) != config:
+            other = f"{there.name} ({difference(there, config)})"
+            raise HeadwayError(f"{self.path} holds another run, {other}; choose another folder")
         if not self.complete and not resume:
             raise HeadwayError(f"{self.path} holds this run unfinished; resume it (--resume), or choose another folder")
 
     def config(self) -> RunConfig:
         path = self.path / "config.json"
+        content = disk.read_json(path)
         try:
-            return RunConfig.from_json(disk.read_json(path))
-        except BrokenRun:
-            raise
+            return RunConfig.from_json(content)
         except HeadwayError as error:
             raise BrokenRun(f"{path} is {error}; {AGAIN}") from error
 
     def training(self) -> Training:
         path = self.path / "training.json"
         if not path.exists():
-            raise HeadwayError(
-                f"{self.path} holds an unfinished run; go on with: headway train … --out {self.path} --resume"
-            )
+            command = f"headway train … --out {self.path} --resume"
+            raise HeadwayError(f"{self.path} holds an unfinished run; go on with: {command}")
         record = disk.read_json(path)
         try:
-            training = fill(Training, {key: value for key, value in record.items() if key != KEY})
+            training = fill(Training, unsealed(record))
         except (TypeError, AttributeError) as error:
             raise BrokenRun(f"{path} does not say how training ended ({error}); {AGAIN}") from error
         if not is_sealed(record):
@@ -146,13 +146,9 @@ class RunFolder:
     def verified(self) -> RunConfig:
         """The config, after every file of the finished run was held against its hash."""
         training = self.training()
-        hashes = {
-            self.path / "config.json": training.config_sha256,
-            self.weights: training.weights_sha256,
-            self.log: training.log_sha256,
-        }
-        for path, expected in hashes.items():
-            if disk.sha256(path) != expected:
+        expected = (training.config_sha256, training.weights_sha256, training.log_sha256)
+        for path, recorded in zip(self._hashed, expected, strict=True):
+            if disk.sha256(path) != recorded:
                 raise BrokenRun(f"{path} is truncated or altered: its hash is not the recorded one; {AGAIN}")
         return self.config()
 
@@ -167,8 +163,7 @@ class RunFolder:
     ) -> None:
         """Writes the weights, then the record that makes the run complete."""
         disk.write_bytes(self.weights, weights)
-        hashes = [disk.sha256(path) for path in (self.path / "config.json", self.weights, self.log)]
-        training = Training(steps, seconds, parameters, final_loss, perfect, *hashes)
+        training = Training(steps, seconds, parameters, final_loss, perfect, *map(disk.sha256, self._hashed))
         self.record("training", sealed(asdict(training)))
 
     def record(self, study: str, content: Any) -> Path:
@@ -190,13 +185,13 @@ class RunFolder:
                     os.utime(run.parent, ns=(now, now))
 
     def log_lines(self) -> list[LogEntry]:
-        return self._entries(self._log_text().splitlines())
+        return self._entries(self._read_log())
 
-    def _log_text(self) -> str:
-        return disk.read_bytes(self.log).decode(errors="replace") if os.path.lexists(self.log) else ""
+    def _read_log(self) -> list[str]:
+        text = disk.read_bytes(self.log).decode(errors="replace") if os.path.lexists(self.log) else ""
+        return text.splitlines(keepends=True)
 
     def _entries(self, lines: list[str]) -> list[LogEntry]:
-        """What lines of the log say, each of which must be an entry."""
         try:
             entries = [json.loads(line) for line in lines]
             fault = next((fault for entry in entries if (fault := find_fault(entry, LogEntry, "entry"))), None)
@@ -208,7 +203,7 @@ class RunFolder:
 
     def rewind_log(self, step: int) -> None:
         """Drops what was logged after `step`, and a last line that a kill cut short."""
-        lines = self._log_text().splitlines(keepends=True)
+        lines = self._read_log()
         if lines and not lines[-1].endswith("\n"):
             lines.pop()
         kept = [line for line, entry in zip(lines, self._entries(lines), strict=True) if entry["step"] <= step]
@@ -223,10 +218,8 @@ def difference(one: RunConfig, other: RunConfig) -> str:
             yield from flat(value, f"{prefix}{key}.") if isinstance(value, dict) else [(prefix + key, value)]
 
     left, right = dict(flat(one.to_json())), dict(flat(other.to_json()))
-    for key in {**left, **right}:
-        if left.get(key) != right.get(key):
-            return f"{key} {left.get(key)!r}, asked for {right.get(key)!r}"
-    return "the same"
+    differing = (key for key in {**left, **right} if left.get(key) != right.get(key))
+    return next((f"{key} {left.get(key)!r}, asked for {right.get(key)!r}" for key in differing), "the same")
 
 
 def runs_in(path: Path) -> list[RunFolder]:

@@ -12,8 +12,8 @@ from headway.report.page.commands import command_of_comparison, missing_parts, r
 from headway.report.page.findings import Found
 from headway.report.page.packing import pack_files, pack_model
 from headway.report.page.sources import Sources
-from headway.runs.certificate import find_fault
 from headway.runs.folder import RunFolder
+from headway.runs.seal import fault_of_certificate
 
 DECIMALS = 3
 """of an attention weight"""
@@ -121,7 +121,7 @@ def _certificate(sources: Sources, path: Path, content: studies.CertificateFile)
     run = RunFolder(path.parent)
     refused = None if content.get("certified") is True and content.get("wrong") == 0 else "it was not granted"
     try:
-        if fault := find_fault(content, run.training().weights_sha256):
+        if fault := fault_of_certificate(content, run.training().weights_sha256):
             refused = f"it {fault}"
         run.verified()
     except HeadwayError as error:

@@ -8,7 +8,7 @@ from typing import TypeVar
 from headway.errors import HeadwayError
 from headway.report.studies import read_study
 from headway.runs.folder import RunFolder
-from headway.runs.schema import schema_of
+from headway.runs.shapes import schema_of
 
 KINDS = ("heads", "heads-population", "lengths", "certificate", "compare", "lab")
 """of studies that a page shows"""

@@ -6,7 +6,7 @@ ill-typed is left out and named under `error`; it makes no run broken.
 
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -17,18 +17,16 @@ from headway.runs import disk
 from headway.runs.config import RunConfig, TrainingConfig
 from headway.runs.folder import RunFolder
 from headway.runs.seal import fault_of_certificate
-from headway.runs.shapes import schema_of
+from headway.runs.shapes import fits, schema_of
 
 Value = str | int | float | bool
 Row = dict[str, Value]
 Values = dict[str, Value | None]
 
-OF_MODEL = (
-    "positions", "index", "pooling", "kind", "d_model", "heads", "d_ff", "layers", "decoder_layers", "segments",
-    "pruned",
+SETTINGS = (
+    "task", "positions", "index", "pooling", "kind", "d_model", "heads", "d_ff", "layers", "decoder_layers", "segments",
+    "pruned", "steps_asked", *(entry.name for entry in fields(TrainingConfig) if entry.name != "steps"), "data",
 )  # fmt: skip
-OF_TRAINING = tuple(entry.name for entry in fields(TrainingConfig) if entry.name != "steps")
-SETTINGS = ("task", *OF_MODEL, "steps_asked", *OF_TRAINING, "data")
 """what a run was asked to be, besides its seed and its task's options"""
 FOUND = (
     "steps", "seconds", "final_loss", "perfect", "parameters", "exact_match", "examples", "errors", "reach", "in_range",
@@ -38,6 +36,7 @@ FOUND = (
 """what came of it"""
 KINDS = {**dict.fromkeys(("perfect", "converged", "certified", "healthy"), bool), "ablation": str}
 """of these; all others are numbers"""
+NUMBER = int | float
 FILES = (
     "evaluation-sample.json", "evaluation.json", "lengths.json", "measured.json", "heads.json", "certificate.json",
     "doctor.json",
@@ -94,17 +93,9 @@ def plain(value: Value | None) -> Value | None:
 
 
 def _of_config(config: RunConfig) -> Values:
-    model, training = config.model, config.training
-    return {
-        "task": config.task,
-        "seed": config.seed,
-        **{key: getattr(model, key) for key in OF_MODEL if key != "pruned" or model.pruned},
-        "steps_asked": training.steps,
-        **{key: getattr(training, key) for key in OF_TRAINING},
-        "data": config.data,
-        "digest": config.digest,
-        **_named("option", config.options.items()),
-    }
+    known = {**vars(config), **vars(config.model), **vars(config.training), "digest": config.digest}
+    known |= {"steps_asked": config.training.steps, "pruned": config.model.pruned or None}
+    return {**{key: known[key] for key in ("seed", "digest", *SETTINGS)}, **_named("option", config.options)}
 
 
 def _of_study(folder: RunFolder, path: Path) -> Values:
@@ -132,38 +123,29 @@ def _of_lengths(study: Any) -> Values:
     values = _entries(study, "in_range", "converged")
     asked, reach = study.get("asked"), study.get("reach")
     if isinstance(asked, dict) and isinstance(asked.get("lengths"), list):
-        lengths = [length for length in asked["lengths"] if _is_number(length)]
-        values["tested_to"] = max(lengths, default=None)
+        values["tested_to"] = max((length for length in asked["lengths"] if fits(length, NUMBER)), default=None)
     if isinstance(reach, dict) and values["converged"] is not False:
-        values |= _entries({"reach": reach.get("default")}, "reach")
-        values |= _named("reach", ((name, value) for name, value in reach.items() if _is_number(value)))
+        measured = {name: value for name, value in reach.items() if fits(value, NUMBER)}
+        values |= {"reach": measured.get("default"), **_named("reach", measured)}
     return values
 
 
 def _of_heads(study: Any) -> Values:
     alone, together = (part if isinstance(part := study.get(key), dict) else {} for key in ("alone", "together"))
     sets = {"heads_alone": alone.get("count"), "heads_together": together.get("count")}
-    found = {**study, **sets, "together_accuracy": together.get("accuracy")}
-    return _entries(found, *sets, "together_accuracy", "baseline", "max_drop", "ablation")
+    sets |= {"together_accuracy": together.get("accuracy")}
+    return _entries({**study, **sets}, *sets, "baseline", "max_drop", "ablation")
 
 
 def _entries(study: Any, *keys: str) -> Values:
     """These entries of a study, each None where it is missing or ill-typed."""
-    values = {key: study.get(key) for key in keys}
-    return {
-        key: value if (isinstance(value, KINDS[key]) if key in KINDS else _is_number(value)) else None
-        for key, value in values.items()
-    }
+    return {key: value if fits(value := study.get(key), KINDS.get(key, NUMBER)) else None for key in keys}
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _named(kind: str, values: Iterable[tuple[str, Any]]) -> Values:
+def _named(kind: str, values: dict[str, Any]) -> Values:
     """Values under keys of their own, in small letters alone: a table does not distinguish others."""
     named: Values = {}
-    for name, value in values:
+    for name, value in values.items():
         if value is not None and len(named) < MOST_NAMES and _NAME.fullmatch(name.lower()):
-            named.setdefault(f"{kind}.{name.lower()}", value if isinstance(value, Value) else str(value)[:LONGEST])
+            named.setdefault(f"{kind}.{name.lower()}", value if isinstance(value, Value) else str(value))
     return named

@@ -61,8 +61,10 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def parse_where(text: str) -> Where:
-    """Reads an expression; what is wrong with it is said with its place."""
+def parse_where(text: str | None) -> Where:
+    """Reads an expression; what is wrong with it is said with its place. None is every run."""
+    if text is None:
+        return Where("1", [])
     reader = _Reader(text.replace("\0", "\ufffd"))
     return Where(reader.read(), reader.values)
 
@@ -90,18 +92,17 @@ class _Reader:
         while kind != "end":
             found = _TOKEN.match(self.text, place)
             if found is None:
-                start = place + len(self.text[place:]) - len(self.text[place:].lstrip())
-                wrong = "a quote that does not end" if self.text[start] in "'\"" else f"{self.text[start]!r} alone"
-                self._fail(f"there is {wrong}", start)
+                rest = self.text[place:].lstrip()
+                wrong = "a quote that does not end" if rest[0] in "'\"" else f"{rest[0]!r} alone"
+                self._fail(f"there is {wrong}", len(self.text) - len(rest))
             kind, place = found.lastgroup or "end", found.end()
             yield _Token(kind, found[found.lastgroup] if found.lastgroup else "", place - len(found[0].lstrip()))
 
     def _fail(self, wrong: str, place: int) -> NoReturn:
-        before, after = self.text[:place], self.text[place:]
-        before = before if len(before) <= SHOWN else "…" + before[-SHOWN:]
-        after = after if len(after) <= SHOWN else after[:SHOWN] + "…"
-        shown = f"{before}⟨here⟩{after}"
-        raise HeadwayError(f"--where cannot be read: {wrong}: {shown!r}; write it like 'positions=rope and reach>256'")
+        before = "…" + self.text[place - SHOWN : place] if place > SHOWN else self.text[:place]
+        after = self.text[place : place + SHOWN] + ("…" if len(self.text) > place + SHOWN else "")
+        shown = repr(f"{before}⟨here⟩{after}")
+        raise HeadwayError(f"--where cannot be read: {wrong}: {shown}; write it like 'positions=rope and reach>256'")
 
     def _next_is(self, kind: str, *texts: str) -> bool:
         token = self.tokens[self.next]
@@ -120,11 +121,10 @@ class _Reader:
         return sql
 
     def _joined(self, word: str) -> str:
-        read = (lambda: self._joined("and")) if word == "or" else self._single
-        parts = [read()]
-        while self._next_is("word", word):
-            self.next += 1
-            parts.append(read())
+        parts = list[str]()
+        while not parts or self._next_is("word", word):
+            self.next += bool(parts)
+            parts.append(self._joined("and") if word == "or" else self._single())
         return parts[0] if len(parts) == 1 else f"({f' {word.upper()} '.join(parts)})"
 
     def _single(self) -> str:
@@ -153,9 +153,7 @@ class _Reader:
         value = text if token.kind == "quoted" else value_of(text)
         if isinstance(value, bool) and operator not in ("=", "!=", "~"):
             self._fail(f"{text} has no order, so expected = or !=", token.place)
-        return self._compared(f"\0{key}\0", operator, text, value)
-
-    def _compared(self, name: str, operator: str, text: str, value: str | int | float | bool) -> str:
+        name = f"\0{key}\0"
         match operator:
             case "~":
                 self.values.append(text)

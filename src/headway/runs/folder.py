@@ -153,16 +153,10 @@ class RunFolder:
         return self.config()
 
     def finish(
-        self,
-        weights: bytes,
-        steps: int,
-        seconds: float,
-        parameters: int,
-        final_loss: float | None,
-        perfect: bool | None,
+        self, model: bytes, steps: int, seconds: float, parameters: int, final_loss: float | None, perfect: bool | None
     ) -> None:
         """Writes the weights, then the record that makes the run complete."""
-        disk.write_bytes(self.weights, weights)
+        disk.write_bytes(self.weights, model)
         training = Training(steps, seconds, parameters, final_loss, perfect, *map(disk.sha256, self._hashed))
         self.record("training", sealed(asdict(training)))
 

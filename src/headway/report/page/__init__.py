@@ -33,8 +33,7 @@ def write_page(folders: list[Path], out: Path) -> dict[str, Any]:
 def write_comparison(comparison: RunComparison, out: Path) -> dict[str, str]:
     """Writes compare.json, compare.csv (a line a group), compare-runs.csv (a line a run), the picture and the page of
     this comparison alone; says where the page is."""
-    page = out / "report.html"
-    _check(page)
+    _check(page := out / "report.html")
     disk.write_json(out / "compare.json", comparison.to_json())
     disk.write_bytes(out / "compare.csv", comparison.to_csv().encode(errors="replace"))
     disk.write_bytes(out / "compare-runs.csv", comparison.runs_csv().encode(errors="replace"))
@@ -45,8 +44,7 @@ def write_comparison(comparison: RunComparison, out: Path) -> dict[str, str]:
 def _write(sources: Sources, out: Path) -> dict[str, Any]:
     content, words = content_of(sources), out.with_suffix(".md")
     page = page_of(content).encode(errors="replace")
-    home = out.resolve().parent
-    pictures = [path.resolve() for path in sources.files if path.suffix == ".svg"]
+    home, pictures = out.resolve().parent, [path.resolve() for path in sources.files if path.suffix == ".svg"]
     below = [path.relative_to(home).as_posix() for path in pictures if home in path.parents]
     disk.write_bytes(out, page)
     disk.write_bytes(words, markdown_of(content, below).encode(errors="replace"))
@@ -93,12 +91,8 @@ def page_of(content: dict[str, Any]) -> str:
     for letter in "<>&":
         inside = inside.replace(letter, f"\\u{ord(letter):04x}")
     shell, script, style = ((HERE / name).read_text(encoding="ascii") for name in ("shell.html", "page.js", "page.css"))
-    parts = {
-        "title": html.escape(content["title"][:200]),
-        "style": style,
-        "content": inside,
-        "script": script.replace("</script", "<\\/script"),
-    }
+    parts = {"title": html.escape(content["title"][:200]), "style": style, "content": inside}
+    parts["script"] = script.replace("</script", "<\\/script")
     return re.sub(r"\{(title|style|content|script)\}", lambda found: parts[found[1]], shell)
 
 

@@ -83,8 +83,8 @@ def resuming_command(run: RunFolder) -> str:
 
 
 def missing_parts(sources: Sources) -> list[dict[str, str]]:
-    """What the page lacks, and the commands that make it."""
-    if sources.only_compares:
+    """What the page lacks, and the commands that make it; nothing where it only compares runs that lie elsewhere."""
+    if not sources.runs and [kind for kind, paths in sources.studies.items() if paths] == ["compare"]:
         return []
     resuming = [resuming_command(run) for run in sources.runs if not run.complete]
     parts = [

@@ -1,5 +1,6 @@
 """What a page shows, read from the files of runs and studies: nothing is computed here."""
 
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,9 @@ from headway.report.comparison import thin_out
 from headway.report.page import findings
 from headway.report.page.commands import command_of_comparison, missing_parts, recorded_command
 from headway.report.page.findings import Found
-from headway.report.page.packing import pack_files, pack_model
-from headway.report.page.sources import Sources
+from headway.report.page.sources import Sources, pack_files, pack_model
 from headway.runs.folder import RunFolder
+from headway.runs.metrics import COSTS
 from headway.runs.seal import fault_of_certificate
 
 DECIMALS = 3
@@ -35,6 +36,7 @@ def content_of(sources: Sources) -> dict[str, Any]:
         if (beside := path.with_name("maps.json")).exists():
             maps = studies.read_study(beside, studies.MapsFile)
     adder, seeds, (files, left_out) = sources.adder, _seeds(heads, populations), pack_files(sources)
+    made = studies.read_study(sources.runs[0].path / "environment.json", studies.Environment) if sources.runs else {}
     commands = [command for command in map(recorded_command, sources.runs) if command]
     commands += [command_of_comparison(*each) for each in comparisons]
     return {
@@ -42,10 +44,10 @@ def content_of(sources: Sources) -> dict[str, Any]:
         "headlines": [*findings.headline_of_heads(heads, populations), *findings.headline_of_lengths(lengths)],
         "findings": [
             *findings.findings_of_heads(sources, heads, len(seeds)),
-            *findings.findings_of_population(populations),
-            *findings.findings_of_lengths(sources, lengths),
-            *findings.findings_of_comparisons(comparisons),
-            *findings.findings_of_lab(sources, labs),
+            *chain.from_iterable(findings.findings_of_population(*each) for each in populations),
+            *chain.from_iterable(findings.findings_of_lengths(sources, *each) for each in lengths),
+            *chain.from_iterable(findings.findings_of_comparison(*each) for each in comparisons),
+            *chain.from_iterable(findings.findings_of_lab(sources, *each) for each in labs),
         ],
         "model": None if adder is None else {"run": sources.name(adder.path), **pack_model(adder)},
         "only": None,
@@ -58,7 +60,7 @@ def content_of(sources: Sources) -> dict[str, Any]:
         "comparisons": [_comparison(sources, *each) for each in comparisons],
         "certificates": [_certificate(sources, *each) for each in sources.read("certificate", studies.CertificateFile)],
         "made": {
-            "facts": _facts(sources),
+            "facts": {title: str(made[key]) for key, title in FACTS.items() if made.get(key) is not None},
             "commands": list(dict.fromkeys(commands)),
             "runs": [_run(sources, run) for run in sources.runs],
         },
@@ -71,7 +73,8 @@ def content_of(sources: Sources) -> dict[str, Any]:
 def complete_heads(study: studies.HeadsFile) -> studies.HeadsFile:
     """A study of heads with what older files do not say, and what its costs are counted in where that is a loss."""
     study = studies.complete(study, studies.HeadsFile)
-    return {"counted": findings.cost_of(study) if findings.is_by_loss(study) else None, **study}
+    by_loss = study["interval_of"] == "loss_increase"
+    return {"counted": COSTS.get(study["metric"], study["metric"]) if by_loss else None, **study}
 
 
 def _rounded(maps: list[studies.SiteMapsJson]) -> list[studies.SiteMapsJson]:
@@ -128,11 +131,6 @@ def _certificate(sources: Sources, path: Path, content: studies.CertificateFile)
         refused = str(error) if run.complete else "no finished run lies beside it"
     shown = {"contexts": content["contexts"], "smallest_margin": content["smallest_margin"]}
     return {**shown, "run": sources.name(path.parent), "refused": refused}
-
-
-def _facts(sources: Sources) -> dict[str, str]:
-    made = studies.read_study(sources.runs[0].path / "environment.json", studies.Environment) if sources.runs else {}
-    return {title: str(made[key]) for key, title in FACTS.items() if made.get(key) is not None}
 
 
 def _run(sources: Sources, run: RunFolder) -> Values:

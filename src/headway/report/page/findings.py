@@ -7,12 +7,10 @@ from typing import TypedDict, TypeVar
 from headway.report import studies
 from headway.report.page import commands
 from headway.report.page.sources import Sources
-from headway.runs.metrics import COSTS
 
 FIRST = 2
 """sentences about heads that stand first: what can go alone, and together"""
 NOTHING_FORBIDDEN = "the doctor's checks forbid nothing here"
-NEEDED = "Which heads it needs"
 NEEDS = "Which heads does it need?"
 FindingJson = TypedDict("FindingJson", {"text": str, "details": dict[str, str], "withheld": str | None, "more": bool})  # noqa: UP013
 """a sentence and what stands behind it, why it may not be said, and whether it stands below the others"""
@@ -25,16 +23,6 @@ Found = list[tuple[Path, Study]]
 
 def _findings(sentences: Iterable[str], details: dict[str, str], withheld: str | None = None) -> list[FindingJson]:
     return [{"text": text, "details": details, "withheld": withheld, "more": False} for text in sentences]
-
-
-def is_by_loss(heads: studies.HeadsFile) -> bool:
-    """Whether heads are judged by a loss, and not by how often the answer is right."""
-    return heads["interval_of"] == "loss_increase"
-
-
-def cost_of(heads: studies.HeadsFile) -> str:
-    """What the cost of a head is counted in."""
-    return COSTS.get(heads["metric"], heads["metric"])
 
 
 def reasons(withheld: list[studies.WithheldJson]) -> str:
@@ -66,14 +54,14 @@ def _headline_of_study(heads: studies.HeadsFile) -> list[Headline]:
     sure = "proved to be the largest set" if gone.get("optimal") else "the largest set found"
     harmless = f"The {alone['count']} that look harmless one at a time"
     more, most = gone.get("loss_increase"), left.get("loss_increase")
-    if is_by_loss(heads) and more is not None and most is not None:
+    if (cost := heads.get("counted")) is not None and more is not None and most is not None:
         rest = (
-            f"The {cost_of(heads)} rises by {more:.4f} without them ({sure} within {heads['max_loss_increase']:g}). "
+            f"The {cost} rises by {more:.4f} without them ({sure} within {heads['max_loss_increase']:g}). "
             f"{harmless} raise it by {most:.4f} when all of them go."
         )
     else:
-        rest = f"{gone['accuracy']:.1%} right without them ({sure}). {harmless} leave {left['accuracy']:.1%} when all "
-        rest += "of them go."
+        kept, remaining = f"{gone['accuracy']:.1%}", f"{left['accuracy']:.1%}"
+        rest = f"{kept} right without them ({sure}). {harmless} leave {remaining} when all of them go."
     answer = f"{gone['count']} of {len(heads['heads'])} heads can go together"
     return [{"question": NEEDS, "answer": answer, "rest": rest}]
 
@@ -88,22 +76,19 @@ def headline_of_lengths(lengths: Found[studies.LengthsFile]) -> list[Headline]:
     reaches = [f"{row['positions']} {'not learned' if row['worst'] is None else row['worst']}" for row in rows]
     far = max((row["worst"] or 0 for row in rows), default=0)
     past = f"right up to length {far}" if far > trained else "not past its training length"
-    return [
-        {
-            "question": "How far past its training length does it work?",
-            "answer": f"{study['task'].capitalize()}, trained to {trained}: {past}",
-            "rest": f"Reach of the worst seed on the probe {probe}: {', '.join(reaches)}.",
-        }
-    ]
+    answer = f"{study['task'].capitalize()}, trained to {trained}: {past}"
+    rest = f"Reach of the worst seed on the probe {probe}: {', '.join(reaches)}."
+    return [{"question": "How far past its training length does it work?", "answer": answer, "rest": rest}]
 
 
 def findings_of_heads(sources: Sources, found: Found[studies.HeadsFile], seeds: int) -> list[FindingJson]:
     if not found:
         return []
     path, heads = found[0]
+    cost = heads.get("counted")
     details = {
         "problems": f"{heads['examples']:,}",
-        **({"judged by": cost_of(heads)} if is_by_loss(heads) else {}),
+        **({} if cost is None else {"judged by": cost}),
         **({} if heads["metric"] != "exact" else {"right with all heads": f"{heads['baseline']:.4f}"}),
         "ablation": heads["ablation"],
         "model": heads["subject"],
@@ -112,83 +97,72 @@ def findings_of_heads(sources: Sources, found: Found[studies.HeadsFile], seeds: 
         "command": commands.command_of_heads(sources, path.parent, heads),
     }
     if heads["withheld"]:
-        return _findings([NEEDED], details, reasons(heads["withheld"]))
+        return _findings(["Which heads it needs"], details, reasons(heads["withheld"]))
     told = _findings(heads["findings"], details)
     for finding, removed in zip(told, (heads["alone_removed_together"], heads["together"]), strict=False):
-        bounds = None if removed is None or is_by_loss(heads) else removed.get("interval")
+        bounds = removed.get("interval") if removed is not None and cost is None else None
         if bounds and None not in bounds:
             span = "{:.4f} to {:.4f}".format(*bounds)
             finding["details"] = {"interval of what is left (95%)": span, **details}
     return [{**finding, "more": place >= FIRST} for place, finding in enumerate(told)]
 
 
-def findings_of_population(populations: Found[studies.PopulationFile]) -> list[FindingJson]:
-    found = []
-    for path, population in populations:
+def findings_of_population(path: Path, population: studies.PopulationFile) -> list[FindingJson]:
+    details = {
+        "seeds": f"{len(population['members']):,}",
+        "check": f"{population['distribution']['refused']:,} refused: too often wrong",
+        "command": commands.headway("heads", path.parent),
+    }
+    return _findings(population["findings"], details)
+
+
+def findings_of_lengths(sources: Sources, path: Path, study: studies.LengthsFile) -> list[FindingJson]:
+    learned = [row["converged"] for row in study["converged"]]
+    told = f"{sum(learned)} of {len(learned)} runs learned the task in range; the others are left out"
+    details = {
+        "task": study["task"],
+        "track": study["track"],
+        "trained on lengths": "{} to {}".format(*study["train_lengths"]),
+        "problems at each length": f"{study['examples']:,}",
+        "seeds": str(len({row["seed"] for row in study["rows"]})),
+        "interval": "of every point, 95%, in the curves below",
+        "check": reasons(study["withheld"]) or (told if learned else ""),
+        "command": commands.command_of_lengths(sources, path, study),
+    }
+    return _findings(study["findings"], details)
+
+
+def findings_of_comparison(path: Path, study: studies.ComparisonFile) -> list[FindingJson]:
+    runs, complete = (sum(row[key] for row in study["rows"]) for key in ("runs", "complete"))
+    details = {
+        "runs": f"{runs:,}, {complete:,} of them complete",
+        "groups": f"{len(study['rows']):,}, by {', '.join(study['by'])}",
+        "seeds": ", ".join(dict.fromkeys(str(row["seeds"]) for row in study["rows"])) + " a group",
+        "interval": "of the mean over runs, 95%, in the table below",
+        "command": commands.command_of_comparison(path, study),
+    }
+    return _findings(study["findings"], details)
+
+
+def findings_of_lab(sources: Sources, path: Path, lab: studies.LabFile) -> list[FindingJson]:
+    found, command = [], commands.command_of_lab(sources, path.parent)
+    for row in lab["runs"]:
+        bounds = row["interval"]
+        failed = ", ".join(f"{each['check']} failed" for each in row.get("withheld", ()))
         details = {
-            "seeds": f"{len(population['members']):,}",
-            "check": f"{population['distribution']['refused']:,} refused: too often wrong",
-            "command": commands.headway("heads", path.parent),
+            "problems": f"{row['examples']:,}" + (" (all there are)" if bounds is None else ""),
+            "wrong": f"{row['errors']:,}",
+            "95% interval": "none: all were tried" if bounds is None else "{:.4f} to {:.4f}".format(*bounds),
+            "seed": str(row["seed"]),
+            "check": failed or NOTHING_FORBIDDEN,
+            "command": command,
         }
-        found += _findings(population["findings"], details)
-    return found
-
-
-def findings_of_lengths(sources: Sources, lengths: Found[studies.LengthsFile]) -> list[FindingJson]:
-    found = []
-    for path, study in lengths:
-        learned = [row["converged"] for row in study["converged"]]
-        told = f"{sum(learned)} of {len(learned)} runs learned the task in range; the others are left out"
-        details = {
-            "task": study["task"],
-            "track": study["track"],
-            "trained on lengths": "{} to {}".format(*study["train_lengths"]),
-            "problems at each length": f"{study['examples']:,}",
-            "seeds": str(len({row["seed"] for row in study["rows"]})),
-            "interval": "of every point, 95%, in the curves below",
-            "check": reasons(study["withheld"]) or (told if learned else ""),
-            "command": commands.command_of_lengths(sources, path, study),
-        }
-        found += _findings(study["findings"], details)
-    return found
-
-
-def findings_of_comparisons(comparisons: Found[studies.ComparisonFile]) -> list[FindingJson]:
-    found = []
-    for path, each in comparisons:
-        runs, complete = (sum(row[key] for row in each["rows"]) for key in ("runs", "complete"))
-        details = {
-            "runs": f"{runs:,}, {complete:,} of them complete",
-            "groups": f"{len(each['rows']):,}, by {', '.join(each['by'])}",
-            "seeds": ", ".join(dict.fromkeys(str(row["seeds"]) for row in each["rows"])) + " a group",
-            "interval": "of the mean over runs, 95%, in the table below",
-            "command": commands.command_of_comparison(path, each),
-        }
-        found += _findings(each["findings"], details)
-    return found
-
-
-def findings_of_lab(sources: Sources, labs: Found[studies.LabFile]) -> list[FindingJson]:
-    found = []
-    for path, lab in labs:
-        command = commands.command_of_lab(sources, path.parent)
-        for row in lab["runs"]:
-            bounds = row["interval"]
-            failed = ", ".join(f"{each['check']} failed" for each in row.get("withheld", ()))
-            details = {
-                "problems": f"{row['examples']:,}" + (" (all there are)" if bounds is None else ""),
-                "wrong": f"{row['errors']:,}",
-                "95% interval": "none: all were tried" if bounds is None else "{:.4f} to {:.4f}".format(*bounds),
-                "seed": str(row["seed"]),
-                "check": failed or NOTHING_FORBIDDEN,
-                "command": command,
-            }
-            found += _findings([row["finding"]], details)
-        for each in lab["withheld"]:
-            run = sources.run_once_at(each["run"])
-            if "heads" in each["about"] and sources.heads is not None and run == sources.heads.parent:
-                continue  # the study itself says so
-            details = {"run": sources.name(run), "check": each["check"], "command": commands.headway("doctor", run)}
-            text = f"What {sources.name(run)} says about {each['about']}"
-            found += _findings([text], details, each["reason"].rstrip("."))
+        found += _findings([row["finding"]], details)
+    for each in lab["withheld"]:
+        run = sources.run_once_at(each["run"])
+        if "heads" in each["about"] and sources.heads is not None and run == sources.heads.parent:
+            continue  # the study itself says so
+        details = {"run": sources.name(run), "check": each["check"], "command": commands.headway("doctor", run)}
+        text = f"What {sources.name(run)} says about {each['about']}"
+        found += _findings([text], details, each["reason"].rstrip("."))
     return found

@@ -1,15 +1,18 @@
-"""Figures of a study of heads: the ranking with intervals, the removal curves, the strata and the pairs.
+"""Figures of a study of heads: the ranking with intervals, the removal curves, the strata and the pairs; and attention
+maps as pictures, with query rows, key columns and tokens on the axes.
 
-Knows only heads.json and heads-population.json.
+Knows only heads.json, heads-population.json and the JSON of maps.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from headway.report.figures import BLUE, GREEN, GREY, ORANGE, needs_matplotlib, panels, save_figure
-from headway.report.studies import HeadsFile, MemberJson, PopulationFile, complete
+from headway.errors import HeadwayError
+from headway.report.figures import BLUE, GREEN, GREY, ORANGE, grid, needs_matplotlib, panels, save_figure
+from headway.report.studies import HeadsFile, PopulationFile, SiteMapsJson, complete
 from headway.runs import disk
 
 if TYPE_CHECKING:
@@ -23,6 +26,7 @@ CONTRASTS = {
     "carry": (ORANGE, "carry into column"),
     "propagated": (GREEN, "carry passed on to"),
 }
+OF_MEMBERS = ("together", "alone", "alone_removed_together", "together_accuracy")
 SMALL = {"frameon": False, "fontsize": 8}
 """a legend"""
 
@@ -31,20 +35,15 @@ SMALL = {"frameon": False, "fontsize": 8}
 def heads_figures(study: Path, out: Path) -> list[Path]:
     """Draws `heads.svg` and `heads-pairs.svg`, and the same as PNG, in the folder `out`."""
     heads = complete(disk.read_json(study), HeadsFile)
-    figure, (left, right) = panels(2, height=5.2)
-    _draw_ranking(left, heads)
-    _draw_curves(right, heads)
-    written = save_figure(figure, out / "heads")
-    figure, (left, right) = panels(2, height=5.8)
-    _draw_strata(left, heads)
-    _draw_pairs(right, heads)
-    written += save_figure(figure, out / "heads-pairs")
-    if heads["roles"] is None:
-        return written
-    figure, (left, right) = panels(2, height=6.4, width=6.6)
-    _draw_roles(left, heads)
-    _draw_circuit(right, heads)
-    return written + save_figure(figure, out / "heads-roles")
+    figures = {"heads": (5.2, 5.4, _draw_ranking, _draw_curves), "heads-pairs": (5.8, 5.4, _draw_strata, _draw_pairs)}
+    figures |= {} if heads["roles"] is None else {"heads-roles": (6.4, 6.6, _draw_roles, _draw_circuit)}
+    written = []
+    for name, (height, width, *both) in figures.items():
+        figure, axes = panels(2, height=height, width=width)
+        for draw, panel in zip(both, axes, strict=True):
+            draw(panel, heads)
+        written += save_figure(figure, out / name)
+    return written
 
 
 @needs_matplotlib
@@ -54,40 +53,28 @@ def population_figures(study: Path, out: Path) -> list[Path]:
     members = [member for member in population["members"] if "refused" not in member]
     if not members:
         return []
-    figure, axes = panels(3, height=4.2)
-    _draw_counts(axes[0], members)
-    _draw_what_is_left(axes[1], members)
-    sites = population["distribution"].get("critical_heads_by_site", {})
-    _draw_critical_heads(axes[2], {name: site["mean"] for name, site in sites.items()})
-    return save_figure(figure, out / "heads-population")
-
-
-def _draw_counts(axes: Axes, members: list[MemberJson]) -> None:
-    together, alone = ([member[key] for member in members] for key in ("together", "alone"))
+    together, alone, left, kept = ([member[key] for member in members] for key in OF_MEMBERS)
+    figure, (how_many, what_is_left, where) = panels(3, height=4.2)
     for label, counts, colour in (("can go together", together, BLUE), ("cost little one at a time", alone, ORANGE)):
         edges = [edge - 0.5 for edge in range(min(counts), max(counts) + 2)]
-        axes.hist(counts, bins=edges, color=colour, alpha=0.65, label=label, edgecolor="white")
-    axes.set(xlabel="heads", ylabel="runs", title=f"How many heads, in {len(members):,} runs")
-    axes.legend(**SMALL)
-
-
-def _draw_what_is_left(axes: Axes, members: list[MemberJson]) -> None:
+        how_many.hist(counts, bins=edges, color=colour, alpha=0.65, label=label, edgecolor="white")
+    how_many.set(xlabel="heads", ylabel="runs", title=f"How many heads, in {len(members):,} runs")
+    how_many.legend(**SMALL)
     bins = [step / 40 for step in range(41)]
-    left, kept = ([member[key] for member in members] for key in ("alone_removed_together", "together_accuracy"))
-    axes.hist(left, bins=bins, color=ORANGE, label="all that cost little alone")
-    axes.hist(kept, bins=bins, color=BLUE, alpha=0.65, label="the set that can go")
-    axes.set(yscale="log", xlabel="whole answers right after their removal", ylabel="runs")
-    axes.set_title("What is left when they are removed")
-    axes.legend(**SMALL, loc="upper left")
-
-
-def _draw_critical_heads(axes: Axes, by_site: dict[str, float]) -> None:
-    for place, mean in enumerate(by_site.values()):
-        axes.bar(place, mean, color=BLUE)
-        axes.annotate(f"{mean:.2f}", (place, mean), xytext=(0, 3), textcoords="offset points", ha="center")
-    names = [f"{stack}\n{kind} L{layer}" for stack, layer, kind in (name.split(".") for name in by_site)]
-    axes.set_xticks(range(len(names)), names, fontsize=8)
-    axes.set(ylabel="critical heads, mean over the runs", title="Where the critical heads sit")
+    what_is_left.hist(left, bins=bins, color=ORANGE, label="all that cost little alone")
+    what_is_left.hist(kept, bins=bins, color=BLUE, alpha=0.65, label="the set that can go")
+    what_is_left.set(yscale="log", xlabel="whole answers right after their removal", ylabel="runs")
+    what_is_left.set_title("What is left when they are removed")
+    what_is_left.legend(**SMALL, loc="upper left")
+    sites = population["distribution"].get("critical_heads_by_site", {})
+    for place, site in enumerate(sites.values()):
+        where.bar(place, site["mean"], color=BLUE)
+        at = {"xytext": (0, 3), "textcoords": "offset points", "ha": "center"}
+        where.annotate(f"{site['mean']:.2f}", (place, site["mean"]), **at)
+    names = [f"{stack}\n{kind} L{layer}" for stack, layer, kind in (name.split(".") for name in sites)]
+    where.set_xticks(range(len(names)), names, fontsize=8)
+    where.set(ylabel="critical heads, mean over the runs", title="Where the critical heads sit")
+    return save_figure(figure, out / "heads-population")
 
 
 def _draw_roles(axes: Axes, study: HeadsFile) -> None:
@@ -121,19 +108,15 @@ def _draw_circuit(axes: Axes, study: HeadsFile) -> None:
     heads = [row["head"] for row in study["heads"] if any(row["head"] in each["heads"] for each in explained.values())]
     digits = sorted({int(contrast.split()[1]) for contrast in explained}, reverse=True)
     columns = [list(explained), heads, [f"answer {digit}" for digit in digits]]
-    place = {
-        name: (float(x), 1 - (number + 0.5) / len(names))
-        for x, names in enumerate(columns)
-        for number, name in enumerate(names)
-    }
+    place = {}
+    for x, names in enumerate(columns):
+        place |= {name: (float(x), 1 - (number + 0.5) / len(names)) for number, name in enumerate(names)}
     for contrast, each in explained.items():
         kind, column = contrast.split()
         for head in each["heads"]:
-            path = [place[contrast], place[head], place[f"answer {column}"]]
-            width = 0.8 + 5 * flips[head, contrast]
-            axes.plot(
-                *zip(*path, strict=True), color=CONTRASTS.get(kind, (GREY,))[0], linewidth=width, alpha=0.55, zorder=1
-            )
+            path = zip(place[contrast], place[head], place[f"answer {column}"], strict=True)
+            look = {"color": CONTRASTS.get(kind, (GREY,))[0], "linewidth": 0.8 + 5 * flips[head, contrast]}
+            axes.plot(*path, **look, alpha=0.55, zorder=1)
     for name, (x, y) in place.items():
         kind, _, column = name.partition(" ")
         colour, words = CONTRASTS.get(kind, (GREY, "answer digit" if kind == "answer" else kind))
@@ -237,3 +220,55 @@ def _draw_pairs(axes: Axes, study: HeadsFile) -> None:
     axes.set_xticks(range(len(names)), names, rotation=90, fontsize=6)
     axes.set_yticks(range(len(names)), names, fontsize=6)
     axes.set_title("Which heads stand in for each other")
+
+
+def site_figure(content: dict[str, Any], site: str, out: Path) -> list[Path]:
+    """Draws all heads of one site."""
+    maps = _maps_of(content, site)
+    return _draw([(maps, number) for number in range(len(maps["heads"]))], out)
+
+
+def chosen_figure(content: dict[str, Any], heads: Sequence[str], out: Path) -> list[Path]:
+    """Draws a chosen set of heads, side by side."""
+    chosen = []
+    for head in heads:
+        site, _, number = head.rpartition(".")
+        maps = _maps_of(content, site)
+        if not number.isdecimal() or int(number) >= len(maps["heads"]):
+            raise HeadwayError(f"{site} has heads 0 to {len(maps['heads']) - 1}, none called {number!r}")
+        chosen.append((maps, int(number)))
+    return _draw(chosen, out)
+
+
+def problem_figure(content: dict[str, Any], out: Path) -> list[Path]:
+    """Draws all heads of all sites: a row a site; nothing where no maps could be read."""
+    sites: list[SiteMapsJson] = content["maps"]
+    if not sites:
+        return []
+    cells = [(maps, number) for maps in sites for number in range(len(maps["heads"]))]
+    return _draw(cells, out, columns=max(len(maps["heads"]) for maps in sites))
+
+
+def _maps_of(content: dict[str, Any], site: str) -> SiteMapsJson:
+    by_site: dict[str, SiteMapsJson] = {maps["site"]: maps for maps in content["maps"]}
+    if site not in by_site:
+        raise HeadwayError(f"there are no maps of {site!r}; there are: {', '.join(by_site)}")
+    return by_site[site]
+
+
+@needs_matplotlib
+def _draw(cells: list[tuple[SiteMapsJson, int]], out: Path, columns: int = 4) -> list[Path]:
+    figure, axes = grid(len(cells), columns, height=2.9, width=2.9)
+    drawn = [_draw_head(panel, *cell) for panel, cell in zip(axes, cells, strict=True)]
+    figure.colorbar(drawn[-1], ax=figure.axes, label="attention", shrink=0.6)
+    return save_figure(figure, out)
+
+
+def _draw_head(axes: Axes, maps: SiteMapsJson, number: int) -> Any:
+    weights = [[weight or 0.0 for weight in row] for row in maps["heads"][number]]  # query key
+    picture = axes.imshow(weights, cmap="viridis", vmin=0, vmax=1, aspect="auto")
+    upright = 90 if any(len(key) > 2 for key in maps["keys"]) else 0
+    axes.set_xticks(range(len(maps["keys"])), maps["keys"], fontsize=8, rotation=upright)
+    axes.set_yticks(range(len(maps["queries"])), maps["queries"], fontsize=8)
+    axes.set_title(f"{maps['site']}.{number}", fontsize=9)
+    return picture

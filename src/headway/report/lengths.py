@@ -37,12 +37,11 @@ def lengths_figures(study: Path, out: Path) -> list[Path]:
     """Draws curves, tables, biases and likeness."""
     found = complete(disk.read_json(study), LengthsFile)
     written = [*_board(found, out), *curves_figure(found, out)]
-    tables, biases, alike = list[SignalJson](), list[SignalJson](), list[SignalJson]()
-    for signal in found["signals"]:
-        after = signal["after"]
-        tables += [signal] if after.get("table") is not None else []
-        biases += [signal] if after.get("bias") is not None else []
-        alike += [signal] if after.get("likeness") is not None and after.get("bias") is None else []
+    tables, biases, alike = (
+        [signal for signal in found["signals"] if signal["after"].get(key) is not None]
+        for key in ("table", "bias", "likeness")
+    )
+    alike = [signal for signal in alike if signal["after"].get("bias") is None]
     written += _tables(tables, out) if tables else []
     written += _grid(biases, _draw_bias, out / "lengths-biases") if biases else []
     return written + (_grid(alike, _draw_likeness, out / "lengths-likeness") if alike else [])
@@ -60,12 +59,10 @@ def title_of(entry: Entry) -> str:
 
 def _board(found: LengthsFile, out: Path) -> list[Path]:
     """All entries side by side: how far each seed reaches, on the probes that any seed has any reach on."""
-    probes = list(dict.fromkeys(row["probe"] for row in found["reach"]))
-    reaches = {
-        probe: {entry_of(row): list(row["by_seed"].values()) for row in found["reach"] if row["probe"] == probe}
-        for probe in probes
-    }
-    shown = [probe for probe in probes if any(any(by_seed) for by_seed in reaches[probe].values())] or probes[:1]
+    reaches: dict[str, dict[Entry, list[int | None]]] = {}
+    for row in found["reach"]:
+        reaches.setdefault(row["probe"], {})[entry_of(row)] = list(row["by_seed"].values())
+    shown = [probe for probe in reaches if any(map(any, reaches[probe].values()))] or list(reaches)[:1]
 
     def rank(entry: Entry) -> list[int]:
         """Furthest first: by the worst seed on the first probe, then by the sum of all."""
@@ -82,9 +79,9 @@ def _board(found: LengthsFile, out: Path) -> list[Path]:
     for panel, probe in zip(axes, shown, strict=True):
         colour = PROBES.get(probe, PLAIN)[0]
         for line, entry in enumerate(entries):
-            by_seed = reaches[probe][entry]
+            by_seed, seeds = reaches[probe][entry], len(reaches[probe][entry])
             at = [none_learned if value is None else value or nothing for value in by_seed]
-            spread = [line + 0.6 / len(at) * (n - (len(at) - 1) / 2) for n in range(len(at))]
+            spread = [line + 0.6 / seeds * (n - (seeds - 1) / 2) for n in range(seeds)]
             panel.scatter(at, spread, s=13, color=[GREY if v is None else colour for v in by_seed], zorder=3)
         panel.axvspan(shortest, longest, color=GREY, alpha=0.2, linewidth=0)
         panel.set_xscale("log", base=2)
@@ -150,12 +147,11 @@ def _verdict(found: LengthsFile, entry: Entry, learned: int, seeds: int) -> str:
         return f"did not learn in range ({seeds} seed{'s' if seeds > 1 else ''})"
     probe = found["rows"][0]["probe"]
     reach = next(row for row in found["reach"] if entry_of(row) == entry and row["probe"] == probe)
-    known = [value for value in reach["by_seed"].values() if value is not None]
+    known = sorted({value for value in reach["by_seed"].values() if value is not None})
     if not known:
         return "withheld: a check failed"
-    span = f"{min(known):,}" if min(known) == max(known) else f"{min(known):,} to {max(known):,}"
-    some = "" if learned == seeds else f", {learned} of {seeds} learned"
-    return f"reach {span}{some}"
+    span = " to ".join(f"{length:,}" for length in dict.fromkeys((known[0], known[-1])))
+    return f"reach {span}" + ("" if learned == seeds else f", {learned} of {seeds} learned")
 
 
 def _tables(shown: list[SignalJson], out: Path) -> list[Path]:

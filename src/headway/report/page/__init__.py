@@ -11,7 +11,7 @@ from typing import Any
 
 from headway.compare import RunComparison
 from headway.errors import HeadwayError
-from headway.report.comparison import comparison_figure
+from headway.report.figures import comparison_figure
 from headway.report.page.content import complete_heads, content_of
 from headway.report.page.markdown import TITLE, markdown_of
 from headway.report.page.sources import Sources, find_comparison, find_sources

@@ -7,7 +7,7 @@ from typing import Any
 from headway.compare.describe import Values
 from headway.errors import BrokenRun, HeadwayError
 from headway.report import studies
-from headway.report.comparison import thin_out
+from headway.report.figures import thin_out
 from headway.report.page import findings
 from headway.report.page.commands import command_of_comparison, missing_parts, recorded_command
 from headway.report.page.findings import Found

@@ -15,7 +15,7 @@ from headway.causes import maps as module
 from headway.causes.maps import average_maps, maps_of
 from headway.errors import HeadwayError
 from headway.models import build_model, heads_of
-from headway.report.heads import chosen_figure, problem_figure, site_figure
+from headway.report.maps import chosen_figure, problem_figure, site_figure
 from headway.runs.config import Overrides
 from headway.subjects.own import subject_of
 from headway.subjects.subject import Subject

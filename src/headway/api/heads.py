@@ -37,7 +37,8 @@ from headway.models import Head, Model
 from headway.models.sites import Named, heads_named
 from headway.progress import Progress
 from headway.question import asks
-from headway.report.heads import heads_figures, population_figures, problem_figure
+from headway.report.heads import heads_figures, population_figures
+from headway.report.maps import problem_figure
 from headway.report.page import Inline
 from headway.runs import disk
 from headway.runs.config import RunConfig

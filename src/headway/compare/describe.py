@@ -49,9 +49,6 @@ OPEN = ("option.", "reach.")
 
 MOST_NAMES = 100
 """options, or probes, of one run"""
-LONGEST = 1_000
-"""letters of a value"""
-MOST = 2**63 - 1
 _NAME = re.compile(r"[a-z0-9_][a-z0-9_+-]{0,59}")
 
 
@@ -86,10 +83,10 @@ def plain(value: Value | None) -> Value | None:
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, int):
-        return value if abs(value) <= MOST else float(value) if abs(value) < 10**300 else None
+        return value if abs(value) < 2**63 else float(value) if abs(value) < 10**300 else None
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    return value.encode(errors="replace").decode()[:LONGEST]
+    return value.encode(errors="replace").decode()[:1_000]
 
 
 def _of_config(config: RunConfig) -> Values:

@@ -27,8 +27,6 @@ PATIENCE = 20.0
 """seconds that a process waits for another one's writing"""
 MOST_KEYS = 1_500
 """columns that SQLite can have, with some to spare"""
-TOGETHER = 5_000
-"""rows that are written at once, where they are of several folders"""
 FIRST = ("run", "task", "positions", "seed", "state", "steps", "seconds", "final_loss", "examples", "exact_match")
 """of a run, in a table that people read"""
 OWN = ("path", "parent", "stamp")
@@ -119,7 +117,7 @@ class _Table:
         runs_in = partial(self._stamps, "SELECT path, stamp FROM runs WHERE parent = ?")
         for changes in scan(os.fsencode(root), self._stamps("SELECT path, stamp FROM folders"), runs_in):
             waiting.append(changes)
-            if sum(len(each.rows) for each in waiting) >= TOGETHER:
+            if sum(len(each.rows) for each in waiting) >= 5_000:  # are written at once
                 self._write(waiting)
                 waiting = []
         if waiting:

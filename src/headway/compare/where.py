@@ -66,7 +66,9 @@ def parse_where(text: str | None) -> Where:
     if text is None:
         return Where("1", [])
     reader = _Reader(text.replace("\0", "\ufffd"))
-    return Where(reader.read(), reader.values)
+    template = reader.joined("or")
+    reader.take("'and' or 'or'", "end")
+    return Where(template, reader.values)
 
 
 class _Token(NamedTuple):
@@ -108,23 +110,18 @@ class _Reader:
         token = self.tokens[self.next]
         return token.kind == kind and (not texts or token.text.lower() in texts)
 
-    def _take(self, expected: str, kind: str, *texts: str) -> _Token:
+    def take(self, expected: str, kind: str, *texts: str) -> _Token:
         token = self.tokens[self.next]
         if not self._next_is(kind, *texts):
             self._fail(f"expected {expected}", token.place)
         self.next += 1
         return token
 
-    def read(self) -> str:
-        sql = self._joined("or")
-        self._take("'and' or 'or'", "end")
-        return sql
-
-    def _joined(self, word: str) -> str:
+    def joined(self, word: str) -> str:
         parts = list[str]()
         while not parts or self._next_is("word", word):
             self.next += bool(parts)
-            parts.append(self._joined("and") if word == "or" else self._single())
+            parts.append(self.joined("and") if word == "or" else self._single())
         return parts[0] if len(parts) == 1 else f"({f' {word.upper()} '.join(parts)})"
 
     def _single(self) -> str:
@@ -137,17 +134,17 @@ class _Reader:
         place = self.tokens[self.next].place
         self.next += 1
         if opens:
-            sql = self._joined("or")
-            self._take(f"the parenthesis of character {place + 1} to close", "sign", ")")
+            sql = self.joined("or")
+            self.take(f"the parenthesis of character {place + 1} to close", "sign", ")")
         else:
             sql = f"(NOT coalesce({self._single()}, 0))"  # what a run does not have is no
         self.depth -= 1
         return sql
 
     def _condition(self) -> str:
-        key = self._take("a key", "end" if self._next_is("word", "and", "or") else "word").text.lower()
-        operator = self._take(f"one of {' '.join(OPERATORS)}", "sign", *OPERATORS, "==").text.replace("==", "=")
-        token = self._take("a value", "quoted" if self._next_is("quoted") else "word")
+        key = self.take("a key", "end" if self._next_is("word", "and", "or") else "word").text.lower()
+        operator = self.take(f"one of {' '.join(OPERATORS)}", "sign", *OPERATORS, "==").text.replace("==", "=")
+        token = self.take("a value", "quoted" if self._next_is("quoted") else "word")
         text = token.text if token.kind == "word" else token.text[1:-1].replace(token.text[0] * 2, token.text[0])
         text = text.encode(errors="replace").decode()
         value = text if token.kind == "quoted" else value_of(text)

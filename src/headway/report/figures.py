@@ -27,8 +27,6 @@ Dot = TypeVar("Dot", float, tuple[float, str])
 MOST_GROUPS = 60
 MOST_DOTS = 300
 """of a group; of more, so many are drawn that lie evenly among all"""
-WIDE_RANGE, WIDE_REACH = 100, 8
-"""between the least and the most, from which on an axis is logarithmic"""
 LabRow = TypedDict("LabRow", {  # noqa: UP013
     "run": str, "task": str, "positions": str, "seed": int, "examples": int, "errors": int, "exact_match": float,
     "interval": tuple[float, float],
@@ -183,7 +181,7 @@ def _draw_metric(axes: Axes, study: ComparisonFile, groups: list[GroupJson], met
             axes.plot([middle, middle], [line - 0.36, line + 0.36], color=ORANGE, linewidth=2.2, zorder=2)
     every = [value for values in by_group for value in values]
     least, lengths = min((value for value in every if value > 0), default=1.0), metric.startswith("reach")
-    if min(every) >= 0 and max(every) > (WIDE_REACH if lengths else WIDE_RANGE) * least:
+    if min(every) >= 0 and max(every) > (8 if lengths else 100) * least:  # wide enough for a logarithmic axis
         axes.set_xscale("symlog", base=2 if lengths else 10, linthresh=least)
         if lengths:
             ticks = sorted(set(every))
@@ -196,7 +194,7 @@ def _draw_metric(axes: Axes, study: ComparisonFile, groups: list[GroupJson], met
     axes.set_title(f"{metric}: each run a dot, the median a line", fontsize=9)
 
 
-def panels(count: int, height: float = 3.8, rows: int = 1, width: float = 5.4) -> tuple[Figure, Any]:
+def panels(count: int, height: float = 3.8, rows: int = 1, width: float = 5.4) -> tuple[Figure, list[Any]]:
     """Makes a figure with so many panels side by side, in so many rows."""
     import matplotlib
 
@@ -207,7 +205,7 @@ def panels(count: int, height: float = 3.8, rows: int = 1, width: float = 5.4) -
     for each in axes.flat:
         each.spines[["top", "right"]].set_visible(False)
         each.title.set_fontsize(11)
-    return figure, axes[0] if rows == 1 else axes
+    return figure, list(axes.flat)
 
 
 def grid(count: int, across: int, height: float, width: float, extra: float = 0.0) -> tuple[Figure, list[Axes]]:
@@ -215,10 +213,9 @@ def grid(count: int, across: int, height: float, width: float, extra: float = 0.
     across = min(across, count)
     down = math.ceil(count / across)
     figure, axes = panels(across, height=height * down + extra, rows=down, width=width)
-    flat = list(axes.flat) if down > 1 else list(axes)
-    for spare in flat[count:]:
+    for spare in axes[count:]:
         spare.set_axis_off()
-    return figure, flat[:count]
+    return figure, axes[:count]
 
 
 def save_figure(figure: Figure, path: Path) -> list[Path]:

@@ -1,25 +1,20 @@
-"""Figures of a study of heads: the ranking with intervals, the removal curves, the strata and the pairs; and attention
-maps as pictures, with query rows, key columns and tokens on the axes.
+"""Figures of a study of heads: the ranking with intervals, the removal curves, the strata and the pairs.
 
-Knows only heads.json, heads-population.json and the JSON of maps.
+Knows only heads.json and heads-population.json.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from headway.errors import HeadwayError
-from headway.report.figures import BLUE, GREEN, GREY, ORANGE, grid, needs_matplotlib, panels, save_figure
-from headway.report.studies import HeadsFile, PopulationFile, SiteMapsJson, complete
+from headway.report.figures import BLUE, GREEN, GREY, ORANGE, needs_matplotlib, panels, save_figure
+from headway.report.studies import HeadsFile, PopulationFile, complete
 from headway.runs import disk
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-LONGEST = 22
-"""letters of a user's own name for a site"""
 VERDICTS = {"critical": ORANGE, "redundant": BLUE, "unclear": GREY}
 CONTRASTS = {
     "operand": (BLUE, "digits of column"),
@@ -134,7 +129,7 @@ def short(head: str) -> str:
     match site:
         case [("encoder" | "decoder") as stack, layer, kind]:
             return f"{stack[:3]} {kind} L{layer}H{number}"
-    return f"{'.'.join(site)[-LONGEST:]} H{number}"
+    return f"{'.'.join(site)[-22:]} H{number}"  # the end of a user's own name for a site
 
 
 def _draw_ranking(axes: Axes, study: HeadsFile) -> None:
@@ -220,55 +215,3 @@ def _draw_pairs(axes: Axes, study: HeadsFile) -> None:
     axes.set_xticks(range(len(names)), names, rotation=90, fontsize=6)
     axes.set_yticks(range(len(names)), names, fontsize=6)
     axes.set_title("Which heads stand in for each other")
-
-
-def site_figure(content: dict[str, Any], site: str, out: Path) -> list[Path]:
-    """Draws all heads of one site."""
-    maps = _maps_of(content, site)
-    return _draw([(maps, number) for number in range(len(maps["heads"]))], out)
-
-
-def chosen_figure(content: dict[str, Any], heads: Sequence[str], out: Path) -> list[Path]:
-    """Draws a chosen set of heads, side by side."""
-    chosen = []
-    for head in heads:
-        site, _, number = head.rpartition(".")
-        maps = _maps_of(content, site)
-        if not number.isdecimal() or int(number) >= len(maps["heads"]):
-            raise HeadwayError(f"{site} has heads 0 to {len(maps['heads']) - 1}, none called {number!r}")
-        chosen.append((maps, int(number)))
-    return _draw(chosen, out)
-
-
-def problem_figure(content: dict[str, Any], out: Path) -> list[Path]:
-    """Draws all heads of all sites: a row a site; nothing where no maps could be read."""
-    sites: list[SiteMapsJson] = content["maps"]
-    if not sites:
-        return []
-    cells = [(maps, number) for maps in sites for number in range(len(maps["heads"]))]
-    return _draw(cells, out, columns=max(len(maps["heads"]) for maps in sites))
-
-
-def _maps_of(content: dict[str, Any], site: str) -> SiteMapsJson:
-    by_site: dict[str, SiteMapsJson] = {maps["site"]: maps for maps in content["maps"]}
-    if site not in by_site:
-        raise HeadwayError(f"there are no maps of {site!r}; there are: {', '.join(by_site)}")
-    return by_site[site]
-
-
-@needs_matplotlib
-def _draw(cells: list[tuple[SiteMapsJson, int]], out: Path, columns: int = 4) -> list[Path]:
-    figure, axes = grid(len(cells), columns, height=2.9, width=2.9)
-    drawn = [_draw_head(panel, *cell) for panel, cell in zip(axes, cells, strict=True)]
-    figure.colorbar(drawn[-1], ax=figure.axes, label="attention", shrink=0.6)
-    return save_figure(figure, out)
-
-
-def _draw_head(axes: Axes, maps: SiteMapsJson, number: int) -> Any:
-    weights = [[weight or 0.0 for weight in row] for row in maps["heads"][number]]  # query key
-    picture = axes.imshow(weights, cmap="viridis", vmin=0, vmax=1, aspect="auto")
-    upright = 90 if any(len(key) > 2 for key in maps["keys"]) else 0
-    axes.set_xticks(range(len(maps["keys"])), maps["keys"], fontsize=8, rotation=upright)
-    axes.set_yticks(range(len(maps["queries"])), maps["queries"], fontsize=8)
-    axes.set_title(f"{maps['site']}.{number}", fontsize=9)
-    return picture

@@ -27,7 +27,6 @@ PLAIN = (GREY, "-", 1.3)
 """of a probe of a user's own"""
 HEADS = (BLUE, ORANGE, GREEN, "#CC79A7", "#56B4E9", "#E69F00", "#F0E442", GREY)
 ACROSS = 4
-CHANCE = 0.5
 Entry = tuple[str, str, str | None]
 """positions, index and pooling"""
 
@@ -131,7 +130,7 @@ def _draw_curve(axes: Axes, found: LengthsFile, entry: Entry) -> None:
     axes.axvspan(shortest, longest, color=GREY, alpha=0.2, linewidth=0, label="trained on")
     by_chance = found["task"] == "sortedness"
     if by_chance:
-        axes.axhline(CHANCE, color=GREY, linestyle="--", linewidth=0.8)
+        axes.axhline(0.5, color=GREY, linestyle="--", linewidth=0.8)
     lengths = sorted({row["length"] for row in rows})
     axes.set_xscale("log", base=2)
     ticks = lengths if len(lengths) <= 6 else lengths[::2]
@@ -157,7 +156,7 @@ def _verdict(found: LengthsFile, entry: Entry, learned: int, seeds: int) -> str:
 def _tables(shown: list[SignalJson], out: Path) -> list[Path]:
     """What is added at each place, before training and after; the line is where training ended."""
     figure, axes = panels(2, height=2.6 * len(shown) + 0.4, rows=len(shown), width=5.4)
-    for pair, signal in zip(axes if len(shown) > 1 else [axes], shown, strict=True):
+    for signal, *pair in zip(shown, axes[::2], axes[1::2], strict=True):
         after = signal["after"].get("table") or [[]]
         tables = [signal["before"].get("table") or [[0.0] * len(after[0])] * signal["tokens"], after]
         most = max(abs(value or 0.0) for table in tables for line in table for value in line)

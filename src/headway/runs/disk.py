@@ -50,23 +50,16 @@ def append_line(path: Path, line: str) -> None:
         raise explained(error, path) from error
 
 
-def open_file(path: Path) -> BufferedReader:
-    """Opens a file to be read; a pipe, a device or a folder in its place is refused, and never waited for."""
-    try:
-        file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
-        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            return file
-        file.close()
-    except IsADirectoryError:
-        pass
-    raise BrokenRun(f"{path} is not a regular file; remove it, then restore it or make it again")
-
-
 @contextlib.contextmanager
 def _reading(path: Path) -> Iterator[BufferedReader]:
+    """Opens a file to be read; a pipe, a device or a folder in its place is refused, and never waited for."""
     try:
-        with open_file(path) as file:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise IsADirectoryError
             yield file
+    except IsADirectoryError as error:
+        raise BrokenRun(f"{path} is not a regular file; remove it, then restore it or make it again") from error
     except FileNotFoundError as error:
         raise BrokenRun(f"{path} is missing; restore it, or check that {path.parent} is a run folder") from error
     except OSError as error:

@@ -6,8 +6,6 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, NotRequired, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-LARGEST_EXACT = 2**53
-"""up to which every whole number is a float too"""
 NAMES = {str: "text", int: "a whole number", float: "a number", bool: "true or false", dict: "an object"}
 Kind = TypeVar("Kind")
 
@@ -104,7 +102,8 @@ def _entries(kind: Any) -> dict[str, tuple[Any, bool]]:
 def _is(value: Any, kind: type) -> bool:
     if isinstance(value, bool):
         return kind is bool
-    return isinstance(value, kind) or (kind is float and isinstance(value, int) and abs(value) <= LARGEST_EXACT)
+    # up to 2**53 every whole number is a float too
+    return isinstance(value, kind) or (kind is float and isinstance(value, int) and abs(value) <= 2**53)
 
 
 def _short(value: Any) -> str:

@@ -19,8 +19,6 @@ from headway.report.studies import finite
 from headway.runs import disk
 
 HERE = Path(__file__).parent
-HEIGHT = 760
-"""of a part in a notebook, in pixels"""
 
 
 def write_page(folders: list[Path], out: Path) -> dict[str, Any]:
@@ -82,7 +80,7 @@ class Inline:
 
     def _repr_html_(self) -> str:
         page = html.escape(page_of(self.content), quote=True)
-        return f'<iframe srcdoc="{page}" style="width:100%;height:{HEIGHT}px;border:0" title="Headway"></iframe>'
+        return f'<iframe srcdoc="{page}" style="width:100%;height:760px;border:0" title="Headway"></iframe>'
 
 
 def page_of(content: dict[str, Any]) -> str:

@@ -9,15 +9,12 @@ from headway.errors import BrokenRun, HeadwayError
 from headway.report import studies
 from headway.report.figures import thin_out
 from headway.report.page import findings
-from headway.report.page.commands import command_of_comparison, missing_parts, recorded_command
 from headway.report.page.findings import Found
 from headway.report.page.sources import Sources, pack_files, pack_model
 from headway.runs.folder import RunFolder
 from headway.runs.metrics import COSTS
 from headway.runs.seal import fault_of_certificate
 
-DECIMALS = 3
-"""of an attention weight"""
 FACTS = {
     "headway": "Headway", "python": "Python", "torch": "PyTorch", "system": "system", "device": "device",
     "threads": "threads", "started": "started",
@@ -37,18 +34,20 @@ def content_of(sources: Sources) -> dict[str, Any]:
             maps = studies.read_study(beside, studies.MapsFile)
     adder, seeds, (files, left_out) = sources.adder, _seeds(heads, populations), pack_files(sources)
     made = studies.read_study(sources.runs[0].path / "environment.json", studies.Environment) if sources.runs else {}
-    commands = [command for command in map(recorded_command, sources.runs) if command]
-    commands += [command_of_comparison(*each) for each in comparisons]
+    commands = [command for command in map(findings.recorded_command, sources.runs) if command]
+    commands += [findings.command_of_comparison(*each) for each in comparisons]
+    headlines = [findings.headline_of_heads(study) for _, study in heads[:1]]
+    headlines = headlines or [findings.headline_of_population(study["distribution"]) for _, study in populations]
+    headlines += [findings.headline_of_lengths(study) for _, study in lengths[:1]]
+    found = [findings.findings_of_heads(sources, *each, len(seeds)) for each in heads[:1]]
+    found += [findings.findings_of_population(*each) for each in populations]
+    found += [findings.findings_of_lengths(sources, *each) for each in lengths]
+    found += [findings.findings_of_comparison(*each) for each in comparisons]
+    found += [findings.findings_of_lab(sources, *each) for each in labs]
     return {
         "title": f"Headway: {sources.root.name or sources.root}",
-        "headlines": [*findings.headline_of_heads(heads, populations), *findings.headline_of_lengths(lengths)],
-        "findings": [
-            *findings.findings_of_heads(sources, heads, len(seeds)),
-            *chain.from_iterable(findings.findings_of_population(*each) for each in populations),
-            *chain.from_iterable(findings.findings_of_lengths(sources, *each) for each in lengths),
-            *chain.from_iterable(findings.findings_of_comparison(*each) for each in comparisons),
-            *chain.from_iterable(findings.findings_of_lab(sources, *each) for each in labs),
-        ],
+        "headlines": list(chain.from_iterable(headlines)),
+        "findings": list(chain.from_iterable(found)),
         "model": None if adder is None else {"run": sources.name(adder.path), **pack_model(adder)},
         "only": None,
         "heads": next((study for _, study in heads), None),
@@ -64,7 +63,7 @@ def content_of(sources: Sources) -> dict[str, Any]:
             "commands": list(dict.fromkeys(commands)),
             "runs": [_run(sources, run) for run in sources.runs],
         },
-        "missing": missing_parts(sources),
+        "missing": findings.missing_parts(sources),
         "files": files,
         "left_out": left_out,
     }
@@ -79,7 +78,7 @@ def complete_heads(study: studies.HeadsFile) -> studies.HeadsFile:
 
 def _rounded(maps: list[studies.SiteMapsJson]) -> list[studies.SiteMapsJson]:
     def short(values: Any) -> Any:
-        return [short(each) for each in values] if isinstance(values, list) else round(values or 0.0, DECIMALS)
+        return [short(each) for each in values] if isinstance(values, list) else round(values or 0.0, 3)
 
     return [{**site, "heads": short(site["heads"])} for site in maps]
 

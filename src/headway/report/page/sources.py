@@ -16,10 +16,6 @@ from headway.runs.shapes import schema_of
 
 KINDS = ("heads", "heads-population", "lengths", "certificate", "compare", "lab")
 """of studies that a page shows"""
-IN_PAGE = ("learned", "sinusoidal", "none", "rope", "alibi")
-"""encodings that the forward pass in the page knows"""
-MOST_DIGITS = 15
-"""whose sums a browser's numbers hold"""
 MOST_FILES = 1_000_000
 """bytes that all files may take in the page, packed; the largest stay outside"""
 Shape = TypeVar("Shape")
@@ -119,8 +115,8 @@ def runs_in_page(run: RunFolder | None) -> bool:
     return (
         run.complete
         and (config.task, model.kind, model.index, model.pruned) == ("addition", "encoder-decoder", "sequential", "")
-        and model.positions in IN_PAGE
-        and options.get("digits", 3) in range(1, MOST_DIGITS + 1)
+        and model.positions in ("learned", "sinusoidal", "none", "rope", "alibi")
+        and options.get("digits", 3) in range(1, 16)  # a browser's numbers hold the sums of 15 digits
         and all(options.get(name, value) == value for name, value in usual.items())
     )
 

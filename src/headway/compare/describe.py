@@ -37,18 +37,13 @@ FOUND = (
 KINDS = {**dict.fromkeys(("perfect", "converged", "certified", "healthy"), bool), "ablation": str}
 """of these; all others are numbers"""
 NUMBER = int | float
-FILES = (
-    "evaluation-sample.json", "evaluation.json", "lengths.json", "measured.json", "heads.json", "certificate.json",
-    "doctor.json",
-)  # fmt: skip
+FILES = ("evaluation-sample", "evaluation", "lengths", "measured", "heads", "certificate", "doctor")
 """of studies; what a later one says takes the place of what an earlier one says"""
 KEYS = ("run", "state", "seed", *SETTINGS, *FOUND, "digest", "error")
 """of every row, besides `option.NAME` and `reach.PROBE`"""
-OPEN = ("option.", "reach.")
-"""how keys begin that only some runs have"""
+OPEN = ("option.", "reach.")  # how keys begin that only some runs have
 
-MOST_NAMES = 100
-"""options, or probes, of one run"""
+MOST_NAMES = 100  # options, or probes, of one run
 _NAME = re.compile(r"[a-z0-9_][a-z0-9_+-]{0,59}")
 
 
@@ -71,8 +66,8 @@ def describe(folder: RunFolder) -> Row:
         ended = ("steps", "seconds", "parameters", "final_loss", "perfect")
         add(lambda: {"state": "complete", **_entries(vars(folder.training()), *ended)}, breaks=True)
     for name in FILES:
-        if (folder.path / name).exists():
-            add(partial(_of_study, folder, folder.path / name))
+        if (path := folder.path / f"{name}.json").exists():
+            add(partial(_of_study, folder, path))
     if errors:
         row["error"] = "; ".join(dict.fromkeys(errors))
     return {key: kept for key, value in row.items() if (kept := plain(value)) is not None}

@@ -22,8 +22,7 @@ STATES = ("complete", "unfinished", "broken")
 
 @dataclass(frozen=True)
 class Group:
-    values: Values
-    """of the keys that groups are made by; None where a run does not say"""
+    values: Values  # of the keys that groups are made by; None where a run does not say
     runs: tuple[Row, ...]
     metrics: tuple[str, ...]
 
@@ -38,7 +37,6 @@ class Group:
     @property
     def name(self) -> str:
         """What a person calls it: rope; or d_model 128, where the value does not speak for itself."""
-
         names = []
         for key, value in self.values.items():
             shown = f"no {key}" if value is None else f"{key} {format_value(value) or repr(value)}"
@@ -57,8 +55,7 @@ class RunComparison:
     by: tuple[str, ...]
     metrics: tuple[str, ...]
     where: str | None
-    among: int
-    """runs there are, those that `where` leaves out with them"""
+    among: int  # runs there are, those that `where` leaves out with them
     groups: tuple[Group, ...]
 
     @property

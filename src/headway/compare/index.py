@@ -21,16 +21,12 @@ from headway.errors import HeadwayError
 from headway.runs.folder import RunFolder
 
 NAME = "runs.sqlite"
-VERSION = 2
-"""of the table and of what a row says: a table of another is made anew"""
-PATIENCE = 20.0
-"""seconds that a process waits for another one's writing"""
-MOST_KEYS = 1_500
-"""columns that SQLite can have, with some to spare"""
+VERSION = 2  # of the table and of what a row says: a table of another is made anew
+PATIENCE = 20.0  # seconds that a process waits for another one's writing
+MOST_KEYS = 1_500  # columns that SQLite can have, with some to spare
 FIRST = ("run", "task", "positions", "seed", "state", "steps", "seconds", "final_loss", "examples", "exact_match")
 """of a run, in a table that people read"""
-OWN = ("path", "parent", "stamp")
-"""columns that are no keys of a row"""
+OWN = ("path", "parent", "stamp")  # columns that are no keys of a row
 BUSY = {
     sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH, sqlite3.SQLITE_NOLFS,
@@ -44,8 +40,7 @@ class RunQuery:
 
     rows: list[Row]
     runs: int
-    keys: frozenset[str]
-    """that runs of this folder can have"""
+    keys: frozenset[str]  # that runs of this folder can have
 
 
 def list_runs(root: Path, where: str | None = None, rebuild: bool = False) -> list[Row]:

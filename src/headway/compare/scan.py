@@ -20,16 +20,14 @@ from headway.runs.folder import RunFolder
 
 MOMENT = 1_000_000_000
 """nanoseconds for which a stamp is not trusted: clocks of file systems tick every few thousandths of a second"""
-UNSETTLED = ""
-"""the stamp of what has to be scanned again"""
+UNSETTLED = ""  # the stamp of what has to be scanned again
 TOP = b"."
 Stamps = dict[bytes, str]
 
 
 @dataclass(frozen=True)
 class ScannedRun:
-    path: bytes
-    """from the root on, as the disk spells it"""
+    path: bytes  # from the root on, as the disk spells it
     parent: bytes
     stamp: str
     row: Row
@@ -40,11 +38,9 @@ class FolderChanges:
     """What is new in one folder."""
 
     folder: bytes
-    stamp: str | None
-    """None where it need not be scanned again"""
+    stamp: str | None  # None where it need not be scanned again
     rows: list[ScannedRun] = field(default_factory=list)
-    ended: list[bytes] = field(default_factory=list)
-    """runs that are only folders now"""
+    ended: list[bytes] = field(default_factory=list)  # runs that are only folders now
     gone: list[bytes] = field(default_factory=list)
     """runs and folders that are there no more, with all that was in them"""
 

@@ -15,8 +15,7 @@ from headway.runs.metrics import is_reach, metric_of_runs
 if TYPE_CHECKING:
     from headway.compare.groups import Group, RunComparison
 
-LISTED = 4
-"""names that a sentence lists"""
+LISTED = 4  # names that a sentence lists
 CALLED = {"steps_asked": "steps", "kind": "model", "tested_to": "the longest tested length", "examples": "problems"}
 """keys that have other names in a sentence"""
 
@@ -26,10 +25,8 @@ class Difference:
     """A setting that is not the same everywhere."""
 
     name: str
-    by_group: list[list[Value | None]]
-    """the values in each group"""
-    between: bool
-    """whether groups differ in it; otherwise each has the same values, in the same shares"""
+    by_group: list[list[Value | None]]  # the values in each group
+    between: bool  # whether groups differ in it; otherwise each has the same values, in the same shares
 
 
 def sentences(comparison: RunComparison) -> list[str]:

@@ -18,15 +18,12 @@ class Spread:
     """One metric over the complete runs of a group."""
 
     n: int
-    missing: int
-    """complete runs that do not have it"""
-    unlearned: int
-    """of those, runs that did not learn in range, of whose reach nothing can be said"""
+    missing: int  # complete runs that do not have it
+    unlearned: int  # of those, runs that did not learn in range, of whose reach nothing can be said
     median: Number | None = None
     mean: Number | None = None
     best: Number | None = None
-    worst: Number | None = None
-    """None where a run did not learn"""
+    worst: Number | None = None  # None where a run did not learn
     least: Number | None = None
     most: Number | None = None
     interval: list[float] | None = None

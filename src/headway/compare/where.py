@@ -14,25 +14,19 @@ from typing import NamedTuple, NoReturn
 
 from headway.errors import HeadwayError, unknown
 
-LONGEST = 4_000
-"""letters of an expression"""
-MOST = 200
-"""comparisons in it"""
-DEEPEST = 50
-"""parentheses and nots within each other"""
-SHOWN = 30
-"""letters on either side of a mistake"""
+LONGEST = 4_000  # letters of an expression
+MOST = 200  # comparisons in it
+DEEPEST = 50  # parentheses and nots within each other
+SHOWN = 30  # letters on either side of a mistake
 OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "~")
-TRUE, FALSE = b"\x01", b"\x00"
-"""truth values as the table keeps them: neither numbers nor text"""
+TRUE, FALSE = b"\x01", b"\x00"  # truth values as the table keeps them: neither numbers nor text
 
 Parameter = str | int | float | bytes
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _TOKEN = re.compile(
     r"""\s*(?:(?P<sign><=|>=|!=|==|[=<>~()])|(?P<quoted>'(?:[^']|'')*'|"(?:[^"]|"")*")|(?P<word>[^\s()<>=!~'"]+)|$)"""
 )
-_COLUMN = re.compile("\0(.*?)\0")
-"""a key in SQL, until it is known whether there is a column of that name"""
+_COLUMN = re.compile("\0(.*?)\0")  # a key in SQL, until it is known whether there is a column of that name
 
 
 @dataclass(frozen=True)
@@ -72,8 +66,7 @@ def parse_where(text: str | None) -> Where:
 
 
 class _Token(NamedTuple):
-    kind: str
-    """sign, quoted, word or end"""
+    kind: str  # sign, quoted, word or end
     text: str
     place: int
 

@@ -25,8 +25,7 @@ EACH_STEP = "milliseconds a model and step"
 Given = ParamSpec("Given")
 Dot = TypeVar("Dot", float, tuple[float, str])
 MOST_GROUPS = 60
-MOST_DOTS = 300
-"""of a group; of more, so many are drawn that lie evenly among all"""
+MOST_DOTS = 300  # of a group; of more, so many are drawn that lie evenly among all
 LabRow = TypedDict("LabRow", {  # noqa: UP013
     "run": str, "task": str, "positions": str, "seed": int, "examples": int, "errors": int, "exact_match": float,
     "interval": tuple[float, float],
@@ -48,9 +47,32 @@ def needs_matplotlib(draw: Callable[Given, list[Path]]) -> Callable[Given, list[
 def lab_figure(lab: Path, out: Path) -> list[Path]:
     """Draws the lab in one picture: how the adder learned, and what each classifier can tell."""
     rows: list[LabRow] = disk.read_json(lab)["runs"]
+    sums, sorts = ([row for row in rows if row["task"] == task] for task in ("addition", "sortedness"))
     figure, (left, right) = panels(2)
-    _draw_learning(left, [row for row in rows if row["task"] == "addition"])
-    _draw_sortedness(right, [row for row in rows if row["task"] == "sortedness"])
+    for row in sums:
+        lines = RunFolder(Path(row["run"])).log_lines()
+        correct = [line.get("exact_match", 0.0) for line in lines]
+        left.plot([line["step"] for line in lines], correct, color=BLUE, linewidth=1.2, alpha=0.8)
+    errors = [row["errors"] for row in sums]
+    verdict = "every one right" if not any(errors) else f"{max(errors):,} wrong at worst"
+    left.set(xlabel="training step", ylabel="whole answers right in the batch", ylim=(0, 1.03))
+    left.set_title(f"3-digit addition: all {sums[0]['examples']:,} sums checked,\n{verdict} ({_seeds(sums)})")
+    names = list(dict.fromkeys(row["positions"] for row in sorts))
+    for place, name in enumerate(names):
+        mine = [row for row in sorts if row["positions"] == name]
+        for at, row in enumerate(mine):
+            x, value, (low, high) = place + (at - (len(mine) - 1) / 2) * 0.12, row["exact_match"], row["interval"]
+            error = [[value - low], [high - value]]
+            right.errorbar(x, value, yerr=error, fmt="o", capsize=4, color=COLOURS.get(name, GREY))
+        middle = sorted(row["exact_match"] for row in mine)[len(mine) // 2]
+        right.annotate(f"{middle:.3f}", (place, middle), xytext=(0, -18), textcoords="offset points", ha="center")
+    right.axhline(0.5, color=GREY, linestyle="--", linewidth=1)
+    right.text(-0.45, 0.51, "chance", color=GREY, ha="left")
+    right.set_xticks(range(len(names)), names)
+    right.set(xlim=(-0.5, len(names) - 0.5), ylim=(0.4, 1.03))
+    right.set(xlabel="position encoding", ylabel="right, with 95% interval")
+    tested = f"{sorts[0]['examples']:,} sequences each, {_seeds(sorts)}"
+    right.set_title(f"Is it sorted? Lengths 8–16, as trained\n({tested})")
     return save_figure(figure, out / "lab")
 
 
@@ -102,36 +124,6 @@ def _scale_by_doubling(axes: Axes, values: list[int]) -> None:
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-
-
-def _draw_learning(axes: Axes, rows: list[LabRow]) -> None:
-    for row in rows:
-        lines = RunFolder(Path(row["run"])).log_lines()
-        right = [line.get("exact_match", 0.0) for line in lines]
-        axes.plot([line["step"] for line in lines], right, color=BLUE, linewidth=1.2, alpha=0.8)
-    errors = [row["errors"] for row in rows]
-    verdict = "every one right" if not any(errors) else f"{max(errors):,} wrong at worst"
-    axes.set(xlabel="training step", ylabel="whole answers right in the batch", ylim=(0, 1.03))
-    axes.set_title(f"3-digit addition: all {rows[0]['examples']:,} sums checked,\n{verdict} ({_seeds(rows)})")
-
-
-def _draw_sortedness(axes: Axes, rows: list[LabRow]) -> None:
-    names = list(dict.fromkeys(row["positions"] for row in rows))
-    for place, name in enumerate(names):
-        mine = [row for row in rows if row["positions"] == name]
-        for at, row in enumerate(mine):
-            x, value = place + (at - (len(mine) - 1) / 2) * 0.12, row["exact_match"]
-            low, high = row["interval"]
-            error = [[value - low], [high - value]]
-            axes.errorbar(x, value, yerr=error, fmt="o", capsize=4, color=COLOURS.get(name, GREY))
-        middle = sorted(row["exact_match"] for row in mine)[len(mine) // 2]
-        axes.annotate(f"{middle:.3f}", (place, middle), xytext=(0, -18), textcoords="offset points", ha="center")
-    axes.axhline(0.5, color=GREY, linestyle="--", linewidth=1)
-    axes.text(-0.45, 0.51, "chance", color=GREY, ha="left")
-    axes.set_xticks(range(len(names)), names)
-    axes.set(xlim=(-0.5, len(names) - 0.5), ylim=(0.4, 1.03))
-    axes.set(xlabel="position encoding", ylabel="right, with 95% interval")
-    axes.set_title(f"Is it sorted? Lengths 8–16, as trained\n({rows[0]['examples']:,} sequences each, {_seeds(rows)})")
 
 
 def _seeds(rows: list[LabRow]) -> str:

@@ -22,8 +22,7 @@ CONTRASTS = {
     "propagated": (GREEN, "carry passed on to"),
 }
 OF_MEMBERS = ("together", "alone", "alone_removed_together", "together_accuracy")
-SMALL = {"frameon": False, "fontsize": 8}
-"""a legend"""
+SMALL = {"frameon": False, "fontsize": 8}  # a legend
 
 
 @needs_matplotlib

@@ -23,12 +23,10 @@ PROBES = {  # colour, line, width: lines that lie on each other stay visible
     "carry-heavy": (ORANGE, "-", 1.3),
     "carry-chain": (GREEN, (0, (3, 2)), 1.6),
 }
-PLAIN = (GREY, "-", 1.3)
-"""of a probe of a user's own"""
+PLAIN = (GREY, "-", 1.3)  # of a probe of a user's own
 HEADS = (BLUE, ORANGE, GREEN, "#CC79A7", "#56B4E9", "#E69F00", "#F0E442", GREY)
 ACROSS = 4
-Entry = tuple[str, str, str | None]
-"""positions, index and pooling"""
+Entry = tuple[str, str, str | None]  # positions, index and pooling
 
 
 @needs_matplotlib

@@ -14,12 +14,9 @@ from headway.runs import disk
 from headway.runs.shapes import find_fault
 
 Kind = TypeVar("Kind")
-Real = float | None
-"""a number, or nothing where it was not finite"""
-Bounds = tuple[Real, Real]
-"""a list of two"""
-DEEPEST = 100
-"""levels of lists and objects in one another"""
+Real = float | None  # a number, or nothing where it was not finite
+Bounds = tuple[Real, Real]  # a list of two
+DEEPEST = 100  # levels of lists and objects in one another
 LARGEST = 10**300
 
 # fmt: off

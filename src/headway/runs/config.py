@@ -14,8 +14,7 @@ from typing import Any, Literal, get_args, get_type_hints
 from headway.errors import HeadwayError, unknown
 from headway.runs.shapes import fill, fits
 
-LARGEST = 2**31 - 1
-"""of a size, a count or a token"""
+LARGEST = 2**31 - 1  # of a size, a count or a token
 
 
 @dataclass(frozen=True)

@@ -27,16 +27,14 @@ from headway.runs.disk import AGAIN
 from headway.runs.seal import is_sealed, sealed, unsealed
 from headway.runs.shapes import fill, find_fault
 
-ENTRIES = ("task", "model", "training")
-"""of a run's config.json; no Hugging Face model's has them"""
+ENTRIES = ("task", "model", "training")  # of a run's config.json; no Hugging Face model's has them
 
 
 class LogEntry(TypedDict):
     """A line of log.jsonl."""
 
     step: int
-    loss: float | None
-    """None where it was not a number"""
+    loss: float | None  # None where it was not a number
     exact_match: NotRequired[float]
     seconds: NotRequired[float]
     examples_per_second: NotRequired[float]
@@ -50,10 +48,8 @@ class Training:
     seconds: float
     """time spent in training steps, checks and checkpoints not counted; of a population, this member's share"""
     parameters: int
-    final_loss: float | None
-    """of the last logged step; None where it was not a number"""
-    perfect: bool | None
-    """whether every trainable problem was right; None where nobody asked"""
+    final_loss: float | None  # of the last logged step; None where it was not a number
+    perfect: bool | None  # whether every trainable problem was right; None where nobody asked
     config_sha256: str
     weights_sha256: str
     log_sha256: str

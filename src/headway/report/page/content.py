@@ -9,7 +9,6 @@ from headway.errors import BrokenRun, HeadwayError
 from headway.report import studies
 from headway.report.figures import thin_out
 from headway.report.page import findings
-from headway.report.page.findings import Found
 from headway.report.page.sources import Sources, pack_files, pack_model
 from headway.runs.folder import RunFolder
 from headway.runs.metrics import COSTS
@@ -32,7 +31,8 @@ def content_of(sources: Sources) -> dict[str, Any]:
     for path, _ in heads[:1]:
         if (beside := path.with_name("maps.json")).exists():
             maps = studies.read_study(beside, studies.MapsFile)
-    adder, seeds, (files, left_out) = sources.adder, _seeds(heads, populations), pack_files(sources)
+    adder, (files, left_out) = sources.adder, pack_files(sources)
+    seeds = _seeds([study for _, study in heads], [study for _, study in populations])
     made = studies.read_study(sources.runs[0].path / "environment.json", studies.Environment) if sources.runs else {}
     commands = [command for command in map(findings.recorded_command, sources.runs) if command]
     commands += [findings.command_of_comparison(*each) for each in comparisons]
@@ -83,13 +83,13 @@ def _rounded(maps: list[studies.SiteMapsJson]) -> list[studies.SiteMapsJson]:
     return [{**site, "heads": short(site["heads"])} for site in maps]
 
 
-def _seeds(heads: Found[studies.HeadsFile], populations: Found[studies.PopulationFile]) -> list[Any]:
+def _seeds(heads: list[studies.HeadsFile], populations: list[studies.PopulationFile]) -> list[Any]:
     """What differs from seed to seed: a MemberJson of each run of a population, or of every study there is."""
-    for _, population in populations:
+    for population in populations:
         members = [member for member in population["members"] if "refused" not in member]
         return [{key: member.get(key) for key in studies.MemberJson.__annotations__} for member in members]
     rows = []
-    for _, study in heads:
+    for study in heads:
         alone, left, together = study["alone"], study["alone_removed_together"], study["together"]
         if alone is not None and left is not None and together is not None:
             critical = [row["head"] for row in study["heads"] if row["verdict"] == "critical"]
@@ -133,15 +133,11 @@ def _certificate(sources: Sources, path: Path, content: studies.CertificateFile)
 
 
 def _run(sources: Sources, run: RunFolder) -> Values:
-    config, training = run.config(), run.training() if run.complete else None
-    return {
-        "run": sources.name(run.path),
-        "task": config.task,
-        "positions": config.model.positions,
-        "config": config.digest[:8],
-        "seed": config.seed,
-        "steps": None if training is None else training.steps,
-        "seconds": None if training is None else round(training.seconds, 1),
-        "parameters": None if training is None else training.parameters,
-        "weights": "unfinished" if training is None else training.weights_sha256[:12],
-    }
+    config = run.config()
+    about = {"run": sources.name(run.path), "task": config.task, "positions": config.model.positions}
+    about |= {"config": config.digest[:8], "seed": config.seed}
+    if not run.complete:
+        return {**about, "steps": None, "seconds": None, "parameters": None, "weights": "unfinished"}
+    ended = run.training()
+    about |= {"steps": ended.steps, "seconds": round(ended.seconds, 1), "parameters": ended.parameters}
+    return {**about, "weights": ended.weights_sha256[:12]}

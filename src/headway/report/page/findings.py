@@ -5,7 +5,7 @@ report was written."""
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TypedDict, TypeVar
+from typing import TypedDict
 
 from headway.report import studies
 from headway.report.page.sources import Sources
@@ -15,13 +15,8 @@ NOTHING_FORBIDDEN = "the doctor's checks forbid nothing here"
 NEEDS = "Which heads does it need?"
 FindingJson = TypedDict("FindingJson", {"text": str, "details": dict[str, str], "withheld": str | None, "more": bool})  # noqa: UP013
 """a sentence and what stands behind it, why it may not be said, and whether it stands below the others"""
-Headline = dict[str, str]
-"""a question, its answer, and the rest"""
-Study = TypeVar("Study")
-Found = list[tuple[Path, Study]]
-"""studies and where they lie"""
-EXAMPLES, EXAMPLES_OF_LENGTH, MAX_DROP = 10_000, 2_000, 0.01
-"""what the commands take where nothing is said"""
+Headline = dict[str, str]  # a question, its answer, and the rest
+EXAMPLES, EXAMPLES_OF_LENGTH, MAX_DROP = 10_000, 2_000, 0.01  # what the commands take where nothing is said
 
 
 def _findings(sentences: Iterable[str], details: dict[str, str], withheld: str | None = None) -> list[FindingJson]:

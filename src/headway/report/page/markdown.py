@@ -8,8 +8,7 @@ from urllib.parse import quote
 from headway.report.studies import ComparisonFile, HeadJson, HeadsFile, Real, SpreadJson, group_values
 
 TITLE = "# Headway: "
-LISTED = 200
-"""groups of a comparison"""
+LISTED = 200  # groups of a comparison
 
 
 def markdown_of(content: dict[str, Any], figures: Sequence[str] = ()) -> str:

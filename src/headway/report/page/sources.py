@@ -14,17 +14,14 @@ from headway.runs import disk
 from headway.runs.folder import AGAIN, RunFolder
 from headway.runs.shapes import schema_of
 
-KINDS = ("heads", "heads-population", "lengths", "certificate", "compare", "lab")
-"""of studies that a page shows"""
-MOST_FILES = 1_000_000
-"""bytes that all files may take in the page, packed; the largest stay outside"""
+KINDS = ("heads", "heads-population", "lengths", "certificate", "compare", "lab")  # of studies that a page shows
+MOST_FILES = 1_000_000  # bytes that all files may take in the page, packed; the largest stay outside
 Shape = TypeVar("Shape")
 
 
 @dataclass
 class Sources:
-    folders: list[Path]
-    """as they were named"""
+    folders: list[Path]  # as they were named
     root: Path
     runs: list[RunFolder] = field(default_factory=list)
     studies: dict[str, list[Path]] = field(default_factory=lambda: {kind: [] for kind in KINDS})

@@ -166,9 +166,8 @@ def _check(by: Sequence[str], metrics: Sequence[str], known: set[str]) -> None:
         for key in keys:
             if key not in known:
                 raise unknown(kind, key, known)
-    for key in by:
-        if key in metrics:
-            raise HeadwayError(f"{key} is in --by and in --metric; leave it out of one")
+    if both := [key for key in by if key in metrics]:
+        raise HeadwayError(f"{both[0]} is in --by and in --metric; leave it out of one")
     if len(set(by)) < len(by):
         raise HeadwayError(f"--by {','.join(by)} names a key twice")
 

@@ -86,7 +86,16 @@ def population_figure(row: dict[str, Any], out: Path) -> list[Path]:
     swept = {key: sorted((c for c in others if c[key] != plain[0][key]), key=lambda c: c[key]) for key in SWEPT}
     shown = [key for key in SWEPT if swept[key]]
     figure, (size, *rest) = panels(1 + len(shown))
-    _draw_cost_by_size(size, plain, row)
+    sizes, (fixed, each) = [c["population"] for c in plain], fits["population"].values()
+    size.plot(sizes, [c["milliseconds_each"] for c in plain], "o-", color=BLUE, label="population, as one stack")
+    elbow = sorted([*sizes, fixed / each])
+    fit = [max(fixed / n, each) for n in elbow]
+    size.plot(elbow, fit, "--", color=GREY, label=f"fit: {fixed:.1f} / n, at least {each:.3f} ms")
+    size.axhline(row["eager_milliseconds"], color=ORANGE, label="one at a time, eager")
+    size.axhline(row["compiled_milliseconds"], color=GREEN, label="one at a time, compiled")
+    _scale_by_doubling(size, sizes)
+    size.set(xlabel="models trained as one", ylabel=EACH_STEP, title="A model's cost falls until the GPU is full")
+    size.legend(frameon=False, fontsize=8)
     for axes, key in zip(rest, shown, strict=True):
         members = swept[key][0]["population"]
         mine = sorted(swept[key] + [c for c in plain if c["population"] == members], key=lambda c: c[key])
@@ -98,20 +107,6 @@ def population_figure(row: dict[str, Any], out: Path) -> list[Path]:
         axes.set(xlabel=SWEPT[key], ylabel=EACH_STEP)
         axes.set_title(f"{members:,} models as one: cost grows as {key}^{fits[key]['power']:.2f}")
     return save_figure(figure, out)
-
-
-def _draw_cost_by_size(axes: Axes, costs: list[Any], row: dict[str, Any]) -> None:
-    sizes = [c["population"] for c in costs]
-    fixed, each = row["fits"]["population"].values()
-    axes.plot(sizes, [c["milliseconds_each"] for c in costs], "o-", color=BLUE, label="population, as one stack")
-    elbow = sorted([*sizes, fixed / each])
-    fit = [max(fixed / n, each) for n in elbow]
-    axes.plot(elbow, fit, "--", color=GREY, label=f"fit: {fixed:.1f} / n, at least {each:.3f} ms")
-    axes.axhline(row["eager_milliseconds"], color=ORANGE, label="one at a time, eager")
-    axes.axhline(row["compiled_milliseconds"], color=GREEN, label="one at a time, compiled")
-    _scale_by_doubling(axes, sizes)
-    axes.set(xlabel="models trained as one", ylabel=EACH_STEP, title="A model's cost falls until the GPU is full")
-    axes.legend(frameon=False, fontsize=8)
 
 
 def _scale_by_doubling(axes: Axes, values: list[int]) -> None:

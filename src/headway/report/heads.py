@@ -139,8 +139,8 @@ def _draw_ranking(axes: Axes, study: HeadsFile) -> None:
     assert alone is not None
     for place, row in enumerate(rows):
         cost = row[key] or 0.0
-        low, high = row["interval"] or (cost, cost)
-        axes.plot([scale * (low or 0), scale * (high or 0)], [place] * 2, color=VERDICTS[row["verdict"]], linewidth=2)
+        ends = [scale * (end or 0) for end in row["interval"] or (cost, cost)]
+        axes.plot(ends, [place] * 2, color=VERDICTS[row["verdict"]], linewidth=2)
         axes.plot(scale * cost, place, "o", color=VERDICTS[row["verdict"]], markersize=4)
     for verdict, colour in VERDICTS.items():
         if any(row["verdict"] == verdict for row in rows):

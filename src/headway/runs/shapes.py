@@ -102,8 +102,7 @@ def _entries(kind: Any) -> dict[str, tuple[Any, bool]]:
 def _is(value: Any, kind: type) -> bool:
     if isinstance(value, bool):
         return kind is bool
-    # up to 2**53 every whole number is a float too
-    return isinstance(value, kind) or (kind is float and isinstance(value, int) and abs(value) <= 2**53)
+    return isinstance(value, kind) or (kind is float and isinstance(value, int) and abs(value) <= 2**53)  # exact
 
 
 def _short(value: Any) -> str:

@@ -14,7 +14,7 @@ from headway.errors import HeadwayError
 from headway.report.figures import comparison_figure
 from headway.report.page.content import complete_heads, content_of
 from headway.report.page.markdown import TITLE, markdown_of
-from headway.report.page.sources import Sources, find_comparison, find_sources
+from headway.report.page.sources import Sources, find_sources
 from headway.report.studies import finite
 from headway.runs import disk
 
@@ -36,7 +36,11 @@ def write_comparison(comparison: RunComparison, out: Path) -> dict[str, str]:
     disk.write_bytes(out / "compare.csv", comparison.to_csv().encode(errors="replace"))
     disk.write_bytes(out / "compare-runs.csv", comparison.runs_csv().encode(errors="replace"))
     comparison_figure(out / "compare.json", out)
-    return {"report": _write(find_comparison(out / "compare.json"), page)["report"]}
+    # with the files beside it, and nothing of the runs that may lie in the same folder
+    names = ("compare.json", "compare.csv", "compare-runs.csv", "compare.svg")
+    found = Sources([out], out.resolve(), files=[path for name in names if (path := out / name).is_file()])
+    found.studies["compare"].append(out / "compare.json")
+    return {"report": _write(found, page)["report"]}
 
 
 def _write(sources: Sources, out: Path) -> dict[str, Any]:

@@ -94,8 +94,7 @@ def findings_of_heads(sources: Sources, path: Path, heads: studies.HeadsFile, se
         if bounds and None not in bounds:
             span = "{:.4f} to {:.4f}".format(*bounds)
             finding["details"] = {"interval of what is left (95%)": span, **details}
-    # what can go alone and together stands first
-    return [{**finding, "more": place >= 2} for place, finding in enumerate(told)]
+    return [{**finding, "more": place >= 2} for place, finding in enumerate(told)]  # first: alone, and together
 
 
 def findings_of_population(path: Path, population: studies.PopulationFile) -> list[FindingJson]:

@@ -93,15 +93,6 @@ def find_sources(folders: list[Path]) -> Sources:
     return found
 
 
-def find_comparison(comparison: Path) -> Sources:
-    """A comparison with the files beside it, and nothing of the runs that may lie in the same folder."""
-    home = comparison.parent
-    beside = (home / name for name in ("compare.csv", "compare-runs.csv", "compare.svg"))
-    found = Sources([home], home.resolve(), files=[comparison, *filter(Path.is_file, beside)])
-    found.studies["compare"].append(comparison)
-    return found
-
-
 def runs_in_page(run: RunFolder | None) -> bool:
     """Whether there is a run, and the forward pass in the page is written for it."""
     if run is None:

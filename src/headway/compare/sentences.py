@@ -124,9 +124,7 @@ def _of_settings(comparison: RunComparison) -> list[str]:
     differ = _differences(keys, [group.complete for group in groups])
     between, within = ([each for each in differ if each.between is way] for way in (True, False))
     if between:
-        verb = (
-            "is not the only thing that differs" if len(comparison.by) == 1 else "are not the only things that differ"
-        )
+        verb = "is not the only thing that differs" if len(comparison.by) < 2 else "are not the only things that differ"
         detail = f" ({between[0].name} {_values(between[0], groups)})"
         found.append(f"{listed(comparison.by)} {verb}: {listed([each.name for each in between])} too{detail}.")
     if within:

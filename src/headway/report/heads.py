@@ -21,7 +21,6 @@ CONTRASTS = {
     "carry": (ORANGE, "carry into column"),
     "propagated": (GREEN, "carry passed on to"),
 }
-OF_MEMBERS = ("together", "alone", "alone_removed_together", "together_accuracy")
 SMALL = {"frameon": False, "fontsize": 8}  # a legend
 
 
@@ -47,7 +46,8 @@ def population_figures(study: Path, out: Path) -> list[Path]:
     members = [member for member in population["members"] if "refused" not in member]
     if not members:
         return []
-    together, alone, left, kept = ([member[key] for member in members] for key in OF_MEMBERS)
+    together, alone = ([member[key] for member in members] for key in ("together", "alone"))
+    left, kept = ([member[key] for member in members] for key in ("alone_removed_together", "together_accuracy"))
     figure, (how_many, what_is_left, where) = panels(3, height=4.2)
     for label, counts, colour in (("can go together", together, BLUE), ("cost little one at a time", alone, ORANGE)):
         edges = [edge - 0.5 for edge in range(min(counts), max(counts) + 2)]

@@ -16,7 +16,7 @@ from visiting import Visit, needs_browser, taken
 from headway.cli import main
 from headway.compare import RunComparison
 from headway.compare.groups import Group
-from headway.report.comparison import MOST_DOTS, thin_out
+from headway.report.figures import MOST_DOTS, thin_out
 from headway.report.page import write_comparison
 
 METRICS = ("reach", "final_loss")

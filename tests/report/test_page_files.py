@@ -361,7 +361,7 @@ def test_every_file_is_in_the_page_once(home: Path, monkeypatch: pytest.MonkeyPa
     assert {f"adder-{name}.json" for name in wanted} <= set(names)
     config = next(file for file in content["files"] if file["name"] == "adder-config.json")
     assert gzip.decompress(b64decode(config["data"])) == (home / "adder" / "config.json").read_bytes()
-    monkeypatch.setattr("headway.report.page.packing.MOST_FILES", 3_000)
+    monkeypatch.setattr("headway.report.page.sources.MOST_FILES", 3_000)
     content = content_of(find_sources([home]))
     assert content["left_out"] == ["adder-heads.json"]
     assert "adder-heads.json" not in [file["name"] for file in content["files"]]

@@ -9,8 +9,7 @@ from headway.errors import HeadwayError
 from headway.machine import choose_device
 from headway.progress import Progress
 from headway.runs import disk
-from headway.runs.certificate import CERTIFICATE, find_fault
-from headway.runs.seal import sealed
+from headway.runs.seal import CERTIFICATE, fault_of_certificate, sealed
 from headway.runs.shapes import fits
 from headway.subjects.own import open_one, subject_of
 
@@ -43,7 +42,7 @@ def certify_run(subject: str | Path, *, device: str = "auto", quiet: bool = True
 def _compared(content: dict[str, Any], path: Path) -> dict[str, Any]:
     """What was found, refused where the certificate that is there says anything else."""
     there = disk.read_json(path)
-    fault = find_fault(there, content["weights_sha256"])
+    fault = fault_of_certificate(there, content["weights_sha256"])
     if fault is None and (any(there.get(key) != content[key] for key in EXACT) or not _near(there, content)):
         fault = "says something else than what is found now"
     if fault is None:

@@ -6,7 +6,7 @@ ill-typed is left out and named under `error`; it makes no run broken.
 
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -14,21 +14,19 @@ from typing import Any
 
 from headway.errors import HeadwayError
 from headway.runs import disk
-from headway.runs.certificate import find_fault
 from headway.runs.config import RunConfig, TrainingConfig
 from headway.runs.folder import RunFolder
-from headway.runs.schema import schema_of
+from headway.runs.seal import fault_of_certificate
+from headway.runs.shapes import fits, schema_of
 
 Value = str | int | float | bool
 Row = dict[str, Value]
 Values = dict[str, Value | None]
 
-OF_MODEL = (
-    "positions", "index", "pooling", "kind", "d_model", "heads", "d_ff", "layers", "decoder_layers", "segments",
-    "pruned",
+SETTINGS = (
+    "task", "positions", "index", "pooling", "kind", "d_model", "heads", "d_ff", "layers", "decoder_layers", "segments",
+    "pruned", "steps_asked", *(entry.name for entry in fields(TrainingConfig) if entry.name != "steps"), "data",
 )  # fmt: skip
-OF_TRAINING = tuple(entry.name for entry in fields(TrainingConfig) if entry.name != "steps")
-SETTINGS = ("task", *OF_MODEL, "steps_asked", *OF_TRAINING, "data")
 """what a run was asked to be, besides its seed and its task's options"""
 FOUND = (
     "steps", "seconds", "final_loss", "perfect", "parameters", "exact_match", "examples", "errors", "reach", "in_range",
@@ -38,21 +36,14 @@ FOUND = (
 """what came of it"""
 KINDS = {**dict.fromkeys(("perfect", "converged", "certified", "healthy"), bool), "ablation": str}
 """of these; all others are numbers"""
-FILES = (
-    "evaluation-sample.json", "evaluation.json", "lengths.json", "measured.json", "heads.json", "certificate.json",
-    "doctor.json",
-)  # fmt: skip
+NUMBER = int | float
+FILES = ("evaluation-sample", "evaluation", "lengths", "measured", "heads", "certificate", "doctor")
 """of studies; what a later one says takes the place of what an earlier one says"""
 KEYS = ("run", "state", "seed", *SETTINGS, *FOUND, "digest", "error")
 """of every row, besides `option.NAME` and `reach.PROBE`"""
-OPEN = ("option.", "reach.")
-"""how keys begin that only some runs have"""
+OPEN = ("option.", "reach.")  # how keys begin that only some runs have
 
-MOST_NAMES = 100
-"""options, or probes, of one run"""
-LONGEST = 1_000
-"""letters of a value"""
-MOST = 2**63 - 1
+MOST_NAMES = 100  # options, or probes, of one run
 _NAME = re.compile(r"[a-z0-9_][a-z0-9_+-]{0,59}")
 
 
@@ -75,8 +66,8 @@ def describe(folder: RunFolder) -> Row:
         ended = ("steps", "seconds", "parameters", "final_loss", "perfect")
         add(lambda: {"state": "complete", **_entries(vars(folder.training()), *ended)}, breaks=True)
     for name in FILES:
-        if (folder.path / name).exists():
-            add(partial(_of_study, folder, folder.path / name))
+        if (path := folder.path / f"{name}.json").exists():
+            add(partial(_of_study, folder, path))
     if errors:
         row["error"] = "; ".join(dict.fromkeys(errors))
     return {key: kept for key, value in row.items() if (kept := plain(value)) is not None}
@@ -87,24 +78,16 @@ def plain(value: Value | None) -> Value | None:
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, int):
-        return value if abs(value) <= MOST else float(value) if abs(value) < 10**300 else None
+        return value if abs(value) < 2**63 else float(value) if abs(value) < 10**300 else None
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    return value.encode(errors="replace").decode()[:LONGEST]
+    return value.encode(errors="replace").decode()[:1_000]
 
 
 def _of_config(config: RunConfig) -> Values:
-    model, training = config.model, config.training
-    return {
-        "task": config.task,
-        "seed": config.seed,
-        **{key: getattr(model, key) for key in OF_MODEL if key != "pruned" or model.pruned},
-        "steps_asked": training.steps,
-        **{key: getattr(training, key) for key in OF_TRAINING},
-        "data": config.data,
-        "digest": config.digest,
-        **_named("option", config.options.items()),
-    }
+    known = {**vars(config), **vars(config.model), **vars(config.training), "digest": config.digest}
+    known |= {"steps_asked": config.training.steps, "pruned": config.model.pruned or None}
+    return {**{key: known[key] for key in ("seed", "digest", *SETTINGS)}, **_named("option", config.options)}
 
 
 def _of_study(folder: RunFolder, path: Path) -> Values:
@@ -121,7 +104,7 @@ def _of_study(folder: RunFolder, path: Path) -> Values:
         case "doctor":
             return _entries(study, "healthy")
         case "certificate":
-            if fault := find_fault(study, folder.training().weights_sha256):
+            if fault := fault_of_certificate(study, folder.training().weights_sha256):
                 raise HeadwayError(f"{path.name} {fault}; remove it and certify again")
             return _entries(study, "certified")
     return {}
@@ -132,38 +115,29 @@ def _of_lengths(study: Any) -> Values:
     values = _entries(study, "in_range", "converged")
     asked, reach = study.get("asked"), study.get("reach")
     if isinstance(asked, dict) and isinstance(asked.get("lengths"), list):
-        lengths = [length for length in asked["lengths"] if _is_number(length)]
-        values["tested_to"] = max(lengths, default=None)
+        values["tested_to"] = max((length for length in asked["lengths"] if fits(length, NUMBER)), default=None)
     if isinstance(reach, dict) and values["converged"] is not False:
-        values |= _entries({"reach": reach.get("default")}, "reach")
-        values |= _named("reach", ((name, value) for name, value in reach.items() if _is_number(value)))
+        measured = {name: value for name, value in reach.items() if fits(value, NUMBER)}
+        values |= {"reach": measured.get("default"), **_named("reach", measured)}
     return values
 
 
 def _of_heads(study: Any) -> Values:
     alone, together = (part if isinstance(part := study.get(key), dict) else {} for key in ("alone", "together"))
     sets = {"heads_alone": alone.get("count"), "heads_together": together.get("count")}
-    found = {**study, **sets, "together_accuracy": together.get("accuracy")}
-    return _entries(found, *sets, "together_accuracy", "baseline", "max_drop", "ablation")
+    sets |= {"together_accuracy": together.get("accuracy")}
+    return _entries({**study, **sets}, *sets, "baseline", "max_drop", "ablation")
 
 
 def _entries(study: Any, *keys: str) -> Values:
     """These entries of a study, each None where it is missing or ill-typed."""
-    values = {key: study.get(key) for key in keys}
-    return {
-        key: value if (isinstance(value, KINDS[key]) if key in KINDS else _is_number(value)) else None
-        for key, value in values.items()
-    }
+    return {key: value if fits(value := study.get(key), KINDS.get(key, NUMBER)) else None for key in keys}
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _named(kind: str, values: Iterable[tuple[str, Any]]) -> Values:
+def _named(kind: str, values: dict[str, Any]) -> Values:
     """Values under keys of their own, in small letters alone: a table does not distinguish others."""
     named: Values = {}
-    for name, value in values:
+    for name, value in values.items():
         if value is not None and len(named) < MOST_NAMES and _NAME.fullmatch(name.lower()):
-            named.setdefault(f"{kind}.{name.lower()}", value if isinstance(value, Value) else str(value)[:LONGEST])
+            named.setdefault(f"{kind}.{name.lower()}", value if isinstance(value, Value) else str(value))
     return named

@@ -2,16 +2,15 @@
 lie apart. Runs that are unfinished, broken or not measured are counted and named, never left out in silence."""
 
 import os
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from headway.compare.describe import Row, Value, Values
-from headway.compare.differences import in_order
 from headway.compare.index import find_runs
-from headway.compare.sentences import sentences
+from headway.compare.sentences import in_order, sentences
 from headway.compare.spread import Spread, spread
 from headway.compare.where import parse_where
 from headway.errors import HeadwayError, unknown
@@ -23,18 +22,13 @@ STATES = ("complete", "unfinished", "broken")
 
 @dataclass(frozen=True)
 class Group:
-    values: Values
-    """of the keys that groups are made by; None where a run does not say"""
+    values: Values  # of the keys that groups are made by; None where a run does not say
     runs: tuple[Row, ...]
     metrics: tuple[str, ...]
 
     @cached_property
     def complete(self) -> list[Row]:
         return [row for row in self.runs if row["state"] == "complete"]
-
-    @property
-    def seeds(self) -> int:
-        return len({row["seed"] for row in self.complete})
 
     @cached_property
     def spreads(self) -> dict[str, Spread]:
@@ -43,18 +37,16 @@ class Group:
     @property
     def name(self) -> str:
         """What a person calls it: rope; or d_model 128, where the value does not speak for itself."""
-
-        def name_of(key: str, value: Value | None) -> str:
-            if value is None:
-                return f"no {key}"
-            return value if isinstance(value, str) and value else f"{key} {format_value(value) or repr(value)}"
-
-        return ", ".join(name_of(key, value) for key, value in self.values.items())
+        names = []
+        for key, value in self.values.items():
+            shown = f"no {key}" if value is None else f"{key} {format_value(value) or repr(value)}"
+            names.append(value if isinstance(value, str) and value else shown)
+        return ", ".join(names)
 
     @cached_property
     def counts(self) -> dict[str, int]:
         states = {state: sum(row["state"] == state for row in self.runs) for state in STATES}
-        return {"runs": len(self.runs), **states, "seeds": self.seeds}
+        return {"runs": len(self.runs), **states, "seeds": len({row["seed"] for row in self.complete})}
 
 
 @dataclass(frozen=True)
@@ -63,8 +55,7 @@ class RunComparison:
     by: tuple[str, ...]
     metrics: tuple[str, ...]
     where: str | None
-    among: int
-    """runs there are, those that `where` leaves out with them"""
+    among: int  # runs there are, those that `where` leaves out with them
     groups: tuple[Group, ...]
 
     @property
@@ -79,13 +70,11 @@ class RunComparison:
         shown = ("run", "state", "seed", *self.metrics)
         return {
             "schema": "headway.compare/1",
-            "folders": list(self.folders),
-            "by": list(self.by),
-            "metrics": list(self.metrics),
+            **{key: list(getattr(self, key)) for key in ("folders", "by", "metrics")},
             "where": self.where,
             "among": self.among,
             "rows": [
-                {**group.values, **group.counts, "metrics": {name: s.to_json() for name, s in group.spreads.items()}}
+                {**group.values, **group.counts, "metrics": {name: asdict(s) for name, s in group.spreads.items()}}
                 for group in self.groups
             ],
             "runs": [
@@ -140,7 +129,7 @@ def compare(
     is reached twice counts once."""
     named = [folders] if isinstance(folders, str | Path) else list(folders)
     by = [by] if isinstance(by, str) else list(by)
-    chosen = None if where is None else parse_where(where)
+    chosen = parse_where(where)
     if not named:
         raise HeadwayError("name a folder that holds runs")
     if not by:
@@ -152,14 +141,14 @@ def compare(
         rows += [{**row, "run": os.path.normpath(folder / str(row["run"]))} for row in wanted]
         among, known = among + found.runs, known | found.keys
     _check(by, metrics, known)
-    if chosen is not None:
-        chosen.check(known)
+    chosen.check(known)
     shown = ", ".join(map(str, named))
     if not among:
         raise HeadwayError(f"{shown} holds no run; 'headway train' makes one")
     if not rows:
         raise HeadwayError(f"--where {where or only!r} leaves none of the {among:,} runs in {shown}; ask for more")
-    compared = tuple(dict.fromkeys(metrics)) or _usual(rows)
+    complete = [row for row in rows if row["state"] == "complete"]
+    compared = tuple(dict.fromkeys(metrics or [name for name in USUAL if any(name in row for row in complete)]))
     return RunComparison(tuple(map(str, named)), tuple(by), compared, where, among, _grouped(rows, by, compared))
 
 
@@ -177,16 +166,10 @@ def _check(by: Sequence[str], metrics: Sequence[str], known: set[str]) -> None:
         for key in keys:
             if key not in known:
                 raise unknown(kind, key, known)
-    for key in by:
-        if key in metrics:
-            raise HeadwayError(f"{key} is in --by and in --metric; leave it out of one")
+    if both := [key for key in by if key in metrics]:
+        raise HeadwayError(f"{both[0]} is in --by and in --metric; leave it out of one")
     if len(set(by)) < len(by):
         raise HeadwayError(f"--by {','.join(by)} names a key twice")
-
-
-def _usual(rows: Iterable[Row]) -> tuple[str, ...]:
-    complete = [row for row in rows if row["state"] == "complete"]
-    return tuple(metric for metric in USUAL if any(metric in row for row in complete))
 
 
 def _grouped(rows: Sequence[Row], by: Sequence[str], metrics: tuple[str, ...]) -> tuple[Group, ...]:

@@ -8,8 +8,9 @@ written, or another process keeps it, the same is done in memory.
 import contextlib
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +21,12 @@ from headway.errors import HeadwayError
 from headway.runs.folder import RunFolder
 
 NAME = "runs.sqlite"
-VERSION = 2
-"""of the table and of what a row says: a table of another is made anew"""
-PATIENCE = 20.0
-"""seconds that a process waits for another one's writing"""
-MOST_KEYS = 1_500
-"""columns that SQLite can have, with some to spare"""
-TOGETHER = 5_000
-"""rows that are written at once, where they are of several folders"""
+VERSION = 2  # of the table and of what a row says: a table of another is made anew
+PATIENCE = 20.0  # seconds that a process waits for another one's writing
+MOST_KEYS = 1_500  # columns that SQLite can have, with some to spare
 FIRST = ("run", "task", "positions", "seed", "state", "steps", "seconds", "final_loss", "examples", "exact_match")
 """of a run, in a table that people read"""
-OWN = ("path", "parent", "stamp")
-"""columns that are no keys of a row"""
+OWN = ("path", "parent", "stamp")  # columns that are no keys of a row
 BUSY = {
     sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH, sqlite3.SQLITE_NOLFS,
@@ -45,26 +40,23 @@ class RunQuery:
 
     rows: list[Row]
     runs: int
-    keys: frozenset[str]
-    """that runs of this folder can have"""
+    keys: frozenset[str]  # that runs of this folder can have
 
 
 def list_runs(root: Path, where: str | None = None, rebuild: bool = False) -> list[Row]:
     """One row a run, in the order of their paths, of those that `where` chooses. `rebuild` reads every file anew."""
-    chosen = None if where is None else parse_where(where)
+    chosen = parse_where(where)
     found = find_runs(root, chosen, rebuild)
-    if chosen is not None:
-        chosen.check(found.keys)
+    chosen.check(found.keys)
     return found.rows
 
 
 def shown_keys(where: str | None) -> list[str]:
     """What a table for people shows of runs: what most ask for, what `where` asks for, and what is wrong."""
-    asked = [] if where is None else parse_where(where).keys
-    return list(dict.fromkeys([*FIRST, *asked, "error"]))
+    return list(dict.fromkeys([*FIRST, *parse_where(where).keys, "error"]))
 
 
-def find_runs(root: Path, where: Where | None = None, rebuild: bool = False) -> RunQuery:
+def find_runs(root: Path, where: Where, rebuild: bool = False) -> RunQuery:
     """As `list_runs`; a key that no run has is left to the caller."""
     if not root.is_dir():
         raise HeadwayError(f"there is no folder {root}; name one that holds runs")
@@ -83,14 +75,14 @@ def find_runs(root: Path, where: Where | None = None, rebuild: bool = False) -> 
     return _find_in_memory(root, None if rebuild else home, where)
 
 
-def _find(root: Path, home: Path, where: Where | None, rebuild: bool) -> RunQuery:
+def _find(root: Path, home: Path, where: Where, rebuild: bool) -> RunQuery:
     with contextlib.closing(sqlite3.connect(home, timeout=PATIENCE, isolation_level=None)) as connection:
         # the journal stays where it is: a file that comes and goes would make the folder look changed each time
         connection.execute("PRAGMA journal_mode = TRUNCATE")
         return _Table(connection).answer(root, where, rebuild)
 
 
-def _find_in_memory(root: Path, home: Path | None, where: Where | None) -> RunQuery:
+def _find_in_memory(root: Path, home: Path | None, where: Where) -> RunQuery:
     """Without a file, but from where the file stands, if it can be read."""
     with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         if home is not None and home.is_file():
@@ -110,54 +102,41 @@ class _Table:
     """The cache itself: a table of runs, and one of the folders that hold them."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
-        self.execute, self.executemany = connection.execute, connection.executemany
+        self.connection, self.execute = connection, connection.execute
 
-    def answer(self, root: Path, where: Where | None, rebuild: bool) -> RunQuery:
+    def answer(self, root: Path, where: Where, rebuild: bool) -> RunQuery:
         """Finds runs, once the table says what the folders hold."""
         if rebuild or self.execute("PRAGMA user_version").fetchone()[0] != VERSION:
             self._create()
         waiting: list[FolderChanges] = []
-        for changes in scan(os.fsencode(root), self._stamps("SELECT path, stamp FROM folders"), self._runs_in):
+        runs_in = partial(self._stamps, "SELECT path, stamp FROM runs WHERE parent = ?")
+        for changes in scan(os.fsencode(root), self._stamps("SELECT path, stamp FROM folders"), runs_in):
             waiting.append(changes)
-            if sum(len(each.rows) for each in waiting) >= TOGETHER:
+            if sum(len(each.rows) for each in waiting) >= 5_000:  # are written at once
                 self._write(waiting)
                 waiting = []
         if waiting:
             self._write(waiting)
         keys = [name for name in self._columns() if name not in OWN]
-        condition, values = ("1", []) if where is None else where.sql(keys)
+        condition, values = where.sql(keys)
         query = f"SELECT {', '.join(map(quoted, keys))} FROM runs WHERE {condition} ORDER BY +path"
         rows = [_row(keys, cells) for cells in self.execute(query, values)]
         return RunQuery(rows, self.execute("SELECT count(*) FROM runs").fetchone()[0], frozenset(keys))
 
     def _create(self) -> None:
-        with self._writing():
-            for kind, name in self.execute(
-                "SELECT type, name FROM sqlite_master WHERE type IN ('table', 'view') AND name IN ('runs', 'folders')"
-            ).fetchall():
+        ours = "SELECT type, name FROM sqlite_master WHERE type IN ('table', 'view') AND name IN ('runs', 'folders')"
+        with self.connection:
+            self.execute("BEGIN IMMEDIATE")
+            for kind, name in self.execute(ours).fetchall():
                 self.execute(f"DROP {kind} {name}")
-            columns = ", ".join(quoted(key) for key in KEYS)
+            columns = ", ".join(map(quoted, KEYS))
             self.execute(f"CREATE TABLE runs (path BLOB PRIMARY KEY, parent BLOB, stamp TEXT, {columns})")
             self.execute("CREATE INDEX by_parent ON runs (parent)")
             self.execute("CREATE TABLE folders (path BLOB PRIMARY KEY, stamp TEXT)")
             self.execute(f"PRAGMA user_version = {VERSION}")
 
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
-        self.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        except BaseException:
-            with contextlib.suppress(sqlite3.Error):
-                self.execute("ROLLBACK")
-            raise
-        self.execute("COMMIT")
-
     def _columns(self) -> list[str]:
         return [row[1] for row in self.execute("PRAGMA table_info(runs)")]
-
-    def _runs_in(self, parent: bytes) -> dict[bytes, str]:
-        return self._stamps("SELECT path, stamp FROM runs WHERE parent = ?", parent)
 
     def _stamps(self, question: str, *values: bytes) -> dict[bytes, str]:
         """Stamps by path; what SQLite can read may still be no table of ours."""
@@ -168,7 +147,8 @@ class _Table:
 
     def _write(self, changes: Sequence[FolderChanges]) -> None:
         """A folder's rows and its stamp go together: whoever writes last, a stamp never speaks for older rows."""
-        with self._writing():
+        with self.connection:
+            self.execute("BEGIN IMMEDIATE")
             columns = self._add_columns(key for each in changes for run in each.rows for key in run.row)
             names, places = ", ".join(map(quoted, columns)), ", ".join("?" * len(columns))
             for each in changes:
@@ -176,9 +156,9 @@ class _Table:
                     inside = (path, path + b"/", path + b"0")  # the sign after a slash: all that begins with it
                     for name in ("runs", "folders"):
                         self.execute(f"DELETE FROM {name} WHERE path = ? OR (path >= ? AND path < ?)", inside)
-                self.executemany("DELETE FROM runs WHERE path = ?", ((path,) for path in each.ended))
+                self.connection.executemany("DELETE FROM runs WHERE path = ?", ((path,) for path in each.ended))
                 cells = (_cells(columns, run) for run in each.rows)
-                self.executemany(f"INSERT OR REPLACE INTO runs ({names}) VALUES ({places})", cells)
+                self.connection.executemany(f"INSERT OR REPLACE INTO runs ({names}) VALUES ({places})", cells)
                 if each.stamp is None:
                     self.execute("DELETE FROM folders WHERE path = ?", (each.folder,))
                 else:
@@ -187,17 +167,16 @@ class _Table:
     def _add_columns(self, keys: Iterable[str]) -> list[str]:
         """Makes columns of new keys; says which there are."""
         columns = self._columns()
-        for key in dict.fromkeys(keys):
-            if key not in columns:
-                if len(columns) >= MOST_KEYS:
-                    raise HeadwayError(f"these runs have more than {MOST_KEYS:,} different keys; list a smaller folder")
-                self.execute(f"ALTER TABLE runs ADD COLUMN {quoted(key)}")
-                columns.append(key)
+        for key in dict.fromkeys(key for key in keys if key not in columns):
+            if len(columns) >= MOST_KEYS:
+                raise HeadwayError(f"these runs have more than {MOST_KEYS:,} different keys; list a smaller folder")
+            self.execute(f"ALTER TABLE runs ADD COLUMN {quoted(key)}")
+            columns.append(key)
         return columns
 
 
 def _cells(columns: list[str], run: ScannedRun) -> list[Any]:
-    own = {"path": run.path, "parent": run.parent, "stamp": run.stamp, "run": run.name, **run.row}
+    own = {"path": run.path, "parent": run.parent, "stamp": run.stamp, **run.row}
     return [TRUE if (value := own.get(name)) is True else FALSE if value is False else value for name in columns]
 
 

@@ -20,25 +20,17 @@ from headway.runs.folder import RunFolder
 
 MOMENT = 1_000_000_000
 """nanoseconds for which a stamp is not trusted: clocks of file systems tick every few thousandths of a second"""
-UNSETTLED = ""
-"""the stamp of what has to be scanned again"""
-SKIPPED = (b"checkpoint",)
+UNSETTLED = ""  # the stamp of what has to be scanned again
 TOP = b"."
 Stamps = dict[bytes, str]
 
 
 @dataclass(frozen=True)
 class ScannedRun:
-    path: bytes
-    """from the root on, as the disk spells it"""
+    path: bytes  # from the root on, as the disk spells it
     parent: bytes
     stamp: str
     row: Row
-
-    @property
-    def name(self) -> str:
-        """The path as people can read it."""
-        return os.fsdecode(self.path).encode(errors="replace").decode()
 
 
 @dataclass
@@ -46,11 +38,9 @@ class FolderChanges:
     """What is new in one folder."""
 
     folder: bytes
-    stamp: str | None
-    """None where it need not be scanned again"""
+    stamp: str | None  # None where it need not be scanned again
     rows: list[ScannedRun] = field(default_factory=list)
-    ended: list[bytes] = field(default_factory=list)
-    """runs that are only folders now"""
+    ended: list[bytes] = field(default_factory=list)  # runs that are only folders now
     gone: list[bytes] = field(default_factory=list)
     """runs and folders that are there no more, with all that was in them"""
 
@@ -80,15 +70,14 @@ def scan(root: bytes, known: Stamps, runs_in: Callable[[bytes], Stamps]) -> Iter
         folder = waiting.popleft()
         if any(above in gone for above in _above(folder)):
             continue
-        stamp = _stamp(_join(root, folder))
-        if stamp is not None and stamp == known.get(folder) != UNSETTLED:
+        stamp, before = _stamp(_join(root, folder)), known.get(folder)
+        if stamp is not None and stamp == before != UNSETTLED:
             continue
         changes, folders = _scan_folder(root, folder, stamp, runs_in(folder), inside.get(folder, []))
         gone.update(changes.gone)
-        new = [each for each in folders if each not in met]
-        met.update(new)
-        waiting.extend(new)
-        if changes != FolderChanges(folder, UNSETTLED) or known.get(folder) != UNSETTLED:
+        waiting.extend(each for each in folders if each not in met)
+        met.update(folders)
+        if changes != FolderChanges(folder, UNSETTLED) or before != UNSETTLED:
             yield changes
 
 
@@ -121,7 +110,9 @@ def _scan_folder(
 
 
 def _scan_run(root: bytes, path: bytes, stamp: str) -> ScannedRun:
-    return ScannedRun(path, _parent(path), stamp, describe(RunFolder(Path(os.fsdecode(_join(root, path))))))
+    name = os.fsdecode(path).encode(errors="replace").decode()  # as people can read it
+    row: Row = {"run": name, **describe(RunFolder(Path(os.fsdecode(_join(root, path)))))}
+    return ScannedRun(path, _parent(path), stamp, row)
 
 
 def _stamp(path: bytes) -> str | None:
@@ -131,17 +122,15 @@ def _stamp(path: bytes) -> str | None:
         about = os.lstat(path)
     except OSError:
         return None
-    if not stat.S_ISDIR(about.st_mode):
-        return None
-    if about.st_ctime_ns > now - MOMENT or abs(now - about.st_mtime_ns) < MOMENT:
-        return UNSETTLED
-    return f"{about.st_mtime_ns} {about.st_ctime_ns}"
+    recent = about.st_ctime_ns > now - MOMENT or abs(now - about.st_mtime_ns) < MOMENT
+    stamp = UNSETTLED if recent else f"{about.st_mtime_ns} {about.st_ctime_ns}"
+    return stamp if stat.S_ISDIR(about.st_mode) else None
 
 
 def _folders_in(path: bytes) -> list[bytes]:
     try:
         with os.scandir(path) as entries:
-            return sorted(e.name for e in entries if e.name not in SKIPPED and e.is_dir(follow_symlinks=False))
+            return sorted(e.name for e in entries if e.name != b"checkpoint" and e.is_dir(follow_symlinks=False))
     except OSError:  # one that may not be read
         return []
 

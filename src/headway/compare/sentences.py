@@ -1,20 +1,32 @@
-"""A comparison in words: which group is best and whether that may be believed, what else differs, what is missing."""
+"""A comparison in words: which group is best and whether that may be believed, what is missing, and what else differs
+between groups that are compared by one thing: a difference may be due to it."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headway.compare.differences import Difference, differences, differing_conditions
-from headway.compare.spread import Number
+from headway.compare.describe import SETTINGS, Row, Value
 from headway.output import format_value
 from headway.runs.metrics import is_reach, metric_of_runs
 
 if TYPE_CHECKING:
     from headway.compare.groups import Group, RunComparison
 
-LISTED = 4
-"""names that a sentence lists"""
+LISTED = 4  # names that a sentence lists
+CALLED = {"steps_asked": "steps", "kind": "model", "tested_to": "the longest tested length", "examples": "problems"}
+"""keys that have other names in a sentence"""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A setting that is not the same everywhere."""
+
+    name: str
+    by_group: list[list[Value | None]]  # the values in each group
+    between: bool  # whether groups differ in it; otherwise each has the same values, in the same shares
 
 
 def sentences(comparison: RunComparison) -> list[str]:
@@ -22,18 +34,19 @@ def sentences(comparison: RunComparison) -> list[str]:
     found += [*_of_settings(comparison), *_of_runs(comparison)]
     if not comparison.metrics:
         found.append("No run has a number to compare: 'headway evaluate' and 'headway lengths' measure some.")
-    if comparison.where is not None:
-        runs = f"{len(comparison.runs):,} of {comparison.among:,} runs"
-        found.append(f"{runs} match --where {comparison.where!r}.")
+    if (where := comparison.where) is not None:
+        found.append(f"{len(comparison.runs):,} of {comparison.among:,} runs match --where {where!r}.")
     return found
 
 
 def _of_metric(comparison: RunComparison, metric: str) -> list[str]:
     measured = [group for group in comparison.groups if group.spreads[metric].n]
-    differ = differing_conditions([group.complete for group in measured], comparison.by, metric)
+    conditions = [key for key in metric_of_runs(metric).conditions if key not in comparison.by]
+    differ = _differences(conditions, [[row for row in group.complete if metric in row] for group in measured])
     alike = [
         f"{metric} was not measured in the same way: {each.name} differs ({_values(each, measured)})."
         for each in differ
+        if each.between
     ]
     return [*_ranked(metric, measured), *_capped(metric, measured), *alike, *_absent(comparison, metric)]
 
@@ -78,13 +91,11 @@ def _capped(metric: str, groups: list[Group]) -> list[str]:
     """A reach that ends where the testing ended may be longer."""
     if not is_reach(metric):
         return []
-    capped = [group.name for group in groups if group.spreads[metric].median == _tested_to(group, metric)]
+    capped = []
+    for group in groups:
+        tested = [n for row in group.complete if metric in row and isinstance(n := row.get("tested_to"), int | float)]
+        capped += [group.name] if group.spreads[metric].median == max(tested, default=None) else []
     return [f"{metric} of {listed(capped)} ends where testing ended: it may be longer."] if capped else []
-
-
-def _tested_to(group: Group, metric: str) -> Number | None:
-    lengths = [row["tested_to"] for row in group.complete if metric in row and "tested_to" in row]
-    return max((each for each in lengths if not isinstance(each, str)), default=None)
 
 
 def _absent(comparison: RunComparison, metric: str) -> list[str]:
@@ -108,17 +119,38 @@ def _of_settings(comparison: RunComparison) -> list[str]:
     found, groups = [], [group for group in comparison.groups if group.complete]
     if len(comparison.groups) == 1:
         found.append(f"All runs are in one group, {comparison.groups[0].name}: there is nothing to compare.")
-    differ = differences([group.complete for group in groups], comparison.by)
+    options = sorted({key for group in groups for row in group.complete for key in row if key.startswith("option.")})
+    keys = [key for key in (*SETTINGS, *options) if key not in comparison.by]
+    differ = _differences(keys, [group.complete for group in groups])
     between, within = ([each for each in differ if each.between is way] for way in (True, False))
     if between:
-        one = len(comparison.by) == 1
-        verb = "is not the only thing that differs" if one else "are not the only things that differ"
+        verb = "is not the only thing that differs" if len(comparison.by) < 2 else "are not the only things that differ"
         detail = f" ({between[0].name} {_values(between[0], groups)})"
         found.append(f"{listed(comparison.by)} {verb}: {listed([each.name for each in between])} too{detail}.")
     if within:
         names = listed([each.name for each in within])
         found.append(f"Within each group {names} varies, in the same way: the spread is not due to seeds alone.")
     return found
+
+
+def _differences(keys: Sequence[str], groups: Sequence[Sequence[Row]]) -> list[Difference]:
+    """Finds what of these keys is not the same in all runs."""
+    found = []
+    for key in keys:
+        counts = [Counter(row.get(key) for row in rows) for rows in groups]
+        if len({value for count in counts for value in count}) > 1:
+            shares = [{value: n / count.total() for value, n in count.items()} for count in counts]
+            values = [sorted(count, key=in_order) for count in counts]
+            name = CALLED.get(key, key.removeprefix("option."))
+            found.append(Difference(name, values, between=any(share != shares[0] for share in shares)))
+    return found
+
+
+def in_order(value: Value | None) -> tuple[int, float, str]:
+    """Numbers by size, then text by the alphabet, then what is missing."""
+    if value is None:
+        return 2, 0.0, ""
+    return (1, 0.0, value) if isinstance(value, str) else (0, float(value), "")
 
 
 def _values(difference: Difference, groups: Sequence[Group]) -> str:
@@ -134,7 +166,7 @@ def _values(difference: Difference, groups: Sequence[Group]) -> str:
 def _of_runs(comparison: RunComparison) -> list[str]:
     """Of single seeds, of copies, and of runs that are not complete."""
     found, complete = [], [row for group in comparison.groups for row in group.complete]
-    single = [group.name for group in comparison.groups if group.seeds == 1]
+    single = [group.name for group in comparison.groups if group.counts["seeds"] == 1]
     if single and len(single) == sum(bool(group.complete) for group in comparison.groups):
         found.append("One seed per group: the spread is unknown, and another seed may reverse the order.")
     elif single:

@@ -14,25 +14,19 @@ from typing import NamedTuple, NoReturn
 
 from headway.errors import HeadwayError, unknown
 
-LONGEST = 4_000
-"""letters of an expression"""
-MOST = 200
-"""comparisons in it"""
-DEEPEST = 50
-"""parentheses and nots within each other"""
-SHOWN = 30
-"""letters on either side of a mistake"""
+LONGEST = 4_000  # letters of an expression
+MOST = 200  # comparisons in it
+DEEPEST = 50  # parentheses and nots within each other
+SHOWN = 30  # letters on either side of a mistake
 OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "~")
-TRUE, FALSE = b"\x01", b"\x00"
-"""truth values as the table keeps them: neither numbers nor text"""
+TRUE, FALSE = b"\x01", b"\x00"  # truth values as the table keeps them: neither numbers nor text
 
 Parameter = str | int | float | bytes
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _TOKEN = re.compile(
     r"""\s*(?:(?P<sign><=|>=|!=|==|[=<>~()])|(?P<quoted>'(?:[^']|'')*'|"(?:[^"]|"")*")|(?P<word>[^\s()<>=!~'"]+)|$)"""
 )
-_COLUMN = re.compile("\0(.*?)\0")
-"""a key in SQL, until it is known whether there is a column of that name"""
+_COLUMN = re.compile("\0(.*?)\0")  # a key in SQL, until it is known whether there is a column of that name
 
 
 @dataclass(frozen=True)
@@ -61,15 +55,18 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def parse_where(text: str) -> Where:
-    """Reads an expression; what is wrong with it is said with its place."""
+def parse_where(text: str | None) -> Where:
+    """Reads an expression; what is wrong with it is said with its place. None is every run."""
+    if text is None:
+        return Where("1", [])
     reader = _Reader(text.replace("\0", "\ufffd"))
-    return Where(reader.read(), reader.values)
+    template = reader.joined("or")
+    reader.take("'and' or 'or'", "end")
+    return Where(template, reader.values)
 
 
 class _Token(NamedTuple):
-    kind: str
-    """sign, quoted, word or end"""
+    kind: str  # sign, quoted, word or end
     text: str
     place: int
 
@@ -90,41 +87,34 @@ class _Reader:
         while kind != "end":
             found = _TOKEN.match(self.text, place)
             if found is None:
-                start = place + len(self.text[place:]) - len(self.text[place:].lstrip())
-                wrong = "a quote that does not end" if self.text[start] in "'\"" else f"{self.text[start]!r} alone"
-                self._fail(f"there is {wrong}", start)
+                rest = self.text[place:].lstrip()
+                wrong = "a quote that does not end" if rest[0] in "'\"" else f"{rest[0]!r} alone"
+                self._fail(f"there is {wrong}", len(self.text) - len(rest))
             kind, place = found.lastgroup or "end", found.end()
             yield _Token(kind, found[found.lastgroup] if found.lastgroup else "", place - len(found[0].lstrip()))
 
     def _fail(self, wrong: str, place: int) -> NoReturn:
-        before, after = self.text[:place], self.text[place:]
-        before = before if len(before) <= SHOWN else "…" + before[-SHOWN:]
-        after = after if len(after) <= SHOWN else after[:SHOWN] + "…"
-        shown = f"{before}⟨here⟩{after}"
-        raise HeadwayError(f"--where cannot be read: {wrong}: {shown!r}; write it like 'positions=rope and reach>256'")
+        before = "…" + self.text[place - SHOWN : place] if place > SHOWN else self.text[:place]
+        after = self.text[place : place + SHOWN] + ("…" if len(self.text) > place + SHOWN else "")
+        shown = repr(f"{before}⟨here⟩{after}")
+        raise HeadwayError(f"--where cannot be read: {wrong}: {shown}; write it like 'positions=rope and reach>256'")
 
     def _next_is(self, kind: str, *texts: str) -> bool:
         token = self.tokens[self.next]
         return token.kind == kind and (not texts or token.text.lower() in texts)
 
-    def _take(self, expected: str, kind: str, *texts: str) -> _Token:
+    def take(self, expected: str, kind: str, *texts: str) -> _Token:
         token = self.tokens[self.next]
         if not self._next_is(kind, *texts):
             self._fail(f"expected {expected}", token.place)
         self.next += 1
         return token
 
-    def read(self) -> str:
-        sql = self._joined("or")
-        self._take("'and' or 'or'", "end")
-        return sql
-
-    def _joined(self, word: str) -> str:
-        read = (lambda: self._joined("and")) if word == "or" else self._single
-        parts = [read()]
-        while self._next_is("word", word):
-            self.next += 1
-            parts.append(read())
+    def joined(self, word: str) -> str:
+        parts = list[str]()
+        while not parts or self._next_is("word", word):
+            self.next += bool(parts)
+            parts.append(self.joined("and") if word == "or" else self._single())
         return parts[0] if len(parts) == 1 else f"({f' {word.upper()} '.join(parts)})"
 
     def _single(self) -> str:
@@ -137,25 +127,23 @@ class _Reader:
         place = self.tokens[self.next].place
         self.next += 1
         if opens:
-            sql = self._joined("or")
-            self._take(f"the parenthesis of character {place + 1} to close", "sign", ")")
+            sql = self.joined("or")
+            self.take(f"the parenthesis of character {place + 1} to close", "sign", ")")
         else:
             sql = f"(NOT coalesce({self._single()}, 0))"  # what a run does not have is no
         self.depth -= 1
         return sql
 
     def _condition(self) -> str:
-        key = self._take("a key", "end" if self._next_is("word", "and", "or") else "word").text.lower()
-        operator = self._take(f"one of {' '.join(OPERATORS)}", "sign", *OPERATORS, "==").text.replace("==", "=")
-        token = self._take("a value", "quoted" if self._next_is("quoted") else "word")
+        key = self.take("a key", "end" if self._next_is("word", "and", "or") else "word").text.lower()
+        operator = self.take(f"one of {' '.join(OPERATORS)}", "sign", *OPERATORS, "==").text.replace("==", "=")
+        token = self.take("a value", "quoted" if self._next_is("quoted") else "word")
         text = token.text if token.kind == "word" else token.text[1:-1].replace(token.text[0] * 2, token.text[0])
         text = text.encode(errors="replace").decode()
         value = text if token.kind == "quoted" else value_of(text)
         if isinstance(value, bool) and operator not in ("=", "!=", "~"):
             self._fail(f"{text} has no order, so expected = or !=", token.place)
-        return self._compared(f"\0{key}\0", operator, text, value)
-
-    def _compared(self, name: str, operator: str, text: str, value: str | int | float | bool) -> str:
+        name = f"\0{key}\0"
         match operator:
             case "~":
                 self.values.append(text)

@@ -6,10 +6,11 @@ import functools
 import importlib.util
 import io
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict
+from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar
 
+from headway.report.studies import ComparisonFile, GroupJson, group_values, read_study
 from headway.runs import disk
 from headway.runs.folder import RunFolder
 
@@ -22,6 +23,9 @@ SWEPT = {"d_model": "width of the model (d_model)", "tokens": "tokens of a probl
 COLOURS = {"sinusoidal": BLUE, "learned": ORANGE, "none": GREEN}
 EACH_STEP = "milliseconds a model and step"
 Given = ParamSpec("Given")
+Dot = TypeVar("Dot", float, tuple[float, str])
+MOST_GROUPS = 60
+MOST_DOTS = 300  # of a group; of more, so many are drawn that lie evenly among all
 LabRow = TypedDict("LabRow", {  # noqa: UP013
     "run": str, "task": str, "positions": str, "seed": int, "examples": int, "errors": int, "exact_match": float,
     "interval": tuple[float, float],
@@ -43,9 +47,32 @@ def needs_matplotlib(draw: Callable[Given, list[Path]]) -> Callable[Given, list[
 def lab_figure(lab: Path, out: Path) -> list[Path]:
     """Draws the lab in one picture: how the adder learned, and what each classifier can tell."""
     rows: list[LabRow] = disk.read_json(lab)["runs"]
+    sums, sorts = ([row for row in rows if row["task"] == task] for task in ("addition", "sortedness"))
     figure, (left, right) = panels(2)
-    _draw_learning(left, [row for row in rows if row["task"] == "addition"])
-    _draw_sortedness(right, [row for row in rows if row["task"] == "sortedness"])
+    for row in sums:
+        lines = RunFolder(Path(row["run"])).log_lines()
+        correct = [line.get("exact_match", 0.0) for line in lines]
+        left.plot([line["step"] for line in lines], correct, color=BLUE, linewidth=1.2, alpha=0.8)
+    errors = [row["errors"] for row in sums]
+    verdict = "every one right" if not any(errors) else f"{max(errors):,} wrong at worst"
+    left.set(xlabel="training step", ylabel="whole answers right in the batch", ylim=(0, 1.03))
+    left.set_title(f"3-digit addition: all {sums[0]['examples']:,} sums checked,\n{verdict} ({_seeds(sums)})")
+    names = list(dict.fromkeys(row["positions"] for row in sorts))
+    for place, name in enumerate(names):
+        mine = [row for row in sorts if row["positions"] == name]
+        for at, row in enumerate(mine):
+            x, value, (low, high) = place + (at - (len(mine) - 1) / 2) * 0.12, row["exact_match"], row["interval"]
+            error = [[value - low], [high - value]]
+            right.errorbar(x, value, yerr=error, fmt="o", capsize=4, color=COLOURS.get(name, GREY))
+        middle = sorted(row["exact_match"] for row in mine)[len(mine) // 2]
+        right.annotate(f"{middle:.3f}", (place, middle), xytext=(0, -18), textcoords="offset points", ha="center")
+    right.axhline(0.5, color=GREY, linestyle="--", linewidth=1)
+    right.text(-0.45, 0.51, "chance", color=GREY, ha="left")
+    right.set_xticks(range(len(names)), names)
+    right.set(xlim=(-0.5, len(names) - 0.5), ylim=(0.4, 1.03))
+    right.set(xlabel="position encoding", ylabel="right, with 95% interval")
+    tested = f"{sorts[0]['examples']:,} sequences each, {_seeds(sorts)}"
+    right.set_title(f"Is it sorted? Lengths 8–16, as trained\n({tested})")
     return save_figure(figure, out / "lab")
 
 
@@ -59,7 +86,16 @@ def population_figure(row: dict[str, Any], out: Path) -> list[Path]:
     swept = {key: sorted((c for c in others if c[key] != plain[0][key]), key=lambda c: c[key]) for key in SWEPT}
     shown = [key for key in SWEPT if swept[key]]
     figure, (size, *rest) = panels(1 + len(shown))
-    _draw_cost_by_size(size, plain, row)
+    sizes, (fixed, each) = [c["population"] for c in plain], fits["population"].values()
+    size.plot(sizes, [c["milliseconds_each"] for c in plain], "o-", color=BLUE, label="population, as one stack")
+    elbow = sorted([*sizes, fixed / each])
+    fit = [max(fixed / n, each) for n in elbow]
+    size.plot(elbow, fit, "--", color=GREY, label=f"fit: {fixed:.1f} / n, at least {each:.3f} ms")
+    size.axhline(row["eager_milliseconds"], color=ORANGE, label="one at a time, eager")
+    size.axhline(row["compiled_milliseconds"], color=GREEN, label="one at a time, compiled")
+    _scale_by_doubling(size, sizes)
+    size.set(xlabel="models trained as one", ylabel=EACH_STEP, title="A model's cost falls until the GPU is full")
+    size.legend(frameon=False, fontsize=8)
     for axes, key in zip(rest, shown, strict=True):
         members = swept[key][0]["population"]
         mine = sorted(swept[key] + [c for c in plain if c["population"] == members], key=lambda c: c[key])
@@ -71,20 +107,6 @@ def population_figure(row: dict[str, Any], out: Path) -> list[Path]:
         axes.set(xlabel=SWEPT[key], ylabel=EACH_STEP)
         axes.set_title(f"{members:,} models as one: cost grows as {key}^{fits[key]['power']:.2f}")
     return save_figure(figure, out)
-
-
-def _draw_cost_by_size(axes: Axes, costs: list[Any], row: dict[str, Any]) -> None:
-    sizes = [c["population"] for c in costs]
-    fixed, each = row["fits"]["population"].values()
-    axes.plot(sizes, [c["milliseconds_each"] for c in costs], "o-", color=BLUE, label="population, as one stack")
-    elbow = sorted([*sizes, fixed / each])
-    fit = [max(fixed / n, each) for n in elbow]
-    axes.plot(elbow, fit, "--", color=GREY, label=f"fit: {fixed:.1f} / n, at least {each:.3f} ms")
-    axes.axhline(row["eager_milliseconds"], color=ORANGE, label="one at a time, eager")
-    axes.axhline(row["compiled_milliseconds"], color=GREEN, label="one at a time, compiled")
-    _scale_by_doubling(axes, sizes)
-    axes.set(xlabel="models trained as one", ylabel=EACH_STEP, title="A model's cost falls until the GPU is full")
-    axes.legend(frameon=False, fontsize=8)
 
 
 def _scale_by_doubling(axes: Axes, values: list[int]) -> None:
@@ -99,42 +121,67 @@ def _scale_by_doubling(axes: Axes, values: list[int]) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
-def _draw_learning(axes: Axes, rows: list[LabRow]) -> None:
-    for row in rows:
-        lines = RunFolder(Path(row["run"])).log_lines()
-        right = [line.get("exact_match", 0.0) for line in lines]
-        axes.plot([line["step"] for line in lines], right, color=BLUE, linewidth=1.2, alpha=0.8)
-    errors = [row["errors"] for row in rows]
-    verdict = "every one right" if not any(errors) else f"{max(errors):,} wrong at worst"
-    axes.set(xlabel="training step", ylabel="whole answers right in the batch", ylim=(0, 1.03))
-    axes.set_title(f"3-digit addition: all {rows[0]['examples']:,} sums checked,\n{verdict} ({_seeds(rows)})")
-
-
-def _draw_sortedness(axes: Axes, rows: list[LabRow]) -> None:
-    names = list(dict.fromkeys(row["positions"] for row in rows))
-    for place, name in enumerate(names):
-        mine = [row for row in rows if row["positions"] == name]
-        for at, row in enumerate(mine):
-            x, value = place + (at - (len(mine) - 1) / 2) * 0.12, row["exact_match"]
-            low, high = row["interval"]
-            error = [[value - low], [high - value]]
-            axes.errorbar(x, value, yerr=error, fmt="o", capsize=4, color=COLOURS.get(name, GREY))
-        middle = sorted(row["exact_match"] for row in mine)[len(mine) // 2]
-        axes.annotate(f"{middle:.3f}", (place, middle), xytext=(0, -18), textcoords="offset points", ha="center")
-    axes.axhline(0.5, color=GREY, linestyle="--", linewidth=1)
-    axes.text(-0.45, 0.51, "chance", color=GREY, ha="left")
-    axes.set_xticks(range(len(names)), names)
-    axes.set(xlim=(-0.5, len(names) - 0.5), ylim=(0.4, 1.03))
-    axes.set(xlabel="position encoding", ylabel="right, with 95% interval")
-    axes.set_title(f"Is it sorted? Lengths 8–16, as trained\n({rows[0]['examples']:,} sequences each, {_seeds(rows)})")
-
-
 def _seeds(rows: list[LabRow]) -> str:
     count = len({row["seed"] for row in rows})
     return f"{count} seed{'s' if count > 1 else ''}"
 
 
-def panels(count: int, height: float = 3.8, rows: int = 1, width: float = 5.4) -> tuple[Figure, Any]:
+@needs_matplotlib
+def comparison_figure(comparison: Path, out: Path) -> list[Path]:
+    """Draws a panel a metric."""
+    study = read_study(comparison, ComparisonFile)
+    measured = [metric for metric in study["metrics"] if any(row["metrics"][metric]["n"] for row in study["rows"])]
+    if not measured:
+        return []
+    shown = study["rows"][:MOST_GROUPS]
+    figure, axes = panels(len(measured), height=0.34 * len(shown) + 1.4, width=4.6)
+    for panel, metric in zip(axes, measured, strict=True):
+        _draw_metric(panel, study, shown, metric)
+        panel.set_yticks(range(len(shown)), [""] * len(shown))
+    values = [["–" if value is None else str(value) for value in group_values(study, row)] for row in shown]
+    names = [", ".join(each).replace("$", r"\$") for each in values]
+    axes[0].set_yticks(range(len(shown)), [name if len(name) <= 40 else name[:39] + "…" for name in names], fontsize=8)
+    if len(study["rows"]) > MOST_GROUPS:
+        axes[0].set_ylabel(f"the first {MOST_GROUPS} of {len(study['rows']):,} groups", fontsize=8)
+    return save_figure(figure, out / "compare")
+
+
+def thin_out(dots: Sequence[Dot]) -> list[Dot]:
+    """All of them in order, or so many that lie evenly among them."""
+    ordered = sorted(dots)
+    if len(ordered) <= MOST_DOTS:
+        return ordered
+    return [ordered[round(place * (len(ordered) - 1) / (MOST_DOTS - 1))] for place in range(MOST_DOTS)]
+
+
+def _draw_metric(axes: Axes, study: ComparisonFile, groups: list[GroupJson], metric: str) -> None:
+    by_group: list[list[float]] = [[] for _ in study["rows"]]
+    for run in study["runs"]:
+        if run["state"] == "complete" and isinstance(value := run.get(metric), int | float):
+            by_group[run["group"]].append(float(value))
+    for line, group in enumerate(groups):
+        values = thin_out(by_group[line])
+        jitter = [line + 0.5 * ((n * 0.618034) % 1 - 0.5) for n in range(len(values))]
+        axes.scatter(values, jitter, s=14, color=BLUE, alpha=0.75, linewidths=0, zorder=3)
+        middle = group["metrics"][metric]["median"]
+        if middle is not None:
+            axes.plot([middle, middle], [line - 0.36, line + 0.36], color=ORANGE, linewidth=2.2, zorder=2)
+    every = [value for values in by_group for value in values]
+    least, lengths = min((value for value in every if value > 0), default=1.0), metric.startswith("reach")
+    if min(every) >= 0 and max(every) > (8 if lengths else 100) * least:  # wide enough for a logarithmic axis
+        axes.set_xscale("symlog", base=2 if lengths else 10, linthresh=least)
+        if lengths:
+            ticks = sorted(set(every))
+            axes.set_xticks(ticks if len(ticks) <= 7 else ticks[:: len(ticks) // 7 + 1])
+            axes.xaxis.set_major_formatter("{x:,.0f}")
+            axes.minorticks_off()
+    axes.set_ylim(len(groups) - 0.4, -0.6)
+    axes.grid(axis="y", linewidth=0.4, alpha=0.5)
+    axes.tick_params(axis="x", labelsize=8)
+    axes.set_title(f"{metric}: each run a dot, the median a line", fontsize=9)
+
+
+def panels(count: int, height: float = 3.8, rows: int = 1, width: float = 5.4) -> tuple[Figure, list[Any]]:
     """Makes a figure with so many panels side by side, in so many rows."""
     import matplotlib
 
@@ -145,7 +192,7 @@ def panels(count: int, height: float = 3.8, rows: int = 1, width: float = 5.4) -
     for each in axes.flat:
         each.spines[["top", "right"]].set_visible(False)
         each.title.set_fontsize(11)
-    return figure, axes[0] if rows == 1 else axes
+    return figure, list(axes.flat)
 
 
 def grid(count: int, across: int, height: float, width: float, extra: float = 0.0) -> tuple[Figure, list[Axes]]:
@@ -153,10 +200,9 @@ def grid(count: int, across: int, height: float, width: float, extra: float = 0.
     across = min(across, count)
     down = math.ceil(count / across)
     figure, axes = panels(across, height=height * down + extra, rows=down, width=width)
-    flat = list(axes.flat) if down > 1 else list(axes)
-    for spare in flat[count:]:
+    for spare in axes[count:]:
         spare.set_axis_off()
-    return figure, flat[:count]
+    return figure, axes[:count]
 
 
 def save_figure(figure: Figure, path: Path) -> list[Path]:

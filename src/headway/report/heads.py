@@ -9,42 +9,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headway.report.figures import BLUE, GREEN, GREY, ORANGE, needs_matplotlib, panels, save_figure
-from headway.report.studies import HeadsFile, MemberJson, PopulationFile, complete
+from headway.report.studies import HeadsFile, PopulationFile, complete
 from headway.runs import disk
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-LONGEST = 22
-"""letters of a user's own name for a site"""
 VERDICTS = {"critical": ORANGE, "redundant": BLUE, "unclear": GREY}
 CONTRASTS = {
     "operand": (BLUE, "digits of column"),
     "carry": (ORANGE, "carry into column"),
     "propagated": (GREEN, "carry passed on to"),
 }
-SMALL = {"frameon": False, "fontsize": 8}
-"""a legend"""
+SMALL = {"frameon": False, "fontsize": 8}  # a legend
 
 
 @needs_matplotlib
 def heads_figures(study: Path, out: Path) -> list[Path]:
     """Draws `heads.svg` and `heads-pairs.svg`, and the same as PNG, in the folder `out`."""
     heads = complete(disk.read_json(study), HeadsFile)
-    figure, (left, right) = panels(2, height=5.2)
-    _draw_ranking(left, heads)
-    _draw_curves(right, heads)
-    written = save_figure(figure, out / "heads")
-    figure, (left, right) = panels(2, height=5.8)
-    _draw_strata(left, heads)
-    _draw_pairs(right, heads)
-    written += save_figure(figure, out / "heads-pairs")
-    if heads["roles"] is None:
-        return written
-    figure, (left, right) = panels(2, height=6.4, width=6.6)
-    _draw_roles(left, heads)
-    _draw_circuit(right, heads)
-    return written + save_figure(figure, out / "heads-roles")
+    figures = {"heads": (5.2, 5.4, _draw_ranking, _draw_curves), "heads-pairs": (5.8, 5.4, _draw_strata, _draw_pairs)}
+    figures |= {} if heads["roles"] is None else {"heads-roles": (6.4, 6.6, _draw_roles, _draw_circuit)}
+    written = []
+    for name, (height, width, *both) in figures.items():
+        figure, axes = panels(2, height=height, width=width)
+        for draw, panel in zip(both, axes, strict=True):
+            draw(panel, heads)
+        written += save_figure(figure, out / name)
+    return written
 
 
 @needs_matplotlib
@@ -54,40 +46,29 @@ def population_figures(study: Path, out: Path) -> list[Path]:
     members = [member for member in population["members"] if "refused" not in member]
     if not members:
         return []
-    figure, axes = panels(3, height=4.2)
-    _draw_counts(axes[0], members)
-    _draw_what_is_left(axes[1], members)
-    sites = population["distribution"].get("critical_heads_by_site", {})
-    _draw_critical_heads(axes[2], {name: site["mean"] for name, site in sites.items()})
-    return save_figure(figure, out / "heads-population")
-
-
-def _draw_counts(axes: Axes, members: list[MemberJson]) -> None:
     together, alone = ([member[key] for member in members] for key in ("together", "alone"))
+    left, kept = ([member[key] for member in members] for key in ("alone_removed_together", "together_accuracy"))
+    figure, (how_many, what_is_left, where) = panels(3, height=4.2)
     for label, counts, colour in (("can go together", together, BLUE), ("cost little one at a time", alone, ORANGE)):
         edges = [edge - 0.5 for edge in range(min(counts), max(counts) + 2)]
-        axes.hist(counts, bins=edges, color=colour, alpha=0.65, label=label, edgecolor="white")
-    axes.set(xlabel="heads", ylabel="runs", title=f"How many heads, in {len(members):,} runs")
-    axes.legend(**SMALL)
-
-
-def _draw_what_is_left(axes: Axes, members: list[MemberJson]) -> None:
+        how_many.hist(counts, bins=edges, color=colour, alpha=0.65, label=label, edgecolor="white")
+    how_many.set(xlabel="heads", ylabel="runs", title=f"How many heads, in {len(members):,} runs")
+    how_many.legend(**SMALL)
     bins = [step / 40 for step in range(41)]
-    left, kept = ([member[key] for member in members] for key in ("alone_removed_together", "together_accuracy"))
-    axes.hist(left, bins=bins, color=ORANGE, label="all that cost little alone")
-    axes.hist(kept, bins=bins, color=BLUE, alpha=0.65, label="the set that can go")
-    axes.set(yscale="log", xlabel="whole answers right after their removal", ylabel="runs")
-    axes.set_title("What is left when they are removed")
-    axes.legend(**SMALL, loc="upper left")
-
-
-def _draw_critical_heads(axes: Axes, by_site: dict[str, float]) -> None:
-    for place, mean in enumerate(by_site.values()):
-        axes.bar(place, mean, color=BLUE)
-        axes.annotate(f"{mean:.2f}", (place, mean), xytext=(0, 3), textcoords="offset points", ha="center")
-    names = [f"{stack}\n{kind} L{layer}" for stack, layer, kind in (name.split(".") for name in by_site)]
-    axes.set_xticks(range(len(names)), names, fontsize=8)
-    axes.set(ylabel="critical heads, mean over the runs", title="Where the critical heads sit")
+    what_is_left.hist(left, bins=bins, color=ORANGE, label="all that cost little alone")
+    what_is_left.hist(kept, bins=bins, color=BLUE, alpha=0.65, label="the set that can go")
+    what_is_left.set(yscale="log", xlabel="whole answers right after their removal", ylabel="runs")
+    what_is_left.set_title("What is left when they are removed")
+    what_is_left.legend(**SMALL, loc="upper left")
+    sites = population["distribution"].get("critical_heads_by_site", {})
+    for place, site in enumerate(sites.values()):
+        where.bar(place, site["mean"], color=BLUE)
+        at = {"xytext": (0, 3), "textcoords": "offset points", "ha": "center"}
+        where.annotate(f"{site['mean']:.2f}", (place, site["mean"]), **at)
+    names = [f"{stack}\n{kind} L{layer}" for stack, layer, kind in (name.split(".") for name in sites)]
+    where.set_xticks(range(len(names)), names, fontsize=8)
+    where.set(ylabel="critical heads, mean over the runs", title="Where the critical heads sit")
+    return save_figure(figure, out / "heads-population")
 
 
 def _draw_roles(axes: Axes, study: HeadsFile) -> None:
@@ -121,19 +102,15 @@ def _draw_circuit(axes: Axes, study: HeadsFile) -> None:
     heads = [row["head"] for row in study["heads"] if any(row["head"] in each["heads"] for each in explained.values())]
     digits = sorted({int(contrast.split()[1]) for contrast in explained}, reverse=True)
     columns = [list(explained), heads, [f"answer {digit}" for digit in digits]]
-    place = {
-        name: (float(x), 1 - (number + 0.5) / len(names))
-        for x, names in enumerate(columns)
-        for number, name in enumerate(names)
-    }
+    place = {}
+    for x, names in enumerate(columns):
+        place |= {name: (float(x), 1 - (number + 0.5) / len(names)) for number, name in enumerate(names)}
     for contrast, each in explained.items():
         kind, column = contrast.split()
         for head in each["heads"]:
-            path = [place[contrast], place[head], place[f"answer {column}"]]
-            width = 0.8 + 5 * flips[head, contrast]
-            axes.plot(
-                *zip(*path, strict=True), color=CONTRASTS.get(kind, (GREY,))[0], linewidth=width, alpha=0.55, zorder=1
-            )
+            path = zip(place[contrast], place[head], place[f"answer {column}"], strict=True)
+            look = {"color": CONTRASTS.get(kind, (GREY,))[0], "linewidth": 0.8 + 5 * flips[head, contrast]}
+            axes.plot(*path, **look, alpha=0.55, zorder=1)
     for name, (x, y) in place.items():
         kind, _, column = name.partition(" ")
         colour, words = CONTRASTS.get(kind, (GREY, "answer digit" if kind == "answer" else kind))
@@ -151,7 +128,7 @@ def short(head: str) -> str:
     match site:
         case [("encoder" | "decoder") as stack, layer, kind]:
             return f"{stack[:3]} {kind} L{layer}H{number}"
-    return f"{'.'.join(site)[-LONGEST:]} H{number}"
+    return f"{'.'.join(site)[-22:]} H{number}"  # the end of a user's own name for a site
 
 
 def _draw_ranking(axes: Axes, study: HeadsFile) -> None:
@@ -162,8 +139,8 @@ def _draw_ranking(axes: Axes, study: HeadsFile) -> None:
     assert alone is not None
     for place, row in enumerate(rows):
         cost = row[key] or 0.0
-        low, high = row["interval"] or (cost, cost)
-        axes.plot([scale * (low or 0), scale * (high or 0)], [place] * 2, color=VERDICTS[row["verdict"]], linewidth=2)
+        ends = [scale * (end or 0) for end in row["interval"] or (cost, cost)]
+        axes.plot(ends, [place] * 2, color=VERDICTS[row["verdict"]], linewidth=2)
         axes.plot(scale * cost, place, "o", color=VERDICTS[row["verdict"]], markersize=4)
     for verdict, colour in VERDICTS.items():
         if any(row["verdict"] == verdict for row in rows):

@@ -23,13 +23,10 @@ PROBES = {  # colour, line, width: lines that lie on each other stay visible
     "carry-heavy": (ORANGE, "-", 1.3),
     "carry-chain": (GREEN, (0, (3, 2)), 1.6),
 }
-PLAIN = (GREY, "-", 1.3)
-"""of a probe of a user's own"""
+PLAIN = (GREY, "-", 1.3)  # of a probe of a user's own
 HEADS = (BLUE, ORANGE, GREEN, "#CC79A7", "#56B4E9", "#E69F00", "#F0E442", GREY)
 ACROSS = 4
-CHANCE = 0.5
-Entry = tuple[str, str, str | None]
-"""positions, index and pooling"""
+Entry = tuple[str, str, str | None]  # positions, index and pooling
 
 
 @needs_matplotlib
@@ -37,12 +34,11 @@ def lengths_figures(study: Path, out: Path) -> list[Path]:
     """Draws curves, tables, biases and likeness."""
     found = complete(disk.read_json(study), LengthsFile)
     written = [*_board(found, out), *curves_figure(found, out)]
-    tables, biases, alike = list[SignalJson](), list[SignalJson](), list[SignalJson]()
-    for signal in found["signals"]:
-        after = signal["after"]
-        tables += [signal] if after.get("table") is not None else []
-        biases += [signal] if after.get("bias") is not None else []
-        alike += [signal] if after.get("likeness") is not None and after.get("bias") is None else []
+    tables, biases, alike = (
+        [signal for signal in found["signals"] if signal["after"].get(key) is not None]
+        for key in ("table", "bias", "likeness")
+    )
+    alike = [signal for signal in alike if signal["after"].get("bias") is None]
     written += _tables(tables, out) if tables else []
     written += _grid(biases, _draw_bias, out / "lengths-biases") if biases else []
     return written + (_grid(alike, _draw_likeness, out / "lengths-likeness") if alike else [])
@@ -60,12 +56,10 @@ def title_of(entry: Entry) -> str:
 
 def _board(found: LengthsFile, out: Path) -> list[Path]:
     """All entries side by side: how far each seed reaches, on the probes that any seed has any reach on."""
-    probes = list(dict.fromkeys(row["probe"] for row in found["reach"]))
-    reaches = {
-        probe: {entry_of(row): list(row["by_seed"].values()) for row in found["reach"] if row["probe"] == probe}
-        for probe in probes
-    }
-    shown = [probe for probe in probes if any(any(by_seed) for by_seed in reaches[probe].values())] or probes[:1]
+    reaches: dict[str, dict[Entry, list[int | None]]] = {}
+    for row in found["reach"]:
+        reaches.setdefault(row["probe"], {})[entry_of(row)] = list(row["by_seed"].values())
+    shown = [probe for probe in reaches if any(map(any, reaches[probe].values()))] or list(reaches)[:1]
 
     def rank(entry: Entry) -> list[int]:
         """Furthest first: by the worst seed on the first probe, then by the sum of all."""
@@ -82,9 +76,9 @@ def _board(found: LengthsFile, out: Path) -> list[Path]:
     for panel, probe in zip(axes, shown, strict=True):
         colour = PROBES.get(probe, PLAIN)[0]
         for line, entry in enumerate(entries):
-            by_seed = reaches[probe][entry]
+            by_seed, seeds = reaches[probe][entry], len(reaches[probe][entry])
             at = [none_learned if value is None else value or nothing for value in by_seed]
-            spread = [line + 0.6 / len(at) * (n - (len(at) - 1) / 2) for n in range(len(at))]
+            spread = [line + 0.6 / seeds * (n - (seeds - 1) / 2) for n in range(seeds)]
             panel.scatter(at, spread, s=13, color=[GREY if v is None else colour for v in by_seed], zorder=3)
         panel.axvspan(shortest, longest, color=GREY, alpha=0.2, linewidth=0)
         panel.set_xscale("log", base=2)
@@ -134,7 +128,7 @@ def _draw_curve(axes: Axes, found: LengthsFile, entry: Entry) -> None:
     axes.axvspan(shortest, longest, color=GREY, alpha=0.2, linewidth=0, label="trained on")
     by_chance = found["task"] == "sortedness"
     if by_chance:
-        axes.axhline(CHANCE, color=GREY, linestyle="--", linewidth=0.8)
+        axes.axhline(0.5, color=GREY, linestyle="--", linewidth=0.8)
     lengths = sorted({row["length"] for row in rows})
     axes.set_xscale("log", base=2)
     ticks = lengths if len(lengths) <= 6 else lengths[::2]
@@ -150,18 +144,17 @@ def _verdict(found: LengthsFile, entry: Entry, learned: int, seeds: int) -> str:
         return f"did not learn in range ({seeds} seed{'s' if seeds > 1 else ''})"
     probe = found["rows"][0]["probe"]
     reach = next(row for row in found["reach"] if entry_of(row) == entry and row["probe"] == probe)
-    known = [value for value in reach["by_seed"].values() if value is not None]
+    known = sorted({value for value in reach["by_seed"].values() if value is not None})
     if not known:
         return "withheld: a check failed"
-    span = f"{min(known):,}" if min(known) == max(known) else f"{min(known):,} to {max(known):,}"
-    some = "" if learned == seeds else f", {learned} of {seeds} learned"
-    return f"reach {span}{some}"
+    span = " to ".join(f"{length:,}" for length in dict.fromkeys((known[0], known[-1])))
+    return f"reach {span}" + ("" if learned == seeds else f", {learned} of {seeds} learned")
 
 
 def _tables(shown: list[SignalJson], out: Path) -> list[Path]:
     """What is added at each place, before training and after; the line is where training ended."""
     figure, axes = panels(2, height=2.6 * len(shown) + 0.4, rows=len(shown), width=5.4)
-    for pair, signal in zip(axes if len(shown) > 1 else [axes], shown, strict=True):
+    for signal, *pair in zip(shown, axes[::2], axes[1::2], strict=True):
         after = signal["after"].get("table") or [[]]
         tables = [signal["before"].get("table") or [[0.0] * len(after[0])] * signal["tokens"], after]
         most = max(abs(value or 0.0) for table in tables for line in table for value in line)

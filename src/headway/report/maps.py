@@ -3,18 +3,13 @@
 Knows only the JSON of maps: query rows, key columns, tokens on the axes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headway.errors import HeadwayError
 from headway.report.figures import grid, needs_matplotlib, save_figure
 from headway.report.studies import SiteMapsJson
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 def site_figure(content: dict[str, Any], site: str, out: Path) -> list[Path]:
@@ -38,10 +33,8 @@ def chosen_figure(content: dict[str, Any], heads: Sequence[str], out: Path) -> l
 def problem_figure(content: dict[str, Any], out: Path) -> list[Path]:
     """Draws all heads of all sites: a row a site; nothing where no maps could be read."""
     sites: list[SiteMapsJson] = content["maps"]
-    if not sites:
-        return []
     cells = [(maps, number) for maps in sites for number in range(len(maps["heads"]))]
-    return _draw(cells, out, columns=max(len(maps["heads"]) for maps in sites))
+    return _draw(cells, out, columns=max(len(maps["heads"]) for maps in sites)) if sites else []
 
 
 def _maps_of(content: dict[str, Any], site: str) -> SiteMapsJson:
@@ -54,16 +47,12 @@ def _maps_of(content: dict[str, Any], site: str) -> SiteMapsJson:
 @needs_matplotlib
 def _draw(cells: list[tuple[SiteMapsJson, int]], out: Path, columns: int = 4) -> list[Path]:
     figure, axes = grid(len(cells), columns, height=2.9, width=2.9)
-    drawn = [_draw_head(panel, *cell) for panel, cell in zip(axes, cells, strict=True)]
-    figure.colorbar(drawn[-1], ax=figure.axes, label="attention", shrink=0.6)
+    for panel, (maps, number) in zip(axes, cells, strict=True):
+        weights = [[weight or 0.0 for weight in row] for row in maps["heads"][number]]  # query key
+        panel.imshow(weights, cmap="viridis", vmin=0, vmax=1, aspect="auto")
+        upright = 90 if any(len(key) > 2 for key in maps["keys"]) else 0
+        panel.set_xticks(range(len(maps["keys"])), maps["keys"], fontsize=8, rotation=upright)
+        panel.set_yticks(range(len(maps["queries"])), maps["queries"], fontsize=8)
+        panel.set_title(f"{maps['site']}.{number}", fontsize=9)
+    figure.colorbar(axes[-1].images[0], ax=figure.axes, label="attention", shrink=0.6)
     return save_figure(figure, out)
-
-
-def _draw_head(axes: Axes, maps: SiteMapsJson, number: int) -> Any:
-    weights = [[weight or 0.0 for weight in row] for row in maps["heads"][number]]  # query key
-    picture = axes.imshow(weights, cmap="viridis", vmin=0, vmax=1, aspect="auto")
-    upright = 90 if any(len(key) > 2 for key in maps["keys"]) else 0
-    axes.set_xticks(range(len(maps["keys"])), maps["keys"], fontsize=8, rotation=upright)
-    axes.set_yticks(range(len(maps["queries"])), maps["queries"], fontsize=8)
-    axes.set_title(f"{maps['site']}.{number}", fontsize=9)
-    return picture

@@ -14,12 +14,9 @@ from headway.runs import disk
 from headway.runs.shapes import find_fault
 
 Kind = TypeVar("Kind")
-Real = float | None
-"""a number, or nothing where it was not finite"""
-Bounds = tuple[Real, Real]
-"""a list of two"""
-DEEPEST = 100
-"""levels of lists and objects in one another"""
+Real = float | None  # a number, or nothing where it was not finite
+Bounds = tuple[Real, Real]  # a list of two
+DEEPEST = 100  # levels of lists and objects in one another
 LARGEST = 10**300
 
 # fmt: off
@@ -105,89 +102,32 @@ LabRunJson = TypedDict("LabRunJson", {
     "withheld": NotRequired[list[dict[str, str]]],
 })
 LabWithheldJson = TypedDict("LabWithheldJson", {"run": str, "about": str, "check": str, "reason": str})
-# fmt: on
 
-
-class HeadsFile(TypedDict):
-    """heads.json, of one subject."""
-
-    subject: str
-    baseline: float
-    examples: int
-    ablation: str
-    metric: str
-    max_drop: float
-    max_loss_increase: Real
-    confidence_of_each_interval: Real
-    interval_of: str
-    heads: list[HeadJson]
-    alone: AloneJson | None
-    alone_removed_together: RemovalJson | None
-    together: TogetherJson | None
-    optimum: OptimumJson | None
-    curves: list[CurveJson]
-    pairs: list[PairJson]
-    roles: RolesJson | None
-    findings: list[str]
-    withheld: list[WithheldJson]
-    counted: NotRequired[str | None]
-    """what costs are counted in, where heads are judged by a loss; a page adds it"""
-
-
-class PopulationFile(TypedDict):
-    """heads-population.json, of many runs."""
-
-    members: list[MemberJson | RefusedJson]
-    distribution: DistributionJson
-    findings: list[str]
-
-
-class MapsFile(TypedDict):
-    """maps.json, beside heads.json."""
-
-    average: AverageMapsJson | None
-    examples: list[ExampleJson]
-
-
-class LengthsFile(TypedDict):
-    """lengths.json, of a study of many runs."""
-
-    task: str
-    track: str
-    train_lengths: tuple[int, int]
-    examples: int
-    rows: list[LengthJson]
-    reach: list[ReachJson]
-    converged: list[ConvergedJson]
-    diagnosis: list[DiagnosisJson]
-    signals: list[SignalJson]
-    findings: list[str]
-    withheld: list[WithheldJson]
-
-
-class ComparisonFile(TypedDict):
-    """compare.json"""
-
-    folders: list[str]
-    by: list[str]
-    metrics: list[str]
-    where: str | None
-    among: int
-    rows: list[GroupJson]
-    runs: list[ComparedRunJson]
-    findings: list[str]
-
-
-class LabFile(TypedDict):
-    """lab.json"""
-
-    runs: list[LabRunJson]
-    withheld: list[LabWithheldJson]
-
-
+HeadsFile = TypedDict("HeadsFile", {  # heads.json, of one subject
+    "subject": str, "baseline": float, "examples": int, "ablation": str, "metric": str, "max_drop": float,
+    "max_loss_increase": Real, "confidence_of_each_interval": Real, "interval_of": str, "heads": list[HeadJson],
+    "alone": AloneJson | None, "alone_removed_together": RemovalJson | None, "together": TogetherJson | None,
+    "optimum": OptimumJson | None, "curves": list[CurveJson], "pairs": list[PairJson], "roles": RolesJson | None,
+    "findings": list[str], "withheld": list[WithheldJson],
+    "counted": NotRequired[str | None],  # what costs are counted in, where heads are judged by a loss; a page adds it
+})
+PopulationFile = TypedDict("PopulationFile", {  # heads-population.json, of many runs
+    "members": list[MemberJson | RefusedJson], "distribution": DistributionJson, "findings": list[str],
+})
+MapsFile = TypedDict("MapsFile", {"average": AverageMapsJson | None, "examples": list[ExampleJson]})
+LengthsFile = TypedDict("LengthsFile", {  # lengths.json, of a study of many runs
+    "task": str, "track": str, "train_lengths": tuple[int, int], "examples": int, "rows": list[LengthJson],
+    "reach": list[ReachJson], "converged": list[ConvergedJson], "diagnosis": list[DiagnosisJson],
+    "signals": list[SignalJson], "findings": list[str], "withheld": list[WithheldJson],
+})
+ComparisonFile = TypedDict("ComparisonFile", {
+    "folders": list[str], "by": list[str], "metrics": list[str], "where": str | None, "among": int,
+    "rows": list[GroupJson], "runs": list[ComparedRunJson], "findings": list[str],
+})
+LabFile = TypedDict("LabFile", {"runs": list[LabRunJson], "withheld": list[LabWithheldJson]})
 CertificateFile = TypedDict("CertificateFile", {"contexts": int, "smallest_margin": Real})
-Environment = TypedDict("Environment", {"command": NotRequired[str | None]})
-"""environment.json, of a run"""
+Environment = TypedDict("Environment", {"command": NotRequired[str | None]})  # environment.json, of a run
+# fmt: on
 
 _NO_WORDS = {"findings": [], "withheld": []}
 DEFAULTS = {

@@ -9,13 +9,12 @@ import math
 import re
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_type_hints
 
 from headway.errors import HeadwayError, unknown
 from headway.runs.shapes import fill, fits
 
-LARGEST = 2**31 - 1
-"""of a size, a count or a token"""
+LARGEST = 2**31 - 1  # of a size, a count or a token
 
 
 @dataclass(frozen=True)
@@ -48,18 +47,12 @@ class ModelConfig:
     """heads that were taken out, with spaces between: decoder.0.self.1 decoder.1.cross.3"""
 
     def __post_init__(self) -> None:
-        for name in ("d_model", "heads", "d_ff", "layers", "decoder_layers", "vocabulary", "trained"):
-            _at_least(self, name, 1)
-        _at_least(self, "trained_answer", 0)
-        for name in ("start", "end", "classes", "digits"):
-            if getattr(self, name) is not None:
-                _at_least(self, name, 0)
+        _at_least(1, self, "d_model", "heads", "d_ff", "layers", "decoder_layers", "vocabulary", "trained")
+        _at_least(0, self, "trained_answer", "start", "end", "classes", "digits")
         if self.d_model % self.heads:
             most = min(self.d_model, 4 * self.heads, 1024)
-            fitting = [n for n in range(1, most + 1) if self.d_model % n == 0]
-            raise HeadwayError(
-                f"{self.heads} heads do not divide d_model {self.d_model}; heads can be {', '.join(map(str, fitting))}"
-            )
+            fitting = ", ".join(str(n) for n in range(1, most + 1) if self.d_model % n == 0)
+            raise HeadwayError(f"{self.heads} heads do not divide d_model {self.d_model}; heads can be {fitting}")
 
     @property
     def dim(self) -> int:
@@ -93,8 +86,8 @@ class TrainingConfig:
     """steps of training after heads were taken out"""
 
     def __post_init__(self) -> None:
-        for name, least in (("steps", 1), ("batch", 1), ("warmup", 0), ("recovered", 0)):
-            _at_least(self, name, least)
+        _at_least(1, self, "steps", "batch")
+        _at_least(0, self, "warmup", "recovered")
         if not 0 <= self.hard <= 1:
             raise HeadwayError(f"hard is {self.hard}; it is a share between 0 and 1")
         if not 0 <= self.momentum < 1:
@@ -125,8 +118,7 @@ class RunConfig:
 
     @cached_property
     def digest(self) -> str:
-        text = json.dumps(self.to_json(), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()
+        return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
 
     @property
     def name(self) -> str:
@@ -213,15 +205,18 @@ class Overrides:
             if name not in hints:
                 raise unknown("setting", name, hints)
             if not fits(value, hints[name]):
-                raise HeadwayError(f"{name} is {value!r}; {_wanted(hints[name])}")
+                kind = get_args(hints[name])[0]  # of `kind | None`
+                choices = f"there are: {', '.join(map(str, get_args(kind)))}"
+                wanted = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}.get(kind)
+                raise HeadwayError(f"{name} is {value!r}; {f'it must be {wanted}' if wanted else choices}")
             if isinstance(value, int) and value.bit_length() > 63:
                 raise HeadwayError(f"{name} is a number of {value.bit_length()} bits; it must be below 2^63")
         return Overrides(**raw)
 
     def asked(self) -> dict[str, Any]:
         """What was asked for, by name."""
-        values = {entry.name: getattr(self, entry.name) for entry in fields(Overrides)}
-        return {name: value for name, value in values.items() if value is not None}
+        names = [entry.name for entry in fields(Overrides)]
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 
 def folder_name(text: str) -> str:
@@ -234,16 +229,9 @@ def check_seed(seed: int) -> None:
         raise HeadwayError(f"seed is {seed}; it must be a whole number from 0 to 2^63 - 1")
 
 
-def _wanted(hint: Any) -> str:
-    """What a value must be, in words."""
-    kind = next(option for option in get_args(hint) if option is not type(None))
-    if get_origin(kind) is Literal:
-        return f"there are: {', '.join(map(str, get_args(kind)))}"
-    return f"it must be {({int: 'a whole number', float: 'a number', bool: 'true or false'}).get(kind, 'a text')}"
-
-
-def _at_least(config: Any, name: str, least: int) -> None:
-    if getattr(config, name) < least:
-        raise HeadwayError(f"{name} is {getattr(config, name)}; it must be at least {least}")
-    if getattr(config, name) > LARGEST:
-        raise HeadwayError(f"{name} is {getattr(config, name)}; it must be at most {LARGEST:,}")
+def _at_least(least: int, config: Any, *names: str) -> None:
+    for name in names:
+        value = getattr(config, name)
+        if value is not None and not least <= value <= LARGEST:
+            bound = f"least {least}" if value < least else f"most {LARGEST:,}"
+            raise HeadwayError(f"{name} is {value}; it must be at {bound}")

@@ -14,7 +14,7 @@ from typing import Any
 
 from headway.errors import BrokenRun, CannotWrite, HeadwayError
 
-_HOPELESS = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
+AGAIN = "restore it or train again elsewhere"
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -27,7 +27,11 @@ def write_bytes(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
-        _sync_folder(path.parent)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
     except OSError as error:
         with contextlib.suppress(OSError):
             beside.unlink()
@@ -46,23 +50,16 @@ def append_line(path: Path, line: str) -> None:
         raise explained(error, path) from error
 
 
-def open_file(path: Path) -> BufferedReader:
-    """Opens a file to be read; a pipe, a device or a folder in its place is refused, and never waited for."""
-    try:
-        file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
-        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            return file
-        file.close()
-    except IsADirectoryError:
-        pass
-    raise BrokenRun(f"{path} is not a regular file; remove it, then restore it or make it again")
-
-
 @contextlib.contextmanager
 def _reading(path: Path) -> Iterator[BufferedReader]:
+    """Opens a file to be read; a pipe, a device or a folder in its place is refused, and never waited for."""
     try:
-        with open_file(path) as file:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise IsADirectoryError
             yield file
+    except IsADirectoryError as error:
+        raise BrokenRun(f"{path} is not a regular file; remove it, then restore it or make it again") from error
     except FileNotFoundError as error:
         raise BrokenRun(f"{path} is missing; restore it, or check that {path.parent} is a run folder") from error
     except OSError as error:
@@ -79,9 +76,7 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise BrokenRun(
-            f"{path} is not JSON ({error}); it was truncated or altered: restore it or train again elsewhere"
-        ) from error
+        raise BrokenRun(f"{path} is not JSON ({error}); it was truncated or altered: {AGAIN}") from error
 
 
 def sha256(path: Path) -> str:
@@ -89,24 +84,14 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def explained(error: OSError, path: Path) -> HeadwayError:
     """What the system said, as a sentence with a way out."""
+    kind, why, remedy = HeadwayError, error.strerror or str(error), "choose another folder"
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
-            why, remedy = "no space is left on the disk", "free some; what was there before is whole"
+            kind, why, remedy = CannotWrite, "no space is left on the disk", "free some; what was there before is whole"
         case errno.EACCES | errno.EPERM | errno.EROFS:
-            why, remedy = "no permission", "choose a folder that you may read and write"
+            kind, why, remedy = CannotWrite, "no permission", "choose a folder that you may read and write"
         case errno.ENOTDIR | errno.EEXIST | errno.EISDIR:
-            why, remedy = "a file stands where a folder should, or the other way round", "choose another folder"
-        case _:
-            why, remedy = error.strerror or str(error), "choose another folder"
-    kind = CannotWrite if error.errno in _HOPELESS else HeadwayError
+            why = "a file stands where a folder should, or the other way round"
     return kind(f"cannot write or read {path}: {why}; {remedy}")

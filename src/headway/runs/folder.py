@@ -23,20 +23,18 @@ from typing import Any, NotRequired, TypedDict
 from headway.errors import BrokenRun, HeadwayError
 from headway.runs import disk
 from headway.runs.config import RunConfig
-from headway.runs.seal import KEY, is_sealed, sealed
+from headway.runs.disk import AGAIN
+from headway.runs.seal import is_sealed, sealed, unsealed
 from headway.runs.shapes import fill, find_fault
 
-AGAIN = "restore it or train again elsewhere"
-ENTRIES = ("task", "model", "training")
-"""of a run's config.json; no Hugging Face model's has them"""
+ENTRIES = ("task", "model", "training")  # of a run's config.json; no Hugging Face model's has them
 
 
 class LogEntry(TypedDict):
     """A line of log.jsonl."""
 
     step: int
-    loss: float | None
-    """None where it was not a number"""
+    loss: float | None  # None where it was not a number
     exact_match: NotRequired[float]
     seconds: NotRequired[float]
     examples_per_second: NotRequired[float]
@@ -50,10 +48,8 @@ class Training:
     seconds: float
     """time spent in training steps, checks and checkpoints not counted; of a population, this member's share"""
     parameters: int
-    final_loss: float | None
-    """of the last logged step; None where it was not a number"""
-    perfect: bool | None
-    """whether every trainable problem was right; None where nobody asked"""
+    final_loss: float | None  # of the last logged step; None where it was not a number
+    perfect: bool | None  # whether every trainable problem was right; None where nobody asked
     config_sha256: str
     weights_sha256: str
     log_sha256: str
@@ -74,6 +70,10 @@ class RunFolder:
     @property
     def checkpoints(self) -> Path:
         return self.path / "checkpoint"
+
+    @property
+    def _hashed(self) -> tuple[Path, ...]:
+        return self.path / "config.json", self.weights, self.log
 
     @property
     def complete(self) -> bool:
@@ -111,32 +111,28 @@ class RunFolder:
             if self.path.is_dir() and any(not p.name.endswith(".part") for p in self.path.iterdir()):
                 raise HeadwayError(f"{self.path} holds other files and no run; choose another folder")
             return
-        there = self.config()
-        if there != config:
-            raise HeadwayError(
-                f"{self.path} holds another run, {there.name} ({difference(there, config)}); choose another folder"
-            )
+        if (there := self.config()) != config:
+            other = f"{there.name} ({difference(there, config)})"
+            raise HeadwayError(f"{self.path} holds another run, {other}; choose another folder")
         if not self.complete and not resume:
             raise HeadwayError(f"{self.path} holds this run unfinished; resume it (--resume), or choose another folder")
 
     def config(self) -> RunConfig:
         path = self.path / "config.json"
+        content = disk.read_json(path)
         try:
-            return RunConfig.from_json(disk.read_json(path))
-        except BrokenRun:
-            raise
+            return RunConfig.from_json(content)
         except HeadwayError as error:
             raise BrokenRun(f"{path} is {error}; {AGAIN}") from error
 
     def training(self) -> Training:
         path = self.path / "training.json"
         if not path.exists():
-            raise HeadwayError(
-                f"{self.path} holds an unfinished run; go on with: headway train … --out {self.path} --resume"
-            )
+            command = f"headway train … --out {self.path} --resume"
+            raise HeadwayError(f"{self.path} holds an unfinished run; go on with: {command}")
         record = disk.read_json(path)
         try:
-            training = fill(Training, {key: value for key, value in record.items() if key != KEY})
+            training = fill(Training, unsealed(record))
         except (TypeError, AttributeError) as error:
             raise BrokenRun(f"{path} does not say how training ended ({error}); {AGAIN}") from error
         if not is_sealed(record):
@@ -146,29 +142,18 @@ class RunFolder:
     def verified(self) -> RunConfig:
         """The config, after every file of the finished run was held against its hash."""
         training = self.training()
-        hashes = {
-            self.path / "config.json": training.config_sha256,
-            self.weights: training.weights_sha256,
-            self.log: training.log_sha256,
-        }
-        for path, expected in hashes.items():
-            if disk.sha256(path) != expected:
+        expected = (training.config_sha256, training.weights_sha256, training.log_sha256)
+        for path, recorded in zip(self._hashed, expected, strict=True):
+            if disk.sha256(path) != recorded:
                 raise BrokenRun(f"{path} is truncated or altered: its hash is not the recorded one; {AGAIN}")
         return self.config()
 
     def finish(
-        self,
-        weights: bytes,
-        steps: int,
-        seconds: float,
-        parameters: int,
-        final_loss: float | None,
-        perfect: bool | None,
+        self, model: bytes, steps: int, seconds: float, parameters: int, final_loss: float | None, perfect: bool | None
     ) -> None:
         """Writes the weights, then the record that makes the run complete."""
-        disk.write_bytes(self.weights, weights)
-        hashes = [disk.sha256(path) for path in (self.path / "config.json", self.weights, self.log)]
-        training = Training(steps, seconds, parameters, final_loss, perfect, *hashes)
+        disk.write_bytes(self.weights, model)
+        training = Training(steps, seconds, parameters, final_loss, perfect, *map(disk.sha256, self._hashed))
         self.record("training", sealed(asdict(training)))
 
     def record(self, study: str, content: Any) -> Path:
@@ -190,13 +175,13 @@ class RunFolder:
                     os.utime(run.parent, ns=(now, now))
 
     def log_lines(self) -> list[LogEntry]:
-        return self._entries(self._log_text().splitlines())
+        return self._entries(self._read_log())
 
-    def _log_text(self) -> str:
-        return disk.read_bytes(self.log).decode(errors="replace") if os.path.lexists(self.log) else ""
+    def _read_log(self) -> list[str]:
+        text = disk.read_bytes(self.log).decode(errors="replace") if os.path.lexists(self.log) else ""
+        return text.splitlines(keepends=True)
 
     def _entries(self, lines: list[str]) -> list[LogEntry]:
-        """What lines of the log say, each of which must be an entry."""
         try:
             entries = [json.loads(line) for line in lines]
             fault = next((fault for entry in entries if (fault := find_fault(entry, LogEntry, "entry"))), None)
@@ -208,7 +193,7 @@ class RunFolder:
 
     def rewind_log(self, step: int) -> None:
         """Drops what was logged after `step`, and a last line that a kill cut short."""
-        lines = self._log_text().splitlines(keepends=True)
+        lines = self._read_log()
         if lines and not lines[-1].endswith("\n"):
             lines.pop()
         kept = [line for line, entry in zip(lines, self._entries(lines), strict=True) if entry["step"] <= step]
@@ -223,10 +208,8 @@ def difference(one: RunConfig, other: RunConfig) -> str:
             yield from flat(value, f"{prefix}{key}.") if isinstance(value, dict) else [(prefix + key, value)]
 
     left, right = dict(flat(one.to_json())), dict(flat(other.to_json()))
-    for key in {**left, **right}:
-        if left.get(key) != right.get(key):
-            return f"{key} {left.get(key)!r}, asked for {right.get(key)!r}"
-    return "the same"
+    differing = (key for key in {**left, **right} if left.get(key) != right.get(key))
+    return next((f"{key} {left.get(key)!r}, asked for {right.get(key)!r}" for key in differing), "the same")
 
 
 def runs_in(path: Path) -> list[RunFolder]:

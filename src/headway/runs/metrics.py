@@ -5,13 +5,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RunMetric:
-    command: str | None = None
-    """that measures it"""
-    conditions: tuple[str, ...] = ()
-    """keys of a run that say how it was measured"""
+    command: str | None = None  # that measures it
+    conditions: tuple[str, ...] = ()  # keys of a run that say how it was measured
     lower_is_better: bool = False
-    is_share: bool = False
-    """whether it lies between 0 and 1"""
+    is_share: bool = False  # whether it lies between 0 and 1
 
 
 _STUDIED = ("ablation", "max_drop")
@@ -29,8 +26,7 @@ METRICS = {
     "perfect": RunMetric("headway train --until perfect"),
     **dict.fromkeys(("seconds", "steps", "parameters"), RunMetric(lower_is_better=True)),
 }
-USUAL = tuple(METRICS)[:5]
-"""those that are compared where none is named, as far as any run has them"""
+USUAL = tuple(METRICS)[:5]  # those that are compared where none is named, as far as any run has them
 COSTS = {
     "exact": "loss",
     "kl": "KL divergence",

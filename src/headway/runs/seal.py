@@ -9,28 +9,23 @@ from headway.errors import HeadwayError
 from headway.runs import disk
 
 KEY = "sha256"
-
-
-def seal_of(content: Any) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+CERTIFICATE = "certificate.json"
 
 
 def sealed(content: dict[str, Any]) -> dict[str, Any]:
-    return {**content, KEY: seal_of(content)}
+    return {**content, KEY: hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()}
+
+
+def unsealed(content: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in content.items() if key != KEY}
 
 
 def is_sealed(content: Any) -> bool:
     """Whether this is an object with a seal that fits it."""
-    if not isinstance(content, dict):
-        return False
     try:
-        return content.get(KEY) == seal_of({key: value for key, value in content.items() if key != KEY})
+        return isinstance(content, dict) and content.get(KEY) == sealed(unsealed(content))[KEY]
     except RecursionError:  # deeper than anything that was ever sealed
         return False
-
-
-def write_sealed(path: Path, content: dict[str, Any]) -> None:
-    disk.write_json(path, sealed(content))
 
 
 def read_sealed(path: Path) -> dict[str, Any]:
@@ -39,4 +34,11 @@ def read_sealed(path: Path) -> dict[str, Any]:
         content = disk.read_json(path)
     except HeadwayError:
         return {}
-    return {key: value for key, value in content.items() if key != KEY} if is_sealed(content) else {}
+    return unsealed(content) if is_sealed(content) else {}
+
+
+def fault_of_certificate(certificate: Any, weights_sha256: str) -> str | None:
+    """Why a certificate does not count for these weights, as the predicate of a sentence; None where it does."""
+    if not is_sealed(certificate):
+        return "was altered after it was granted"
+    return None if certificate.get("weights_sha256") == weights_sha256 else "is of other weights"

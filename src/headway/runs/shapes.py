@@ -1,14 +1,29 @@
-"""Plain values held against annotations: JSON is what a dataclass or a TypedDict says, or a sentence names the entry
-that is not."""
+"""What a file of JSON holds: plain values held against annotations. They are what a dataclass or a TypedDict says, or a
+sentence names the entry that is not."""
 
 from functools import cache
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, NotRequired, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-LARGEST_EXACT = 2**53
-"""up to which every whole number is a float too"""
 NAMES = {str: "text", int: "a whole number", float: "a number", bool: "true or false", dict: "an object"}
 Kind = TypeVar("Kind")
+
+
+def schema_of(path: Path, content: Any, in_run: bool) -> str:
+    """`heads`, `heads-population`, `lengths`, `measured`, `evaluation` and so on. A file says so itself under `schema`,
+    such as `headway.heads/1`; older ones go by their name, what is in them, and whether they lie in a run's folder."""
+    entries = content if isinstance(content, dict) else {}
+    if isinstance(schema := entries.get("schema"), str) and schema.startswith("headway."):
+        return schema.removeprefix("headway.").partition("/")[0]
+    match path.stem:
+        case "heads" if not in_run and "members" in entries:
+            return "heads-population"
+        case "lengths" if in_run and "train_lengths" not in entries:
+            return "measured"
+        case "evaluation-sample":
+            return "evaluation"
+    return path.stem
 
 
 def fill(kind: type[Kind], raw: Any) -> Kind:
@@ -60,11 +75,10 @@ def _fault_of_object(value: Any, hint: Any, place: str) -> str | None:
     if not isinstance(value, dict):
         return f"{place} is {_short(value)}, not an object"
     for key, (inner, required) in _entries(hint).items():
-        if key in value:
-            if fault := find_fault(value[key], inner, key if place == "it" else f"{place}.{key}"):
-                return fault
-        elif required:
+        if key not in value and required:
             return f"{place} has no {key!r}"
+        if key in value and (fault := find_fault(value[key], inner, key if place == "it" else f"{place}.{key}")):
+            return fault
     return None
 
 
@@ -88,7 +102,7 @@ def _entries(kind: Any) -> dict[str, tuple[Any, bool]]:
 def _is(value: Any, kind: type) -> bool:
     if isinstance(value, bool):
         return kind is bool
-    return isinstance(value, kind) or (kind is float and isinstance(value, int) and abs(value) <= LARGEST_EXACT)
+    return isinstance(value, kind) or (kind is float and isinstance(value, int) and abs(value) <= 2**53)  # exact
 
 
 def _short(value: Any) -> str:

@@ -11,16 +11,14 @@ from typing import Any
 
 from headway.compare import RunComparison
 from headway.errors import HeadwayError
-from headway.report.comparison import comparison_figure
+from headway.report.figures import comparison_figure
 from headway.report.page.content import complete_heads, content_of
 from headway.report.page.markdown import TITLE, markdown_of
-from headway.report.page.sources import Sources, find_comparison, find_sources
+from headway.report.page.sources import Sources, find_sources
 from headway.report.studies import finite
 from headway.runs import disk
 
 HERE = Path(__file__).parent
-HEIGHT = 760
-"""of a part in a notebook, in pixels"""
 
 
 def write_page(folders: list[Path], out: Path) -> dict[str, Any]:
@@ -33,20 +31,22 @@ def write_page(folders: list[Path], out: Path) -> dict[str, Any]:
 def write_comparison(comparison: RunComparison, out: Path) -> dict[str, str]:
     """Writes compare.json, compare.csv (a line a group), compare-runs.csv (a line a run), the picture and the page of
     this comparison alone; says where the page is."""
-    page = out / "report.html"
-    _check(page)
+    _check(page := out / "report.html")
     disk.write_json(out / "compare.json", comparison.to_json())
     disk.write_bytes(out / "compare.csv", comparison.to_csv().encode(errors="replace"))
     disk.write_bytes(out / "compare-runs.csv", comparison.runs_csv().encode(errors="replace"))
     comparison_figure(out / "compare.json", out)
-    return {"report": _write(find_comparison(out / "compare.json"), page)["report"]}
+    # with the files beside it, and nothing of the runs that may lie in the same folder
+    names = ("compare.json", "compare.csv", "compare-runs.csv", "compare.svg")
+    found = Sources([out], out.resolve(), files=[path for name in names if (path := out / name).is_file()])
+    found.studies["compare"].append(out / "compare.json")
+    return {"report": _write(found, page)["report"]}
 
 
 def _write(sources: Sources, out: Path) -> dict[str, Any]:
     content, words = content_of(sources), out.with_suffix(".md")
     page = page_of(content).encode(errors="replace")
-    home = out.resolve().parent
-    pictures = [path.resolve() for path in sources.files if path.suffix == ".svg"]
+    home, pictures = out.resolve().parent, [path.resolve() for path in sources.files if path.suffix == ".svg"]
     below = [path.relative_to(home).as_posix() for path in pictures if home in path.parents]
     disk.write_bytes(out, page)
     disk.write_bytes(words, markdown_of(content, below).encode(errors="replace"))
@@ -84,7 +84,7 @@ class Inline:
 
     def _repr_html_(self) -> str:
         page = html.escape(page_of(self.content), quote=True)
-        return f'<iframe srcdoc="{page}" style="width:100%;height:{HEIGHT}px;border:0" title="Headway"></iframe>'
+        return f'<iframe srcdoc="{page}" style="width:100%;height:760px;border:0" title="Headway"></iframe>'
 
 
 def page_of(content: dict[str, Any]) -> str:
@@ -93,12 +93,8 @@ def page_of(content: dict[str, Any]) -> str:
     for letter in "<>&":
         inside = inside.replace(letter, f"\\u{ord(letter):04x}")
     shell, script, style = ((HERE / name).read_text(encoding="ascii") for name in ("shell.html", "page.js", "page.css"))
-    parts = {
-        "title": html.escape(content["title"][:200]),
-        "style": style,
-        "content": inside,
-        "script": script.replace("</script", "<\\/script"),
-    }
+    parts = {"title": html.escape(content["title"][:200]), "style": style, "content": inside}
+    parts["script"] = script.replace("</script", "<\\/script")
     return re.sub(r"\{(title|style|content|script)\}", lambda found: parts[found[1]], shell)
 
 

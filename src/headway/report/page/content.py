@@ -1,22 +1,19 @@
 """What a page shows, read from the files of runs and studies: nothing is computed here."""
 
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from headway.compare.describe import Values
 from headway.errors import BrokenRun, HeadwayError
 from headway.report import studies
-from headway.report.comparison import thin_out
+from headway.report.figures import thin_out
 from headway.report.page import findings
-from headway.report.page.commands import command_of_comparison, missing_parts, recorded_command
-from headway.report.page.findings import Found
-from headway.report.page.packing import pack_files, pack_model
-from headway.report.page.sources import Sources
-from headway.runs.certificate import find_fault
+from headway.report.page.sources import Sources, pack_files, pack_model
 from headway.runs.folder import RunFolder
+from headway.runs.metrics import COSTS
+from headway.runs.seal import fault_of_certificate
 
-DECIMALS = 3
-"""of an attention weight"""
 FACTS = {
     "headway": "Headway", "python": "Python", "torch": "PyTorch", "system": "system", "device": "device",
     "threads": "threads", "started": "started",
@@ -34,19 +31,23 @@ def content_of(sources: Sources) -> dict[str, Any]:
     for path, _ in heads[:1]:
         if (beside := path.with_name("maps.json")).exists():
             maps = studies.read_study(beside, studies.MapsFile)
-    adder, seeds, (files, left_out) = sources.adder, _seeds(heads, populations), pack_files(sources)
-    commands = [command for command in map(recorded_command, sources.runs) if command]
-    commands += [command_of_comparison(*each) for each in comparisons]
+    adder, (files, left_out) = sources.adder, pack_files(sources)
+    seeds = _seeds([study for _, study in heads], [study for _, study in populations])
+    made = studies.read_study(sources.runs[0].path / "environment.json", studies.Environment) if sources.runs else {}
+    commands = [command for command in map(findings.recorded_command, sources.runs) if command]
+    commands += [findings.command_of_comparison(*each) for each in comparisons]
+    headlines = [findings.headline_of_heads(study) for _, study in heads[:1]]
+    headlines = headlines or [findings.headline_of_population(study["distribution"]) for _, study in populations]
+    headlines += [findings.headline_of_lengths(study) for _, study in lengths[:1]]
+    found = [findings.findings_of_heads(sources, *each, len(seeds)) for each in heads[:1]]
+    found += [findings.findings_of_population(*each) for each in populations]
+    found += [findings.findings_of_lengths(sources, *each) for each in lengths]
+    found += [findings.findings_of_comparison(*each) for each in comparisons]
+    found += [findings.findings_of_lab(sources, *each) for each in labs]
     return {
         "title": f"Headway: {sources.root.name or sources.root}",
-        "headlines": [*findings.headline_of_heads(heads, populations), *findings.headline_of_lengths(lengths)],
-        "findings": [
-            *findings.findings_of_heads(sources, heads, len(seeds)),
-            *findings.findings_of_population(populations),
-            *findings.findings_of_lengths(sources, lengths),
-            *findings.findings_of_comparisons(comparisons),
-            *findings.findings_of_lab(sources, labs),
-        ],
+        "headlines": list(chain.from_iterable(headlines)),
+        "findings": list(chain.from_iterable(found)),
         "model": None if adder is None else {"run": sources.name(adder.path), **pack_model(adder)},
         "only": None,
         "heads": next((study for _, study in heads), None),
@@ -58,11 +59,11 @@ def content_of(sources: Sources) -> dict[str, Any]:
         "comparisons": [_comparison(sources, *each) for each in comparisons],
         "certificates": [_certificate(sources, *each) for each in sources.read("certificate", studies.CertificateFile)],
         "made": {
-            "facts": _facts(sources),
+            "facts": {title: str(made[key]) for key, title in FACTS.items() if made.get(key) is not None},
             "commands": list(dict.fromkeys(commands)),
             "runs": [_run(sources, run) for run in sources.runs],
         },
-        "missing": missing_parts(sources),
+        "missing": findings.missing_parts(sources),
         "files": files,
         "left_out": left_out,
     }
@@ -71,23 +72,24 @@ def content_of(sources: Sources) -> dict[str, Any]:
 def complete_heads(study: studies.HeadsFile) -> studies.HeadsFile:
     """A study of heads with what older files do not say, and what its costs are counted in where that is a loss."""
     study = studies.complete(study, studies.HeadsFile)
-    return {"counted": findings.cost_of(study) if findings.is_by_loss(study) else None, **study}
+    by_loss = study["interval_of"] == "loss_increase"
+    return {"counted": COSTS.get(study["metric"], study["metric"]) if by_loss else None, **study}
 
 
 def _rounded(maps: list[studies.SiteMapsJson]) -> list[studies.SiteMapsJson]:
     def short(values: Any) -> Any:
-        return [short(each) for each in values] if isinstance(values, list) else round(values or 0.0, DECIMALS)
+        return [short(each) for each in values] if isinstance(values, list) else round(values or 0.0, 3)
 
     return [{**site, "heads": short(site["heads"])} for site in maps]
 
 
-def _seeds(heads: Found[studies.HeadsFile], populations: Found[studies.PopulationFile]) -> list[Any]:
+def _seeds(heads: list[studies.HeadsFile], populations: list[studies.PopulationFile]) -> list[Any]:
     """What differs from seed to seed: a MemberJson of each run of a population, or of every study there is."""
-    for _, population in populations:
+    for population in populations:
         members = [member for member in population["members"] if "refused" not in member]
         return [{key: member.get(key) for key in studies.MemberJson.__annotations__} for member in members]
     rows = []
-    for _, study in heads:
+    for study in heads:
         alone, left, together = study["alone"], study["alone_removed_together"], study["together"]
         if alone is not None and left is not None and together is not None:
             critical = [row["head"] for row in study["heads"] if row["verdict"] == "critical"]
@@ -121,7 +123,7 @@ def _certificate(sources: Sources, path: Path, content: studies.CertificateFile)
     run = RunFolder(path.parent)
     refused = None if content.get("certified") is True and content.get("wrong") == 0 else "it was not granted"
     try:
-        if fault := find_fault(content, run.training().weights_sha256):
+        if fault := fault_of_certificate(content, run.training().weights_sha256):
             refused = f"it {fault}"
         run.verified()
     except HeadwayError as error:
@@ -130,21 +132,12 @@ def _certificate(sources: Sources, path: Path, content: studies.CertificateFile)
     return {**shown, "run": sources.name(path.parent), "refused": refused}
 
 
-def _facts(sources: Sources) -> dict[str, str]:
-    made = studies.read_study(sources.runs[0].path / "environment.json", studies.Environment) if sources.runs else {}
-    return {title: str(made[key]) for key, title in FACTS.items() if made.get(key) is not None}
-
-
 def _run(sources: Sources, run: RunFolder) -> Values:
-    config, training = run.config(), run.training() if run.complete else None
-    return {
-        "run": sources.name(run.path),
-        "task": config.task,
-        "positions": config.model.positions,
-        "config": config.digest[:8],
-        "seed": config.seed,
-        "steps": None if training is None else training.steps,
-        "seconds": None if training is None else round(training.seconds, 1),
-        "parameters": None if training is None else training.parameters,
-        "weights": "unfinished" if training is None else training.weights_sha256[:12],
-    }
+    config = run.config()
+    about = {"run": sources.name(run.path), "task": config.task, "positions": config.model.positions}
+    about |= {"config": config.digest[:8], "seed": config.seed}
+    if not run.complete:
+        return {**about, "steps": None, "seconds": None, "parameters": None, "weights": "unfinished"}
+    ended = run.training()
+    about |= {"steps": ended.steps, "seconds": round(ended.seconds, 1), "parameters": ended.parameters}
+    return {**about, "weights": ended.weights_sha256[:12]}

@@ -1,194 +1,254 @@
-"""What a page says in words: a line for each question, then the findings of studies with what stands behind them."""
+"""What a page says in words: a line for each question, then the findings of studies with what stands behind them; and
+the commands that made what is there, and those that make what is missing. They can be run as they stand, where the
+report was written."""
 
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TypedDict, TypeVar
+from typing import TypedDict
 
 from headway.report import studies
-from headway.report.page import commands
 from headway.report.page.sources import Sources
-from headway.runs.metrics import COSTS
+from headway.runs.folder import RunFolder
 
-FIRST = 2
-"""sentences about heads that stand first: what can go alone, and together"""
 NOTHING_FORBIDDEN = "the doctor's checks forbid nothing here"
-NEEDED = "Which heads it needs"
 NEEDS = "Which heads does it need?"
 FindingJson = TypedDict("FindingJson", {"text": str, "details": dict[str, str], "withheld": str | None, "more": bool})  # noqa: UP013
 """a sentence and what stands behind it, why it may not be said, and whether it stands below the others"""
-Headline = dict[str, str]
-"""a question, its answer, and the rest"""
-Study = TypeVar("Study")
-Found = list[tuple[Path, Study]]
-"""studies and where they lie"""
+Headline = dict[str, str]  # a question, its answer, and the rest
+EXAMPLES, EXAMPLES_OF_LENGTH, MAX_DROP = 10_000, 2_000, 0.01  # what the commands take where nothing is said
 
 
 def _findings(sentences: Iterable[str], details: dict[str, str], withheld: str | None = None) -> list[FindingJson]:
     return [{"text": text, "details": details, "withheld": withheld, "more": False} for text in sentences]
 
 
-def is_by_loss(heads: studies.HeadsFile) -> bool:
-    """Whether heads are judged by a loss, and not by how often the answer is right."""
-    return heads["interval_of"] == "loss_increase"
-
-
-def cost_of(heads: studies.HeadsFile) -> str:
-    """What the cost of a head is counted in."""
-    return COSTS.get(heads["metric"], heads["metric"])
-
-
 def reasons(withheld: list[studies.WithheldJson]) -> str:
     return "; ".join(f"{each['check']}: {each['reason'].rstrip('.')}" for each in withheld)
 
 
-def headline_of_heads(heads: Found[studies.HeadsFile], populations: Found[studies.PopulationFile]) -> list[Headline]:
+def headline_of_population(found: studies.DistributionJson) -> list[Headline]:
     """The answer to the first question, in a few words."""
-    if heads:
-        return _headline_of_study(heads[0][1])
-    for _, population in populations:
-        found = population["distribution"]
-        many, gone, left = found.get("heads"), found.get("together"), found.get("alone_removed_together")
-        if many is not None and gone is not None and left is not None:
-            studied = found["members"] - found["refused"]
-            answer = f"{gone['median']} of {many} heads can go together in the median run"
-            rest = (
-                f"From {gone['least']} to {gone['most']} over {studied:,} runs. Those that look harmless one at a time "
-                f"leave {left['median']:.1%} in the median when all of them go."
-            )
-            return [{"question": NEEDS, "answer": answer, "rest": rest}]
-    return []
+    many, gone, left = found.get("heads"), found.get("together"), found.get("alone_removed_together")
+    if many is None or gone is None or left is None:
+        return []
+    answer = f"{gone['median']} of {many} heads can go together in the median run"
+    rest = (
+        f"From {gone['least']} to {gone['most']} over {found['members'] - found['refused']:,} runs. Those that look "
+        f"harmless one at a time leave {left['median']:.1%} in the median when all of them go."
+    )
+    return [{"question": NEEDS, "answer": answer, "rest": rest}]
 
 
-def _headline_of_study(heads: studies.HeadsFile) -> list[Headline]:
+def headline_of_heads(heads: studies.HeadsFile) -> list[Headline]:
+    """The answer to the first question, where one model was studied."""
     gone, alone, left = heads["together"], heads["alone"], heads["alone_removed_together"]
     if gone is None or alone is None or left is None:
         return []
     sure = "proved to be the largest set" if gone.get("optimal") else "the largest set found"
     harmless = f"The {alone['count']} that look harmless one at a time"
     more, most = gone.get("loss_increase"), left.get("loss_increase")
-    if is_by_loss(heads) and more is not None and most is not None:
+    if (cost := heads.get("counted")) is not None and more is not None and most is not None:
         rest = (
-            f"The {cost_of(heads)} rises by {more:.4f} without them ({sure} within {heads['max_loss_increase']:g}). "
+            f"The {cost} rises by {more:.4f} without them ({sure} within {heads['max_loss_increase']:g}). "
             f"{harmless} raise it by {most:.4f} when all of them go."
         )
     else:
-        rest = f"{gone['accuracy']:.1%} right without them ({sure}). {harmless} leave {left['accuracy']:.1%} when all "
-        rest += "of them go."
+        kept, remaining = f"{gone['accuracy']:.1%}", f"{left['accuracy']:.1%}"
+        rest = f"{kept} right without them ({sure}). {harmless} leave {remaining} when all of them go."
     answer = f"{gone['count']} of {len(heads['heads'])} heads can go together"
     return [{"question": NEEDS, "answer": answer, "rest": rest}]
 
 
-def headline_of_lengths(lengths: Found[studies.LengthsFile]) -> list[Headline]:
-    """The answer to the second: of the first study, on its first probe."""
-    if not lengths or not lengths[0][1]["reach"]:
+def headline_of_lengths(study: studies.LengthsFile) -> list[Headline]:
+    """The answer to the second, on the first probe."""
+    if not study["reach"]:
         return []
-    study = lengths[0][1]
     probe, trained = study["reach"][0]["probe"], study["train_lengths"][1]
     rows = [row for row in study["reach"] if row["probe"] == probe]
     reaches = [f"{row['positions']} {'not learned' if row['worst'] is None else row['worst']}" for row in rows]
     far = max((row["worst"] or 0 for row in rows), default=0)
     past = f"right up to length {far}" if far > trained else "not past its training length"
-    return [
-        {
-            "question": "How far past its training length does it work?",
-            "answer": f"{study['task'].capitalize()}, trained to {trained}: {past}",
-            "rest": f"Reach of the worst seed on the probe {probe}: {', '.join(reaches)}.",
-        }
-    ]
+    answer = f"{study['task'].capitalize()}, trained to {trained}: {past}"
+    rest = f"Reach of the worst seed on the probe {probe}: {', '.join(reaches)}."
+    return [{"question": "How far past its training length does it work?", "answer": answer, "rest": rest}]
 
 
-def findings_of_heads(sources: Sources, found: Found[studies.HeadsFile], seeds: int) -> list[FindingJson]:
-    if not found:
-        return []
-    path, heads = found[0]
+def findings_of_heads(sources: Sources, path: Path, heads: studies.HeadsFile, seeds: int) -> list[FindingJson]:
+    cost = heads.get("counted")
     details = {
         "problems": f"{heads['examples']:,}",
-        **({"judged by": cost_of(heads)} if is_by_loss(heads) else {}),
+        **({} if cost is None else {"judged by": cost}),
         **({} if heads["metric"] != "exact" else {"right with all heads": f"{heads['baseline']:.4f}"}),
         "ablation": heads["ablation"],
         "model": heads["subject"],
         "seeds": "1" if seeds <= 1 else "1 (others: see Over seeds)",
         "check": "failed" if heads["withheld"] else NOTHING_FORBIDDEN,
-        "command": commands.command_of_heads(sources, path.parent, heads),
+        "command": command_of_heads(sources, path.parent, heads),
     }
     if heads["withheld"]:
-        return _findings([NEEDED], details, reasons(heads["withheld"]))
+        return _findings(["Which heads it needs"], details, reasons(heads["withheld"]))
     told = _findings(heads["findings"], details)
     for finding, removed in zip(told, (heads["alone_removed_together"], heads["together"]), strict=False):
-        bounds = None if removed is None or is_by_loss(heads) else removed.get("interval")
+        bounds = removed.get("interval") if removed is not None and cost is None else None
         if bounds and None not in bounds:
             span = "{:.4f} to {:.4f}".format(*bounds)
             finding["details"] = {"interval of what is left (95%)": span, **details}
-    return [{**finding, "more": place >= FIRST} for place, finding in enumerate(told)]
+    return [{**finding, "more": place >= 2} for place, finding in enumerate(told)]  # first: alone, and together
 
 
-def findings_of_population(populations: Found[studies.PopulationFile]) -> list[FindingJson]:
-    found = []
-    for path, population in populations:
+def findings_of_population(path: Path, population: studies.PopulationFile) -> list[FindingJson]:
+    details = {
+        "seeds": f"{len(population['members']):,}",
+        "check": f"{population['distribution']['refused']:,} refused: too often wrong",
+        "command": headway("heads", path.parent),
+    }
+    return _findings(population["findings"], details)
+
+
+def findings_of_lengths(sources: Sources, path: Path, study: studies.LengthsFile) -> list[FindingJson]:
+    learned = [row["converged"] for row in study["converged"]]
+    told = f"{sum(learned)} of {len(learned)} runs learned the task in range; the others are left out"
+    details = {
+        "task": study["task"],
+        "track": study["track"],
+        "trained on lengths": "{} to {}".format(*study["train_lengths"]),
+        "problems at each length": f"{study['examples']:,}",
+        "seeds": str(len({row["seed"] for row in study["rows"]})),
+        "interval": "of every point, 95%, in the curves below",
+        "check": reasons(study["withheld"]) or (told if learned else ""),
+        "command": command_of_lengths(sources, path, study),
+    }
+    return _findings(study["findings"], details)
+
+
+def findings_of_comparison(path: Path, study: studies.ComparisonFile) -> list[FindingJson]:
+    runs, complete = (sum(row[key] for row in study["rows"]) for key in ("runs", "complete"))
+    details = {
+        "runs": f"{runs:,}, {complete:,} of them complete",
+        "groups": f"{len(study['rows']):,}, by {', '.join(study['by'])}",
+        "seeds": ", ".join(dict.fromkeys(str(row["seeds"]) for row in study["rows"])) + " a group",
+        "interval": "of the mean over runs, 95%, in the table below",
+        "command": command_of_comparison(path, study),
+    }
+    return _findings(study["findings"], details)
+
+
+def findings_of_lab(sources: Sources, path: Path, lab: studies.LabFile) -> list[FindingJson]:
+    found, command = [], command_of_lab(sources, path.parent)
+    for row in lab["runs"]:
+        bounds = row["interval"]
+        failed = ", ".join(f"{each['check']} failed" for each in row.get("withheld", ()))
         details = {
-            "seeds": f"{len(population['members']):,}",
-            "check": f"{population['distribution']['refused']:,} refused: too often wrong",
-            "command": commands.headway("heads", path.parent),
+            "problems": f"{row['examples']:,}" + (" (all there are)" if bounds is None else ""),
+            "wrong": f"{row['errors']:,}",
+            "95% interval": "none: all were tried" if bounds is None else "{:.4f} to {:.4f}".format(*bounds),
+            "seed": str(row["seed"]),
+            "check": failed or NOTHING_FORBIDDEN,
+            "command": command,
         }
-        found += _findings(population["findings"], details)
+        found += _findings([row["finding"]], details)
+    for each in lab["withheld"]:
+        run = sources.run_once_at(each["run"])
+        if "heads" in each["about"] and sources.heads is not None and run == sources.heads.parent:
+            continue  # the study itself says so
+        details = {"run": sources.name(run), "check": each["check"], "command": headway("doctor", run)}
+        text = f"What {sources.name(run)} says about {each['about']}"
+        found += _findings([text], details, each["reason"].rstrip("."))
     return found
 
 
-def findings_of_lengths(sources: Sources, lengths: Found[studies.LengthsFile]) -> list[FindingJson]:
-    found = []
-    for path, study in lengths:
-        learned = [row["converged"] for row in study["converged"]]
-        told = f"{sum(learned)} of {len(learned)} runs learned the task in range; the others are left out"
-        details = {
-            "task": study["task"],
-            "track": study["track"],
-            "trained on lengths": "{} to {}".format(*study["train_lengths"]),
-            "problems at each length": f"{study['examples']:,}",
-            "seeds": str(len({row["seed"] for row in study["rows"]})),
-            "interval": "of every point, 95%, in the curves below",
-            "check": reasons(study["withheld"]) or (told if learned else ""),
-            "command": commands.command_of_lengths(sources, path, study),
-        }
-        found += _findings(study["findings"], details)
-    return found
+def headway(*words: str | Path) -> str:
+    """A command line."""
+    return shlex.join(["headway", *map(str, words)])
 
 
-def findings_of_comparisons(comparisons: Found[studies.ComparisonFile]) -> list[FindingJson]:
-    found = []
-    for path, each in comparisons:
-        runs, complete = (sum(row[key] for row in each["rows"]) for key in ("runs", "complete"))
-        details = {
-            "runs": f"{runs:,}, {complete:,} of them complete",
-            "groups": f"{len(each['rows']):,}, by {', '.join(each['by'])}",
-            "seeds": ", ".join(dict.fromkeys(str(row["seeds"]) for row in each["rows"])) + " a group",
-            "interval": "of the mean over runs, 95%, in the table below",
-            "command": commands.command_of_comparison(path, each),
-        }
-        found += _findings(each["findings"], details)
-    return found
+def command_of_heads(sources: Sources, home: Path, study: studies.HeadsFile) -> str:
+    run = sources.run_at(home)
+    words = ["heads", "SUBJECT" if run is None else str(run.path)]
+    if study["ablation"] != "zero":
+        words += ["--ablation", study["ablation"]]
+    if study["confidence_of_each_interval"] is None:
+        words += ["--all"]
+    elif study["examples"] != EXAMPLES:
+        words += ["--examples", str(study["examples"])]
+    if study["max_loss_increase"] is not None:
+        words += ["--max-loss-increase", f"{study['max_loss_increase']:g}"]
+    elif study["max_drop"] != MAX_DROP:
+        words += ["--max-drop", f"{study['max_drop']:g}"]
+    return headway(*words, *(["--out", home] if run is None else []))
 
 
-def findings_of_lab(sources: Sources, labs: Found[studies.LabFile]) -> list[FindingJson]:
-    found = []
-    for path, lab in labs:
-        command = commands.command_of_lab(sources, path.parent)
-        for row in lab["runs"]:
-            bounds = row["interval"]
-            failed = ", ".join(f"{each['check']} failed" for each in row.get("withheld", ()))
-            details = {
-                "problems": f"{row['examples']:,}" + (" (all there are)" if bounds is None else ""),
-                "wrong": f"{row['errors']:,}",
-                "95% interval": "none: all were tried" if bounds is None else "{:.4f} to {:.4f}".format(*bounds),
-                "seed": str(row["seed"]),
-                "check": failed or NOTHING_FORBIDDEN,
-                "command": command,
-            }
-            found += _findings([row["finding"]], details)
-        for each in lab["withheld"]:
-            run = sources.run_once_at(each["run"])
-            if "heads" in each["about"] and sources.heads is not None and run == sources.heads.parent:
-                continue  # the study itself says so
-            details = {"run": sources.name(run), "check": each["check"], "command": commands.headway("doctor", run)}
-            text = f"What {sources.name(run)} says about {each['about']}"
-            found += _findings([text], details, each["reason"].rstrip("."))
-    return found
+def command_of_lengths(sources: Sources, path: Path, study: studies.LengthsFile) -> str:
+    if study["track"] == "lab":
+        return command_of_lab(sources, path.parent.parent)
+    rows, (shortest, longest) = study["rows"], study["train_lengths"]
+    index = list(dict.fromkeys(row["index"] for row in rows))
+    seeds = list(dict.fromkeys(row["seed"] for row in rows))
+    asked = {
+        "positions": dict.fromkeys(row["positions"] for row in rows),
+        "index": [] if index == ["sequential"] else index,
+        "pooling": dict.fromkeys(pooling for row in rows if (pooling := row.get("pooling")) is not None),
+        "track": [study["track"]],
+        "train-lengths": [f"{shortest}-{longest}"],
+        "seeds": [len(seeds)] if seeds == list(range(len(seeds))) else [*seeds, *([""] if len(seeds) == 1 else [])],
+        "lengths": sorted({row["length"] for row in rows if row["length"] > longest}),
+        "probes": dict.fromkeys(row["probe"] for row in rows),
+        "examples": [] if study["examples"] == EXAMPLES_OF_LENGTH else [study["examples"]],
+        "out": [path.parent],
+    }
+    words = [word for name, values in asked.items() if values for word in (f"--{name}", ",".join(map(str, values)))]
+    return headway("lengths", study["task"], *words)
+
+
+def command_of_lab(sources: Sources, folder: Path) -> str:
+    full = any("--preset full" in (recorded_command(run) or "") for run in sources.runs)
+    return headway("lab", *(["--preset", "full"] if full else []), "--out", folder)
+
+
+def command_of_comparison(path: Path, study: studies.ComparisonFile) -> str:
+    words = [*study["folders"], "--by", ",".join(study["by"])]
+    words += ["--metric", ",".join(study["metrics"])] if study["metrics"] else []
+    words += [] if study["where"] is None else ["--where", study["where"]]
+    return headway("compare", *words, "--out", path.parent)
+
+
+def recorded_command(run: RunFolder) -> str | None:
+    """The command that began a run."""
+    return studies.read_study(run.path / "environment.json", studies.Environment).get("command")
+
+
+def resuming_command(run: RunFolder) -> str:
+    """The command that ends a run which was interrupted."""
+    command = recorded_command(run) or ""
+    if command.startswith(("headway lab", "headway lengths")):
+        return command
+    if not command.startswith("headway train"):
+        command = headway("train", run.config().task, "--out", run.path)
+    return command if "--resume" in command else f"{command} --resume"
+
+
+def missing_parts(sources: Sources) -> list[dict[str, str]]:
+    """What the page lacks, and the commands that make it; nothing where it only compares runs that lie elsewhere."""
+    if not sources.runs and [kind for kind, paths in sources.studies.items() if paths] == ["compare"]:
+        return []
+    resuming = [resuming_command(run) for run in sources.runs if not run.complete]
+    parts = [
+        ("the end of an unfinished run" if count == 1 else f"the end of {count} unfinished runs", command)
+        for command, count in {command: resuming.count(command) for command in resuming}.items()
+    ]
+    if not sources.studies["heads"] and not sources.studies["heads-population"]:
+        parts.append(("heads", _command_for_heads(sources)))
+    if not sources.studies["lengths"]:
+        parts.append(("lengths", headway("lengths", "sortedness", "--out", sources.folders[0] / "lengths")))
+    return [{"what": what, "command": command} for what, command in parts]
+
+
+def _command_for_heads(sources: Sources) -> str:
+    adders = [run for run in sources.runs if run.config().task == "addition"]
+    if not adders:
+        adder = sources.folders[0] / "adder"
+        return f"{headway('train', 'addition', '--out', adder)} && {headway('heads', adder)}"
+    run = next((run for run in adders if run.complete), adders[0])
+    study = headway("heads", run.path)
+    return study if run.complete else f"{resuming_command(run)} && {study}"

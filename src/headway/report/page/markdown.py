@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
-from headway.report.studies import ComparisonFile, HeadsFile, Real, SpreadJson, group_values
+from headway.report.studies import ComparisonFile, HeadJson, HeadsFile, Real, SpreadJson, group_values
 
 TITLE = "# Headway: "
-LISTED = 200
-"""groups of a comparison"""
+LISTED = 200  # groups of a comparison
 
 
 def markdown_of(content: dict[str, Any], figures: Sequence[str] = ()) -> str:
@@ -39,17 +38,15 @@ def markdown_of(content: dict[str, Any], figures: Sequence[str] = ()) -> str:
 
 
 def _ranking(heads: HeadsFile) -> list[str]:
-    cost = heads.get("counted")
-    if cost is None:
-        cells = [
-            [row["head"], f"{row['accuracy']:.4f}", f"{row['drop']:.4f}", row["verdict"], row.get("pattern")]
-            for row in sorted(heads["heads"], key=lambda row: -row["drop"])
-        ]
+    def line(row: HeadJson, *costs: str | None) -> list[str | None]:
+        return [row["head"], *costs, row["verdict"], row.get("pattern")]
+
+    if (cost := heads.get("counted")) is None:
+        ranked = sorted(heads["heads"], key=lambda row: -row["drop"])
+        cells = [line(row, _numbers(row["accuracy"]), _numbers(row["drop"])) for row in ranked]
         return _table(["head", "right without it", "cost", "verdict", "looks"], cells)
-    cells = [
-        [row["head"], _number(row["loss_increase"]), _bounds(row["interval"]), row["verdict"], row.get("pattern")]
-        for row in sorted(heads["heads"], key=lambda row: -(row["loss_increase"] or 0.0))
-    ]
+    ranked = sorted(heads["heads"], key=lambda row: -(row["loss_increase"] or 0.0))
+    cells = [line(row, _numbers(row["loss_increase"]), _numbers(*row["interval"] or [None])) for row in ranked]
     margin = f"A head is redundant when the {_plain(cost)} rises by less than {heads['max_loss_increase']:g}."
     return [margin, "", *_table(["head", f"more {cost}", "interval", "verdict", "looks"], cells)]
 
@@ -71,19 +68,14 @@ def _groups(study: ComparisonFile) -> list[str]:
     return _table(names, rows) + (["", f"And {more:,} more groups, in compare.csv."] if more > 0 else [])
 
 
-def _table(names: list[str], rows: list[list[Any]]) -> list[str]:
-    lines = [f"| {' | '.join(map(_plain, names))} |", "|" + "---|" * len(names)]
-    for row in rows:
-        lines.append(f"| {' | '.join('–' if cell is None else _plain(str(cell)) for cell in row)} |")
-    return lines
+def _table(names: list[str], rows: Sequence[list[Any]]) -> list[str]:
+    cells = [["–" if cell is None else _plain(str(cell)) for cell in row] for row in [names, *rows]]
+    first, *others = [f"| {' | '.join(line)} |" for line in cells]
+    return [first, "|" + "---|" * len(names), *others]
 
 
-def _number(value: Real) -> str | None:
-    return None if value is None else f"{value:.4f}"
-
-
-def _bounds(interval: Sequence[Real] | None) -> str | None:
-    return None if not interval or None in interval else "{:.4f} to {:.4f}".format(*interval)
+def _numbers(*values: Real) -> str | None:
+    return None if None in values else " to ".join(f"{value:.4f}" for value in values)
 
 
 def _plain(text: str) -> str:

@@ -1,28 +1,27 @@
-"""What lies in the folders of a report."""
+"""What lies in the folders of a report, and how a page carries models and files: as half floats, and as gzip."""
 
+import base64
+import gzip
 import os
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from headway.errors import HeadwayError
+from headway.errors import BrokenRun, HeadwayError
 from headway.report.studies import read_study
-from headway.runs.folder import RunFolder
-from headway.runs.schema import schema_of
+from headway.runs import disk
+from headway.runs.folder import AGAIN, RunFolder
+from headway.runs.shapes import schema_of
 
-KINDS = ("heads", "heads-population", "lengths", "certificate", "compare", "lab")
-"""of studies that a page shows"""
-IN_PAGE = ("learned", "sinusoidal", "none", "rope", "alibi")
-"""encodings that the forward pass in the page knows"""
-MOST_DIGITS = 15
-"""whose sums a browser's numbers hold"""
+KINDS = ("heads", "heads-population", "lengths", "certificate", "compare", "lab")  # of studies that a page shows
+MOST_FILES = 1_000_000  # bytes that all files may take in the page, packed; the largest stay outside
 Shape = TypeVar("Shape")
 
 
 @dataclass
 class Sources:
-    folders: list[Path]
-    """as they were named"""
+    folders: list[Path]  # as they were named
     root: Path
     runs: list[RunFolder] = field(default_factory=list)
     studies: dict[str, list[Path]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
@@ -53,36 +52,22 @@ class Sources:
         return same[0] if len(same) == 1 else Path(written)
 
     @property
-    def only_compares(self) -> bool:
-        """Whether there is nothing but comparisons of runs that lie elsewhere."""
-        return not self.runs and [kind for kind, paths in self.studies.items() if paths] == ["compare"]
-
-    @property
     def adder(self) -> RunFolder | None:
         """The model for the page: of the study that is shown; where none is, the first that can run there."""
-        if self.heads is not None:
-            return self.run_at(self.heads.parent) if self.is_in_page(self.heads) else None
-        return next((run for run in self.runs if runs_in_page(run)), None)
-
-    def is_in_page(self, study: Path) -> bool:
-        """Whether the model that was studied can run in the page."""
-        run = self.run_at(study.parent)
-        return run is not None and runs_in_page(run)
+        candidates = self.runs if self.heads is None else [self.run_at(self.heads.parent)]
+        return next((run for run in candidates if runs_in_page(run)), None)
 
     def take(self, path: Path, in_run: bool) -> None:
         """Adds a file to what the page shows, and to the files that it carries."""
         kind = path.stem if path.suffix == ".json" else ""
         if kind in ("heads", "lengths"):
             kind = schema_of(path, read_study(path, dict), in_run)
-        if kind in KINDS and not (kind == "compare" and in_run):
+        is_study = kind in KINDS and not (kind == "compare" and in_run)
+        of_run = in_run and kind.startswith(("config", "training", "environment", "evaluation"))
+        if is_study:
             self.studies[kind].append(path)
-        elif not (
-            kind in ("maps", "measured")
-            or path.suffix in (".svg", ".csv")
-            or (in_run and kind.startswith(("config", "training", "environment", "evaluation")))
-        ):
-            return
-        self.files.append(path)
+        if is_study or of_run or kind in ("maps", "measured") or path.suffix in (".svg", ".csv"):
+            self.files.append(path)
 
 
 def find_sources(folders: list[Path]) -> Sources:
@@ -104,29 +89,62 @@ def find_sources(folders: list[Path]) -> Sources:
                 found.take(here / name, in_run)
     if not found.runs and not any(found.studies.values()):
         raise HeadwayError(f"{folders[0]} holds no run and no study; 'headway lab' makes one")
-    found.studies["heads"].sort(key=lambda path: not found.is_in_page(path))
+    found.studies["heads"].sort(key=lambda path: not runs_in_page(found.run_at(path.parent)))
     return found
 
 
-def find_comparison(comparison: Path) -> Sources:
-    """A comparison with the files beside it, and nothing of the runs that may lie in the same folder."""
-    home = comparison.parent
-    beside = [home / name for name in ("compare.csv", "compare-runs.csv", "compare.svg")]
-    files = [comparison, *(path for path in beside if path.is_file())]
-    found = Sources([home], home.resolve(), files=files)
-    found.studies["compare"].append(comparison)
-    return found
-
-
-def runs_in_page(run: RunFolder) -> bool:
-    """Whether the forward pass in the page is written for this run."""
+def runs_in_page(run: RunFolder | None) -> bool:
+    """Whether there is a run, and the forward pass in the page is written for it."""
+    if run is None:
+        return False
     config = run.config()
     model, options = config.model, config.options
     usual = {"base": 10, "operators": "+", "first": "most", "natural": False}
     return (
         run.complete
         and (config.task, model.kind, model.index, model.pruned) == ("addition", "encoder-decoder", "sequential", "")
-        and model.positions in IN_PAGE
-        and options.get("digits", 3) in range(1, MOST_DIGITS + 1)
+        and model.positions in ("learned", "sinusoidal", "none", "rope", "alibi")
+        and options.get("digits", 3) in range(1, 16)  # a browser's numbers hold the sums of 15 digits
         and all(options.get(name, value) == value for name, value in usual.items())
     )
+
+
+def pack_model(run: RunFolder) -> dict[str, Any]:
+    """Packs a model as half floats, after its files were held against their hashes. Of position tables it takes only
+    the rows that a sum of these digits uses."""
+    import numpy
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    config = run.verified()
+    model, digits = config.model, config.options.get("digits", 3)
+    rows = {"source_positions.table": 2 * digits + 1, "answer_positions.table": digits + 1}
+    try:
+        tensors, weights = load_file(run.weights), {}
+    except (SafetensorError, OSError, ValueError, OverflowError, KeyError, TypeError) as error:
+        raise BrokenRun(f"{run.weights} holds no tensors ({error}); {AGAIN}") from error
+    for name, weight in tensors.items():
+        if weight.ndim == 0 or weight.dtype.kind != "f":
+            raise BrokenRun(f"{run.weights}: {name} is not a table of weights; {AGAIN}")
+        with numpy.errstate(over="ignore"):  # what a half float cannot hold is infinite in the page too
+            half = weight[: rows.get(name, len(weight))].astype(numpy.float16)
+        data = base64.b64encode(half.astype("<f2").tobytes()).decode()
+        weights[name] = {"shape": list(half.shape), "data": data}
+    return {
+        **{key: getattr(model, key) for key in ("d_model", "heads", "layers", "decoder_layers", "start", "positions")},
+        "vocabulary": [*map(str, range(10)), "+", "−", "start", "end"],
+        "digits": digits,
+        "weights": weights,
+    }
+
+
+def pack_files(sources: Sources) -> tuple[list[dict[str, str]], list[str]]:
+    """Packs what lies in the folders; names the largest files, where all would be too much."""
+    packed = {path: gzip.compress(disk.read_bytes(path), mtime=0) for path in sources.files}
+    by_size = sorted(packed, key=lambda path: len(packed[path]))
+    sizes = accumulate(len(packed[path]) for path in by_size)
+    taken = {path for path, size in zip(by_size, sizes, strict=True) if size <= MOST_FILES}
+    names = {path: sources.name(path).replace("/", "-") for path in sources.files}
+    data = {path: base64.b64encode(packed[path]).decode() for path in names if path in taken}
+    files = [{"name": names[path], "data": each} for path, each in data.items()]
+    return files, [name for path, name in names.items() if path not in taken]

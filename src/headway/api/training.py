@@ -14,7 +14,7 @@ from headway.tasks import create_task
 from headway.training.batches import read_data
 from headway.training.defaults import plan
 from headway.training.question import TrainQuestion
-from headway.training.session import RunReport
+from headway.training.loop import RunReport
 from headway.training.tracking import find_tracker
 from headway.trials.drive import train_trials
 from headway.trials.engines import InProcess

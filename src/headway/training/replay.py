@@ -13,9 +13,9 @@ WARM = 2
 
 
 class Replay:
-    """`work` takes tensors and changes `state` in place; what it returns is overwritten by the next call."""
+    """`work` takes tensors and changes those of `state` in place; the next call overwrites what it returns."""
 
-    def __init__(self, work: Callable[..., tuple[Tensor, ...]], state: Callable[[], Sequence[Tensor]]) -> None:
+    def __init__(self, work: Callable[..., tuple[Tensor, ...]], state: Sequence[dict[str, Tensor]]) -> None:
         self.work, self.state = work, state
         self.recorded: dict[tuple[torch.Size, ...], tuple[torch.cuda.CUDAGraph, list[Tensor], tuple[Tensor, ...]]] = {}
 
@@ -30,7 +30,8 @@ class Replay:
         return results
 
     def _record(self, inputs: Sequence[Tensor]) -> tuple[torch.cuda.CUDAGraph, list[Tensor], tuple[Tensor, ...]]:
-        own, before = [tensor.clone() for tensor in inputs], [tensor.detach().clone() for tensor in self.state()]
+        own, changed = [tensor.clone() for tensor in inputs], [t for table in self.state for t in table.values()]
+        before = [tensor.detach().clone() for tensor in changed]
         beside = torch.cuda.Stream()
         beside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(beside):
@@ -38,7 +39,7 @@ class Replay:
                 self.work(*own)
         torch.cuda.current_stream().wait_stream(beside)
         with torch.no_grad():
-            for tensor, kept in zip(self.state(), before, strict=True):
+            for tensor, kept in zip(changed, before, strict=True):
                 tensor.copy_(kept)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):

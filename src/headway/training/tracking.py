@@ -1,7 +1,7 @@
 """Curves in a tracker of the user's: TensorBoard or trackio, from the extra `tracking`; off by default."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from headway.errors import HeadwayError, unknown
@@ -15,7 +15,7 @@ Tracker = Callable[[Path, str], AbstractContextManager[Log | None]]
 def find_tracker(name: str | None) -> Tracker:
     """The tracker of this name; refuses, before anything is trained, one whose packages are missing."""
     if name is None:
-        return _none
+        return lambda run, title: nullcontext()
     known = {"tensorboard": _tensorboard, "trackio": _trackio}
     if name not in known:
         raise unknown("tracker", name, known)
@@ -25,11 +25,6 @@ def find_tracker(name: str | None) -> Tracker:
         raise HeadwayError(
             f"--tracker {name} needs more packages ({error}): pip install 'headway[tracking]'"
         ) from error
-
-
-@contextmanager
-def _none(run: Path, title: str) -> Iterator[None]:
-    yield None
 
 
 def _tensorboard() -> Tracker:

@@ -8,6 +8,7 @@ Ctrl-C is answered here, the first lets what runs come to its end, and the secon
 from __future__ import annotations
 
 import contextlib
+import shutil
 import signal
 import threading
 import time
@@ -20,8 +21,7 @@ from types import FrameType
 from headway.errors import CannotWrite, HeadwayError
 from headway.progress import Progress
 from headway.runs import disk
-from headway.training.checkpoint import remove_checkpoints
-from headway.training.session import RunReport, Watch, report_of
+from headway.training.loop import RunReport, Watch, report_of
 from headway.trials.board import Board
 from headway.trials.claims import Claims
 from headway.trials.engines import Ended, Engine
@@ -134,7 +134,7 @@ class Driver:
             if metrics is None:
                 left.append(trial)
                 continue
-            remove_checkpoints(trial.folder(self.out).checkpoints)  # a kill may have left them
+            shutil.rmtree(trial.folder(self.out).checkpoints, ignore_errors=True)  # a kill may have left them
             if self.claims is not None:
                 self.claims.tidy(trial.address)
             self._found(trial, metrics, last, reused=True)

@@ -27,10 +27,8 @@ PRECISIONS = ("auto", "float32", "bfloat16")
 SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 PACKAGE = re.compile(r"[A-Za-z0-9._-]+(\[[A-Za-z0-9,._-]+\])?([=<>!~]=?[A-Za-z0-9.*+!_-]+)?")
 """a package of an index: an address or a folder would be code that the file brings along"""
-LARGEST = 10_000_000
-"""bytes of a sweep file"""
-DEEPEST = 20
-"""levels of tables and lists in one another"""
+LARGEST = 10_000_000  # bytes of a sweep file
+DEEPEST = 20  # levels of tables and lists in one another
 
 
 @dataclass(frozen=True)
@@ -38,8 +36,7 @@ class ComparisonWanted:
     """The comparison at the end."""
 
     by: tuple[str, ...] = ()
-    metrics: tuple[str, ...] = ()
-    """the first of them says which trial is best so far"""
+    metrics: tuple[str, ...] = ()  # the first of them says which trial is best so far
 
 
 @dataclass(frozen=True)
@@ -53,8 +50,7 @@ class SweepFile:
     """the setting whose best value in range is taken, over all seeds; only its trials are studied"""
     resources: Resources = field(default_factory=Resources)
     compare: ComparisonWanted = field(default_factory=ComparisonWanted)
-    home: Path | None = None
-    """the folder of the Python file whose neighbours trials may import"""
+    home: Path | None = None  # the folder of the Python file whose neighbours trials may import
 
     def trials(self) -> list[Trial]:
         """Every trial once, in the order of the axes; refuses what cannot be trained."""

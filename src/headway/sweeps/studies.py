@@ -34,8 +34,7 @@ from headway.trials.trial import Study
 class StudyOfTrial(ABC):
     """A study that knows how to be made of a trial."""
 
-    fixed: ClassVar[frozenset[str]] = frozenset()
-    """fields of its question that a sweep decides, not its file"""
+    fixed: ClassVar[frozenset[str]] = frozenset()  # fields of its question that a sweep decides, not its file
 
     def check(self, config: RunConfig) -> None:  # noqa: B027
         """Refuses what cannot be asked of such a run."""

@@ -40,14 +40,12 @@ from headway.trials.board import Board
 from headway.trials.claims import Claims
 from headway.trials.drive import Driver, Interrupts, Outcomes
 from headway.trials.engines import Engine
-from headway.trials.estimate import estimate
 from headway.trials.local import LocalEngine, default_workers
-from headway.trials.plan import choose_best, pieces_of
+from headway.trials.plan import choose_best, estimate, pieces_of
 from headway.trials.record import Metrics, metrics_of
 from headway.trials.trial import Study, Terms, Trial
 
-ENTRY = ("positions", "index", "pooling", "seed")
-"""what the entries of a leaderboard differ in"""
+ENTRY = ("positions", "index", "pooling", "seed")  # what the entries of a leaderboard differ in
 
 
 @dataclass(frozen=True)
@@ -56,8 +54,7 @@ class CarriedOut:
 
     sweep: SweepFile
     trials: list[Trial]
-    studied: list[Trial]
-    """those that were chosen, where one value of a setting is"""
+    studied: list[Trial]  # those that were chosen, where one value of a setting is
     outcomes: Outcomes
     terms: Terms
 
@@ -146,7 +143,8 @@ def plan_sweep(name: str, how: SweepQuestion) -> Output:
         apart = "each by itself" if most is None else f"in {pieces:,} populations"
         words.append(
             f"About {seconds:,.0f} seconds of training, {apart}: {seconds / slots / 60:,.1f} minutes with "
-            f"{slots} at a time ({cost.words})."
+            f"{slots} at a time (by a few steps of {cost.timed} of {cost.shapes} shapes, training alone; studies come "
+            "on top)."
         )
     return Output(content, "Trials", rows, words=words)
 

@@ -23,8 +23,7 @@ class TrainingData:
     """The problems of a data folder that may be trained on."""
 
     stored: Stored
-    left_out: int
-    """how many belong to the held-out tenth"""
+    left_out: int  # how many belong to the held-out tenth
     sha256: str
 
 

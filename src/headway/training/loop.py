@@ -11,7 +11,7 @@ import math
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -19,10 +19,10 @@ from safetensors.torch import save
 from torch import Tensor
 
 from headway.errors import BrokenRun, HeadwayError, TrainingFailed
-from headway.evaluation.exact import all_trainable_right
+from headway.evaluation.exact import all_trainable_right, device_of
 from headway.evaluation.examples import number_of_problems
 from headway.machine import environment
-from headway.models import build_model
+from headway.models import Model, build_model
 from headway.runs import disk
 from headway.runs.config import RunConfig
 from headway.runs.folder import LogEntry, RunFolder
@@ -36,9 +36,7 @@ from headway.training.tracking import Log, Tracker, find_tracker
 LOG_EVERY = 20
 CHECKPOINT_EVERY = 100
 CHECK_EVERY = 50  # for runs that go on until perfect
-
-Watch = Callable[[int, int, str], None]
-"""Told the steps done, the steps in all, and a line of words."""
+RECOVERY_RATE, RECOVERY_WARMUP = 3e-4, 10
 
 
 @dataclass(frozen=True)
@@ -50,10 +48,8 @@ class RunReport:
     steps: int
     seconds: float
     parameters: int
-    final_loss: float | None
-    """None where it is no number"""
-    perfect: bool | None
-    """whether --until perfect got there; None where it was not asked for"""
+    final_loss: float | None  # None where it is no number
+    perfect: bool | None  # whether --until perfect got there; None where it was not asked for
 
 
 def report_of(folder: RunFolder) -> RunReport:
@@ -229,3 +225,22 @@ class RunSession(Session):
         raise TrainingFailed(
             f"training stopped: {what}; {kept}. Lower --learning-rate or --muon-rate, with another --out"
         )
+
+
+def recover(model: Model, config: RunConfig, steps: int, watch: Callable[[int, int], object] | None = None) -> float:
+    """Trains a model on, in place, after heads were taken out: what can the rest make good? Gives the last loss.
+
+    The problems follow those it was trained on. By AdamW alone: a site without heads has no matrix left for Muon.
+    """
+    rise = min(RECOVERY_WARMUP, steps)
+    recipe = {"steps": steps, "optimizer": "adamw", "learning_rate": RECOVERY_RATE, "warmup": rise, "until": None}
+    training, task = replace(config.training, **recipe), create_task(config.task, config.options)
+    learner = Learner(model.train(), training)
+    batches = draw_batches(task, training, [config.seed], None, config.training.steps, device_of(model))
+    losses = torch.zeros(0)
+    for step in range(steps):
+        losses = learner.step(next(batches)).loss
+        if watch is not None:
+            watch(step + 1, steps)
+    model.eval()
+    return float(losses)

@@ -32,8 +32,7 @@ from headway.training.loop import CHECK_EVERY, LOG_EVERY, Clock, RunReport, Sess
 from headway.training.stack import Stack
 
 WRITERS = 8
-UNHURRIED = 10
-"""at least this many times as long as a checkpoint takes lies between two"""
+UNHURRIED = 10  # at least this many times as long as a checkpoint takes lies between two
 WRITTEN_A_SECOND = 500e6
 
 

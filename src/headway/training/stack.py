@@ -9,7 +9,7 @@ optimizer keeps, stay in their own precision.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -25,10 +25,8 @@ from headway.runs.config import TrainingConfig
 from headway.tasks import Problems
 from headway.training.learner import ADAM_BETAS, ADAM_EPSILON, Step, hidden_matrices, rate
 from headway.training.muon import orthogonalise
-from headway.training.replay import Replay
 
-Weights = dict[str, Tensor]
-"""By name, each with a leading axis `model`."""
+Weights = dict[str, Tensor]  # by name, each with a leading axis `model`
 OWN = ("learning_rate", "muon_rate", "momentum", "weight_decay")
 
 
@@ -42,8 +40,7 @@ class Settings:
     weight_decay: Float[Tensor, " model"]
     shares: Float[Tensor, "schedule step"]
     """the learning rates' share of their peak, step by step, of every schedule there is"""
-    schedule: Int[Tensor, " model"]
-    """which schedule is a member's"""
+    schedule: Int[Tensor, " model"]  # which schedule is a member's
 
 
 def settings_of(configs: Sequence[TrainingConfig], device: torch.device) -> Settings:
@@ -199,3 +196,43 @@ def update(
 def _beside(column: Float[Tensor, " model"], weight: Tensor) -> Tensor:
     """A number a member, shaped to stand beside its weight."""
     return column.to(weight.dtype).view(-1, *[1] * (weight.ndim - 1))
+
+
+class Replay:
+    """Work on a GPU recorded once for each shape of its inputs and played back: no time is lost between its pieces.
+
+    `work` takes tensors and changes those of `state` in place; the next call overwrites what it returns. Compiling
+    makes faster pieces but takes many seconds for every shape; recording takes a moment. So steps are recorded where
+    the problems of training have several lengths.
+    """
+
+    def __init__(self, work: Callable[..., tuple[Tensor, ...]], state: Sequence[dict[str, Tensor]]) -> None:
+        self.work, self.state = work, state
+        self.recorded: dict[tuple[torch.Size, ...], tuple[torch.cuda.CUDAGraph, list[Tensor], tuple[Tensor, ...]]] = {}
+
+    def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        shape = tuple(tensor.shape for tensor in inputs)
+        if shape not in self.recorded:
+            self.recorded[shape] = self._record(inputs)
+        graph, own, results = self.recorded[shape]
+        for mine, given in zip(own, inputs, strict=True):
+            mine.copy_(given)
+        graph.replay()
+        return results
+
+    def _record(self, inputs: Sequence[Tensor]) -> tuple[torch.cuda.CUDAGraph, list[Tensor], tuple[Tensor, ...]]:
+        own, changed = [tensor.clone() for tensor in inputs], [t for table in self.state for t in table.values()]
+        before = [tensor.detach().clone() for tensor in changed]
+        beside = torch.cuda.Stream()
+        beside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(beside):
+            for _ in range(2):  # whatever is set up at first use is not part of the record
+                self.work(*own)
+        torch.cuda.current_stream().wait_stream(beside)
+        with torch.no_grad():
+            for tensor, kept in zip(changed, before, strict=True):
+                tensor.copy_(kept)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            results = self.work(*own)
+        return graph, own, results

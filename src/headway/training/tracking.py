@@ -6,8 +6,7 @@ from pathlib import Path
 
 from headway.errors import HeadwayError, unknown
 
-Log = Callable[[int, dict[str, float]], object]
-"""Takes a step and its numbers."""
+Log = Callable[[int, dict[str, float]], object]  # takes a step and its numbers
 Tracker = Callable[[Path, str], AbstractContextManager[Log | None]]
 """Opened with the run folder and the run's name, while the run trains."""
 

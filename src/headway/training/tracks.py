@@ -20,14 +20,11 @@ class Track:
     name: str
     classifier: Overrides
     """for tasks that answer with a class"""
-    adder: Overrides
-    """for tasks that answer with a sequence"""
+    adder: Overrides  # for tasks that answer with a sequence
     rates: tuple[float, ...] = (1.0,)
     """multiples of the recipe's learning rates; the best in range is taken, for all seeds of an encoding"""
-    options: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """by task: what training shows"""
-    chooses: bool = False
-    """whether a rate is chosen among several"""
+    options: dict[str, dict[str, Any]] = field(default_factory=dict)  # by task: what training shows
+    chooses: bool = False  # whether a rate is chosen among several
 
     def overrides(self, task: Task) -> Overrides:
         return self.adder if task.classes is None else self.classifier

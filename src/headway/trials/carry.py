@@ -39,10 +39,8 @@ from headway.trials.claims import alone
 from headway.trials.record import RECORD, StudyRecord, metrics_of, read_record, training_metrics, write_record
 from headway.trials.trial import Piece, Result, Study, Terms, Trial
 
-GRACE = 10.0
-"""seconds after the time limit at which a process that does not answer is ended"""
-WAIT = 60.0
-"""seconds for a process that works in a folder, and should be gone, to end"""
+GRACE = 10.0  # seconds after the time limit at which a process that does not answer is ended
+WAIT = 60.0  # seconds for a process that works in a folder, and should be gone, to end
 NO_MEMORY = ("out of memory", "can't allocate memory", "failed to map segment", "Cannot allocate memory")
 """what is said where there is none left"""
 

@@ -30,8 +30,7 @@ from headway.runs.shapes import fill
 
 BEAT = 1.0
 PATIENCE = 15.0
-MUTEX = 30.0
-"""seconds for another driver to let go of the mutex: it holds it for a moment, unless it was stopped in it"""
+MUTEX = 30.0  # seconds for another driver to let go of the mutex: it holds it for a moment, unless it was stopped in it
 
 
 @dataclass(frozen=True)

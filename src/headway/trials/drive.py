@@ -28,20 +28,17 @@ from headway.trials.engines import Ended, Engine
 from headway.trials.record import Metrics, metrics_of
 from headway.trials.trial import Piece, Result, Trial
 
-LOOK = 0.5
-"""seconds between looks at trials that other drivers have"""
+LOOK = 0.5  # seconds between looks at trials that other drivers have
 
 
 @dataclass
 class Outcomes:
     """What has become of the trials so far, each once."""
 
-    found: dict[str, Metrics] = field(default_factory=dict)
-    """by address"""
+    found: dict[str, Metrics] = field(default_factory=dict)  # by address
     reused: set[str] = field(default_factory=set)
     failed: dict[str, str] = field(default_factory=dict)
-    busy: float = 0.0
-    """seconds that trials took, all together"""
+    busy: float = 0.0  # seconds that trials took, all together
     attempts: dict[str, int] = field(default_factory=dict)
 
 
@@ -71,11 +68,9 @@ class Driver:
     board: Board
     claims: Claims | None = None
     interrupts: Interrupts = field(default_factory=Interrupts)
-    failures: Path | None = None
-    """the folder in which failures are kept; without one, the first failure is raised"""
+    failures: Path | None = None  # the folder in which failures are kept; without one, the first failure is raised
     fail_fast: bool = False
-    watch: Watch | None = None
-    """told the steps of all pieces together"""
+    watch: Watch | None = None  # told the steps of all pieces together
 
     def __post_init__(self) -> None:
         self.out, self.outcomes, self.engine.hear = Path(self.engine.terms.out), Outcomes(), self._hear

@@ -7,8 +7,7 @@ from typing import Protocol, runtime_checkable
 from headway.trials.carry import perform
 from headway.trials.trial import Piece, Result, Terms
 
-Hear = Callable[[int, int, str], None]
-"""Told the ticket of a piece, the steps it has done, and a line of words."""
+Hear = Callable[[int, int, str], None]  # told the ticket of a piece, the steps it has done, and a line of words
 
 
 @dataclass(frozen=True)
@@ -17,12 +16,9 @@ class Ended:
 
     ticket: int
     results: list[Result] | None
-    why: str = ""
-    """how a process died, in words"""
-    tail: str = ""
-    """the last lines of its log"""
-    late: bool = False
-    """whether it died because its time was over; another attempt would end alike"""
+    why: str = ""  # how a process died, in words
+    tail: str = ""  # the last lines of its log
+    late: bool = False  # whether it died because its time was over; another attempt would end alike
 
 
 @runtime_checkable

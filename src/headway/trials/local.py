@@ -22,8 +22,7 @@ from headway.trials.carry import GRACE
 from headway.trials.engines import Ended, Hear
 from headway.trials.trial import Piece, Resources, Result, Terms, to_line
 
-TAIL = 50
-"""lines kept of a log"""
+TAIL = 50  # lines kept of a log
 LONGEST_LOG = 1_000_000
 SOON = 2.0
 WORKER = "from headway.trials.worker import main; main()"
@@ -103,8 +102,7 @@ class _Worker:
                 start_new_session=True,  # Ctrl-C is the driver's; and what it starts ends with it
             )
         self.ticket: int | None = None
-        self.ready = self.spoiled = False
-        """spoiled: it has ended, or is not to be used again"""
+        self.ready = self.spoiled = False  # spoiled: it has ended, or is not to be used again
         self._deadline: float | None = None
         self._limit: float | None = None
         self._from = 0

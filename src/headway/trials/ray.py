@@ -23,8 +23,7 @@ from headway.trials.record import RECORD
 from headway.trials.trial import Piece, Result, Terms, Trial
 
 Files = dict[str, bytes]
-LAST = ("training.json", RECORD)
-"""the files that say that a run, and a trial, is complete: written after all others"""
+LAST = ("training.json", RECORD)  # the files that say that a run, and a trial, is complete: written after all others
 REACHED_WITHIN = 5.0
 
 

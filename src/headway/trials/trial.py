@@ -13,8 +13,7 @@ from typing import Any
 from headway.runs.config import RunConfig
 from headway.runs.folder import RunFolder
 
-Value = int | float | str | bool | None
-"""of a setting, or of a metric"""
+Value = int | float | str | bool | None  # of a setting, or of a metric
 
 
 @dataclass(frozen=True)
@@ -29,10 +28,8 @@ class Study:
 @dataclass(frozen=True)
 class Trial:
     config: RunConfig
-    settings: dict[str, Value] = field(default_factory=dict)
-    """what distinguishes it from the others"""
-    place: str = ""
-    """its folder, inside the folder of all"""
+    settings: dict[str, Value] = field(default_factory=dict)  # what distinguishes it from the others
+    place: str = ""  # its folder, inside the folder of all
 
     @property
     def address(self) -> str:
@@ -54,8 +51,7 @@ class Piece:
     studies: tuple[Study, ...] = ()
     population: tuple[Trial, ...] = ()
     """all that train as one stack, including those that are done: how a sum is rounded depends on how many there are"""
-    home: str = ""
-    """the folder of the stack's checkpoint, inside the folder of all"""
+    home: str = ""  # the folder of the stack's checkpoint, inside the folder of all
 
     def __len__(self) -> int:
         return len(self.trials)
@@ -72,43 +68,32 @@ class Resources:
     """What one trial may take."""
 
     threads: int = 1
-    memory: int | None = None
-    """bytes; a trial that wants more fails"""
-    gpus: float | None = None
-    """share of a GPU for a worker (default: a whole one where there is one)"""
-    timeout: float | None = None
-    """seconds after which a trial is stopped"""
-    retries: int = 1
-    """how often a trial is started again whose process died"""
-    population: int = 64
-    """trials of one shape that a GPU trains as one, at most"""
-    precision: str = "auto"
-    """in which a GPU trains and tests"""
-    pip: tuple[str, ...] = ()
-    """packages that Ray installs for the trials"""
+    memory: int | None = None  # bytes; a trial that wants more fails
+    gpus: float | None = None  # share of a GPU for a worker (default: a whole one where there is one)
+    timeout: float | None = None  # seconds after which a trial is stopped
+    retries: int = 1  # how often a trial is started again whose process died
+    population: int = 64  # trials of one shape that a GPU trains as one, at most
+    precision: str = "auto"  # in which a GPU trains and tests
+    pip: tuple[str, ...] = ()  # packages that Ray installs for the trials
 
 
 @dataclass(frozen=True)
 class Terms:
     """How trials are carried out: the same for all that a driver is given."""
 
-    out: str
-    """the folder that holds the folders of all"""
+    out: str  # the folder that holds the folders of all
     device: str = "cpu"
     resources: Resources = field(default_factory=Resources)
     shared: bool = False
     """whether other drivers may work here too: folders are locked, and set aside where they are broken"""
     resume: bool = True
-    may_diverge: bool = True
-    """whether a run whose loss is no number ends as it is, and not with an error"""
+    may_diverge: bool = True  # whether a run whose loss is no number ends as it is, and not with an error
     checkpoint_every: int | None = None
-    data: str | None = None
-    """a data folder to train on"""
+    data: str | None = None  # a data folder to train on
     tracker: str | None = None
     path: tuple[str, ...] = field(default_factory=lambda: tuple(sys.path))
     """folders in which a worker looks for the user's modules"""
-    watched: bool = False
-    """whether workers say how far a trial has come"""
+    watched: bool = False  # whether workers say how far a trial has come
     command: tuple[str, ...] = field(default_factory=lambda: tuple(sys.argv[1:]))
     """what the person typed, for the record of how a run was made"""
 
@@ -123,8 +108,7 @@ class Result:
 
     address: str
     seconds: float
-    metrics: dict[str, Value] | None = None
-    """None where it failed"""
+    metrics: dict[str, Value] | None = None  # None where it failed
     kind: str = ""
     error: str = ""
     tail: str = ""
@@ -137,14 +121,8 @@ def to_line(piece: Piece, terms: Terms) -> str:
 
 def from_line(line: str | bytes) -> tuple[Piece, Terms]:
     piece, terms = json.loads(line)
-    trials, population = (
-        tuple(Trial(RunConfig.from_json(each["config"]), each["settings"], each["place"]) for each in piece[key])
-        for key in ("trials", "population")
-    )
-    studies = tuple(Study(**each) for each in piece["studies"])
-    terms["resources"]["pip"] = tuple(terms["resources"]["pip"])
-    terms |= {"path": tuple(terms["path"]), "command": tuple(terms["command"])}
-    return (
-        Piece(trials, studies, population, piece["home"]),
-        Terms(**{**terms, "resources": Resources(**terms["resources"])}),
-    )
+    for key in ("trials", "population"):
+        piece[key] = tuple(Trial(**{**each, "config": RunConfig.from_json(each["config"])}) for each in piece[key])
+    piece["studies"] = tuple(Study(**each) for each in piece["studies"])
+    terms["resources"] = Resources(**{**terms["resources"], "pip": tuple(terms["resources"]["pip"])})
+    return Piece(**piece), Terms(**{**terms, "path": tuple(terms["path"]), "command": tuple(terms["command"])})

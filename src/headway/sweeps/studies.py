@@ -1,6 +1,7 @@
 """What may be asked of each trial once it is trained. A study is its options, checked before anything is trained; it
 writes into the trial's folder and answers with a few metrics for the table."""
 
+import itertools
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -34,7 +35,7 @@ from headway.trials.trial import Study
 class StudyOfTrial(ABC):
     """A study that knows how to be made of a trial."""
 
-    fixed: ClassVar[frozenset[str]] = frozenset()  # fields of its question that a sweep decides, not its file
+    fixed: ClassVar[tuple[str, ...]] = ()  # fields of its question that a sweep decides, not its file
 
     def check(self, config: RunConfig) -> None:  # noqa: B027
         """Refuses what cannot be asked of such a run."""
@@ -46,7 +47,7 @@ class StudyOfTrial(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationOfTrial(EvaluateQuestion, StudyOfTrial):
-    fixed: ClassVar[frozenset[str]] = frozenset({"device", "quiet", "data", "split", "precision"})
+    fixed = ("device", "quiet", "data", "split", "precision")
 
     def check(self, config: RunConfig) -> None:
         create_task(config.task, config.options).find_probe(self.probe)
@@ -58,7 +59,7 @@ class EvaluationOfTrial(EvaluateQuestion, StudyOfTrial):
 
 @dataclass(frozen=True, kw_only=True)
 class HeadsOfTrial(HeadsQuestion, StudyOfTrial):
-    fixed: ClassVar[frozenset[str]] = frozenset({"device", "quiet", "metric", "memory", "hub", "kinds", "out"})
+    fixed = ("device", "quiet", "metric", "memory", "hub", "kinds", "out")
     budget: float | int | None = 0.0
 
     def check(self, config: RunConfig) -> None:
@@ -70,13 +71,9 @@ class HeadsOfTrial(HeadsQuestion, StudyOfTrial):
             found = study_heads(run, self).to_json()
         except TooWeak as error:  # what a trial may well turn out to be
             return {"heads_refused": str(error)}
-        together = found["together"] or {"count": None, "accuracy": None}
-        return {
-            "baseline": found["baseline"],
-            "heads_alone": (found["alone"] or {"count": None})["count"],
-            "heads_together": together["count"],
-            "together_accuracy": together["accuracy"],
-        }
+        alone, together = found["alone"] or {"count": None}, found["together"] or {"count": None, "accuracy": None}
+        counts = {"heads_alone": alone["count"], "heads_together": together["count"]}
+        return {"baseline": found["baseline"], **counts, "together_accuracy": together["accuracy"]}
 
 
 @dataclass(frozen=True)
@@ -175,7 +172,5 @@ def find_study(study: Study) -> StudyOfTrial:
 
 def check_studies(studies: Sequence[Study], configs: Sequence[RunConfig]) -> None:
     """Refuses before anything is trained what cannot be asked of one of these runs; one of each shape is looked at."""
-    every = [find_study(study) for study in studies]
-    for config in configs:
-        for each in every:
-            each.check(config)
+    for each, config in itertools.product(map(find_study, studies), configs):
+        each.check(config)

@@ -10,6 +10,7 @@ OUT/compare.*    the comparison that was asked for, and report.html, a page of i
 
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
@@ -58,12 +59,6 @@ class CarriedOut:
     outcomes: Outcomes
     terms: Terms
 
-    @property
-    def unchosen(self) -> list[Trial]:
-        """The trials that were trained and not chosen."""
-        chosen = {trial.address for trial in self.studied}
-        return [trial for trial in self.trials if trial.address not in chosen and trial.address in self.outcomes.found]
-
 
 def _terms(sweep: SweepFile, how: SweepQuestion) -> Terms:
     if how.engine == "ray":  # what this machine has says nothing about the nodes
@@ -96,19 +91,25 @@ def run_sweep(name: str, how: SweepQuestion) -> Output:
         with interrupts, claims, Board(sweep.name, len(trials), metric, how.quiet) as board:
             engine = _engine(terms, how)
             driver = Driver(engine, board, claims, interrupts, sweep.out / "failures", how.fail_fast)
-            slots, most, studied = engine.slots, _most_together(engine.terms), trials
+            slots, outcomes, studied = engine.slots, driver.outcomes, trials
             try:
                 if sweep.choose is not None:
-                    driver.run(pieces_of(trials, (IN_RANGE,), most), last=False)
-                    studied = choose_best(trials, sweep.choose, _choosing_errors(driver.outcomes.found))
-                done = CarriedOut(sweep, trials, studied, driver.outcomes, engine.terms)
-                for trial in done.unchosen:
-                    reused = trial.address in driver.outcomes.reused
-                    board.end(trial, driver.outcomes.found[trial.address], reused=reused)
-                driver.run(pieces_of(studied, sweep.studies, most))
+                    driver.run(pieces_of(trials, (IN_RANGE,), engine.terms.together), last=False)
+                    studied = choose_best(trials, sweep.choose, _choosing_errors(outcomes.found))
+                    chosen = {trial.address for trial in studied}
+                    for trial in trials:
+                        if trial.address not in chosen and (metrics := outcomes.found.get(trial.address)) is not None:
+                            board.end(trial, metrics, reused=trial.address in outcomes.reused)
+                driver.run(pieces_of(studied, sweep.studies, engine.terms.together))
             finally:
                 engine.stop()
-        _forgive(done)
+        for trial in (trial for trial in studied if trial.address in outcomes.failed):
+            # another driver on the same folder may have done it since
+            if (metrics := metrics_of(trial.folder(sweep.out), trial.config, sweep.studies)) is not None:
+                del outcomes.failed[trial.address]
+                outcomes.found[trial.address] = metrics
+                outcomes.reused.add(trial.address)
+        done = CarriedOut(sweep, trials, studied, outcomes, engine.terms)
         return _write(done, how, slots, time.monotonic() - began)
 
 
@@ -119,10 +120,8 @@ def plan_sweep(name: str, how: SweepQuestion) -> Output:
         trials, terms = _checked_trials(sweep), _terms(sweep, how)
         done = _done(sweep, trials)
         left = [trial for trial in trials if trial.address not in done]
-        most = _most_together(terms)
-        cost = estimate(left, choose_device("cpu" if terms.device == "cpu" else "auto")) if left else None
-    slots = how.workers or default_workers(sweep.resources, terms.device)
-    seconds, pieces = 0.0 if cost is None else cost.seconds, len(pieces_of(left, (), most))
+        cost = estimate(left, choose_device("cpu" if terms.device == "cpu" else "auto"))
+    slots, pieces = how.workers or default_workers(terms), len(pieces_of(left, (), terms.together))
     content = {
         "trials": len(trials),
         "done": 0,
@@ -131,18 +130,18 @@ def plan_sweep(name: str, how: SweepQuestion) -> Output:
         "seconds": 0.0,
         "left": len(left),
         "pieces": pieces,
-        "training_seconds": seconds,
+        "training_seconds": cost.seconds,
         "workers": slots,
-        "estimate": None if cost is None else {"shapes": cost.shapes, "timed": cost.timed},
+        "estimate": {"shapes": cost.shapes, "timed": cost.timed} if left else None,
         "out": str(sweep.out),
         "dry_run": True,
     }
     rows = [{"trial": t.title, "state": "done" if t.address in done else "to do", "run": t.address} for t in trials]
     words = [f"{len(trials):,} trials, {len(done):,} of them done already; {len(left):,} to do."]
-    if cost is not None:
-        apart = "each by itself" if most is None else f"in {pieces:,} populations"
+    if left:
+        apart = "each by itself" if terms.together is None else f"in {pieces:,} populations"
         words.append(
-            f"About {seconds:,.0f} seconds of training, {apart}: {seconds / slots / 60:,.1f} minutes with "
+            f"About {cost.seconds:,.0f} seconds of training, {apart}: {cost.seconds / slots / 60:,.1f} minutes with "
             f"{slots} at a time (by a few steps of {cost.timed} of {cost.shapes} shapes, training alone; studies come "
             "on top)."
         )
@@ -160,11 +159,6 @@ def _checked_trials(sweep: SweepFile) -> list[Trial]:
         if key not in KEYS and not key.startswith(OPEN):
             raise unknown("key of compare", key, KEYS)
     return trials
-
-
-def _most_together(terms: Terms) -> int | None:
-    """How many trials of one shape train as one; None where each trains by itself."""
-    return terms.resources.population if terms.device == "cuda" else None
 
 
 def _choosing_errors(found: dict[str, Metrics]) -> dict[str, int]:
@@ -185,26 +179,16 @@ def _done(sweep: SweepFile, trials: Sequence[Trial]) -> set[str]:
     return (trained.keys() - {trial.address for trial in chosen}) | found(chosen, sweep.studies).keys()
 
 
-def _forgive(done: CarriedOut) -> None:
-    """Counts trials as reused that failed here, and that another driver on the same folder has done since."""
-    outcomes = done.outcomes
-    for trial in done.studied:
-        if trial.address in outcomes.failed:
-            metrics = metrics_of(trial.folder(done.sweep.out), trial.config, done.sweep.studies)
-            if metrics is not None:
-                del outcomes.failed[trial.address]
-                outcomes.found[trial.address] = metrics
-                outcomes.reused.add(trial.address)
-
-
 def _write(done: CarriedOut, how: SweepQuestion, slots: int, seconds: float) -> Output:
     """Writes the table and what follows from it."""
     sweep, outcomes, rows = done.sweep, done.outcomes, _table(done)
     addresses = [trial.address for trial in done.trials if trial.address in outcomes.failed]
     failed = [{"trial": address, "error": outcomes.failed[address]} for address in addresses]
-    columns = list(dict.fromkeys(key for row in rows for key in row))
+    columns = [*dict.fromkeys(key for row in rows for key in row)]
     text = as_csv([columns, *([row.get(key) for key in columns] for row in rows)])
     disk.write_bytes(sweep.out / "table.csv", text.encode())
+    words = _leaderboard(done, how.quiet) if not failed else []
+    more, report, sentences = _comparison(done)
     content = {
         "trials": len(done.trials),
         "done": len(outcomes.found) - len(outcomes.reused),
@@ -217,13 +201,10 @@ def _write(done: CarriedOut, how: SweepQuestion, slots: int, seconds: float) -> 
         "engine": how.engine,
         "out": str(sweep.out),
         "rows": rows,
+        "report": report,
     }
-    words = _leaderboard(done, how.quiet) if not failed else []
-    more, report, sentences = _comparison(done)
-    content |= {"report": report}
-    words += sentences
     disk.write_json(sweep.out / "sweep.json", {"name": sweep.name, **content})
-    words += [f"Failed: {each['trial']}: {each['error']}" for each in failed[:10]]
+    words += [*sentences, *(f"Failed: {each['trial']}: {each['error']}" for each in failed[:10])]
     if len(failed) > 10:
         words.append(f"and {len(failed) - 10:,} more, in {sweep.out / 'failures'}")
     words.append(
@@ -271,36 +252,28 @@ def _leaderboard(done: CarriedOut, quiet: bool) -> list[str]:
     keys = {key for trial in studied for key in trial.settings} - {sweep.choose}
     if study is None or not studied or not keys <= set(ENTRY) or sweep.choose not in (None, "rate"):
         return []
-    options, first = find_study(study), studied[0].config
-    assert isinstance(options, LengthsOfTrial)
+    asked, first = find_study(study), studied[0].config
+    assert isinstance(asked, LengthsOfTrial)
     task = create_task(first.task, first.options)
-    seeds = tuple(dict.fromkeys(trial.config.seed for trial in studied))
-    entries: dict[Entry, list[Trial]] = {}
+    seeds, none = tuple(dict.fromkeys(trial.config.seed for trial in studied)), Overrides()
+    entries: dict[Entry, list[Trial]] = defaultdict(list)
     for trial in studied:
         model = trial.config.model
         pooling = model.pooling if model.kind == "classifier" else None
-        entries.setdefault(Entry(model.positions, model.index, pooling), []).append(trial)
+        entries[Entry(model.positions, model.index, pooling)].append(trial)
     if any(tuple(trial.config.seed for trial in group) != seeds for group in entries.values()):
         return []
     name = sweep.base.get("track")
+    track = find_track(name) if isinstance(name, str) else Track(sweep.name, none, none)
+    lengths, probes = tuple(sorted(asked.asked_lengths(task))), asked.asked_probes(task)
     plan = LengthsPlan(
-        task=first.task,
-        entries=tuple(entries),
-        track=find_track(name) if isinstance(name, str) else Track(sweep.name, Overrides(), Overrides()),
-        seeds=seeds,
-        lengths=tuple(sorted(options.asked_lengths(task))),
-        probes=options.asked_probes(task),
-        options=first.options,
-        examples=options.examples,
-        test_seed=options.seed,
+        first.task, tuple(entries), track, seeds, lengths, probes, first.options, none, asked.examples, asked.seed
     )
-    chosen = (
-        (entry, float(group[0].settings.get("rate") or 1), [trial.folder(sweep.out) for trial in group])
-        for entry, group in entries.items()
-    )
-    device = done.terms.device
-    precision = choose_precision(sweep.resources.precision, torch.device(device))
-    here = choose_device("cpu" if device == "cpu" else "auto")
+    folders = [[trial.folder(sweep.out) for trial in group] for group in entries.values()]
+    rates = [float(group[0].settings.get("rate") or 1) for group in entries.values()]
+    precision = choose_precision(sweep.resources.precision, torch.device(done.terms.device))
+    here = choose_device("cpu" if done.terms.device == "cpu" else "auto")
+    chosen = zip(entries, rates, folders, strict=True)
     found = put_together(
         plan, chosen, sweep.out, here, precision, quiet, lambda run: forbidden(subject_of(run), "lengths")
     )

@@ -37,6 +37,7 @@ LOG_EVERY = 20
 CHECKPOINT_EVERY = 100
 CHECK_EVERY = 50  # for runs that go on until perfect
 RECOVERY_RATE, RECOVERY_WARMUP = 3e-4, 10
+Watch = Callable[[int, int, str], None]  # told the steps done, the steps in all, and a line of words
 
 
 @dataclass(frozen=True)

@@ -27,24 +27,16 @@ class Engine(Protocol):
     hear: Hear
 
     @property
-    def slots(self) -> int:
-        """How many pieces run at a time."""
-        ...
+    def slots(self) -> int: ...  # how many pieces run at a time
 
     @property
-    def room(self) -> int:
-        """How many more pieces may be started now."""
-        ...
+    def room(self) -> int: ...  # how many more pieces may be started now
 
     def start(self, ticket: int, piece: Piece) -> None: ...
 
-    def wait(self, seconds: float) -> list[Ended]:
-        """Those that have ended; waits for one, at most so long."""
-        ...
+    def wait(self, seconds: float) -> list[Ended]: ...  # those that have ended; waits for one, at most so long
 
-    def stop(self) -> None:
-        """Ends everything that runs, at once. A trial can be killed anywhere."""
-        ...
+    def stop(self) -> None: ...  # ends everything that runs, at once: a trial can be killed anywhere
 
 
 class InProcess:

@@ -4,6 +4,7 @@ with it but the trial in flight; another one is started in its place."""
 import contextlib
 import fcntl
 import json
+import math
 import os
 import re
 import signal
@@ -20,7 +21,7 @@ from headway.errors import HeadwayError
 from headway.machine import cores
 from headway.trials.carry import GRACE
 from headway.trials.engines import Ended, Hear
-from headway.trials.trial import Piece, Resources, Result, Terms, to_line
+from headway.trials.trial import Piece, Result, Terms, to_line
 
 TAIL = 50  # lines kept of a log
 LONGEST_LOG = 1_000_000
@@ -30,7 +31,7 @@ WORKER = "from headway.trials.worker import main; main()"
 
 class LocalEngine:
     def __init__(self, terms: Terms, workers: int | None = None) -> None:
-        self.terms, self.slots = terms, workers or default_workers(terms.resources, terms.device)
+        self.terms, self.slots = terms, workers or default_workers(terms)
         self.hear: Hear = lambda ticket, steps, words: None
         self._lanes: dict[int, _Worker] = {}
 
@@ -185,14 +186,13 @@ class _Worker:
         self.log.close()
 
 
-def default_workers(resources: Resources, device: str) -> int:
+def default_workers(terms: Terms) -> int:
     """As many as cores, memory and GPUs allow."""
-    if device == "cuda":
+    resources = terms.resources
+    if terms.device == "cuda":
         return max(1, int(torch.cuda.device_count() / (resources.gpus or 1) + 1e-9))
-    counts = [cores() // resources.threads]
-    if resources.memory is not None:
-        counts.append(_free_memory() // resources.memory)
-    return max(1, min(counts))
+    by_memory = math.inf if resources.memory is None else _free_memory() // resources.memory
+    return max(1, int(min(cores() // resources.threads, by_memory)))
 
 
 def _free_memory() -> int:

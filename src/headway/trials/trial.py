@@ -97,6 +97,11 @@ class Terms:
     command: tuple[str, ...] = field(default_factory=lambda: tuple(sys.argv[1:]))
     """what the person typed, for the record of how a run was made"""
 
+    @property
+    def together(self) -> int | None:
+        """How many trials of one shape train as one; None where each trains by itself."""
+        return self.resources.population if self.device == "cuda" else None
+
     def seconds(self, piece: Piece) -> float | None:
         """How long a piece may take."""
         return None if self.resources.timeout is None else self.resources.timeout * len(piece)

@@ -28,8 +28,7 @@ from headway.runs.config import RunConfig
 from headway.runs.shapes import fits
 from headway.subjects.own import Run
 from headway.tasks import Task, create_task
-from headway.trials.record import Metrics
-from headway.trials.trial import Study
+from headway.trials.trial import Metrics, Study
 
 
 class StudyOfTrial(ABC):

@@ -40,11 +40,9 @@ from headway.training.tracks import Track, find_track
 from headway.trials.board import Board
 from headway.trials.claims import Claims
 from headway.trials.drive import Driver, Interrupts, Outcomes
-from headway.trials.engines import Engine
-from headway.trials.local import LocalEngine, default_workers
+from headway.trials.local import Engine, LocalEngine, default_workers
 from headway.trials.plan import choose_best, estimate, pieces_of
-from headway.trials.record import Metrics, metrics_of
-from headway.trials.trial import Study, Terms, Trial
+from headway.trials.trial import Metrics, Study, Terms, Trial, metrics_of
 
 ENTRY = ("positions", "index", "pooling", "seed")  # what the entries of a leaderboard differ in
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from headway.output import format_value
 from headway.runs.metrics import metric_of_runs
-from headway.trials.record import Metrics
-from headway.trials.trial import Trial
+from headway.trials.trial import Metrics, Trial
 
 if TYPE_CHECKING:
     from rich.live import Live

@@ -36,8 +36,19 @@ from headway.training.loop import Watch, train_run
 from headway.training.population import Member, train_population
 from headway.training.tracking import find_tracker
 from headway.trials.claims import alone
-from headway.trials.record import RECORD, StudyRecord, metrics_of, read_record, training_metrics, write_record
-from headway.trials.trial import Piece, Result, Study, Terms, Trial
+from headway.trials.trial import (
+    RECORD,
+    Piece,
+    Result,
+    Study,
+    StudyRecord,
+    Terms,
+    Trial,
+    metrics_of,
+    read_record,
+    training_metrics,
+    write_record,
+)
 
 GRACE = 10.0  # seconds after the time limit at which a process that does not answer is ended
 WAIT = 60.0  # seconds for a process that works in a folder, and should be gone, to end

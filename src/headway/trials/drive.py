@@ -23,9 +23,8 @@ from headway.runs import disk
 from headway.training.loop import RunReport, Watch, report_of
 from headway.trials.board import Board
 from headway.trials.claims import Claims
-from headway.trials.engines import Ended, Engine
-from headway.trials.record import Metrics, metrics_of
-from headway.trials.trial import Piece, Result, Trial
+from headway.trials.local import Ended, Engine
+from headway.trials.trial import Metrics, Piece, Result, Trial, metrics_of
 
 LOOK = 0.5  # seconds between looks at trials that other drivers have
 

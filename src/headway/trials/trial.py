@@ -2,18 +2,28 @@
 
 A trial is the config of a run and the place of its folder. Everything here is plain data without torch: it travels as
 JSON to a process of this machine, or as it is to a node of a cluster.
+
+On disk a trial that was carried out is its run folder, with `trial.json` beside the weights. That record says what each
+study found, with the hashes of the files it wrote; it is written last. A trial is done when every file is as it says.
 """
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from headway.errors import HeadwayError
+from headway.runs import disk
 from headway.runs.config import RunConfig
 from headway.runs.folder import RunFolder
+from headway.runs.seal import read_sealed, sealed
+from headway.runs.shapes import fill
 
+RECORD = "trial.json"
 Value = int | float | str | bool | None  # of a setting, or of a metric
+Metrics = dict[str, Value]
 
 
 @dataclass(frozen=True)
@@ -113,7 +123,7 @@ class Result:
 
     address: str
     seconds: float
-    metrics: dict[str, Value] | None = None  # None where it failed
+    metrics: Metrics | None = None  # None where it failed
     kind: str = ""
     error: str = ""
     tail: str = ""
@@ -131,3 +141,58 @@ def from_line(line: str | bytes) -> tuple[Piece, Terms]:
     piece["studies"] = tuple(Study(**each) for each in piece["studies"])
     terms["resources"] = Resources(**{**terms["resources"], "pip": tuple(terms["resources"]["pip"])})
     return Piece(**piece), Terms(**{**terms, "path": tuple(terms["path"]), "command": tuple(terms["command"])})
+
+
+@dataclass(frozen=True)
+class StudyRecord:
+    """What a study was asked, what it found, and the hashes of the files it wrote."""
+
+    asked: dict[str, Any]
+    metrics: Metrics
+    files: dict[str, str]
+    seconds: float
+
+    def answers(self, study: Study, folder: RunFolder) -> bool:
+        """Whether this is the answer to that study, and its files are as they were written."""
+        files = [(folder.path / Path(name).name, digest) for name, digest in self.files.items()]
+        return self.asked == study.options and all(p.is_file() and disk.sha256(p) == digest for p, digest in files)
+
+
+def read_record(folder: RunFolder, config: RunConfig) -> dict[str, StudyRecord]:
+    """What the trial's studies found so far; nothing where the record is missing, broken or another's."""
+    path = folder.path / RECORD
+    try:
+        content = read_sealed(path) if path.exists() else {}
+        if (content["trial"], content["weights"]) != (config.digest, folder.training().weights_sha256):
+            return {}
+        entries = {name: fill(StudyRecord, entry) for name, entry in content["studies"].items()}
+        return entries if all(isinstance(d, str) for each in entries.values() for d in each.files.values()) else {}
+    except (HeadwayError, KeyError, AttributeError, TypeError):
+        return {}
+
+
+def write_record(folder: RunFolder, config: RunConfig, entries: dict[str, StudyRecord]) -> None:
+    studies, weights = {name: asdict(entry) for name, entry in entries.items()}, folder.training().weights_sha256
+    folder.record("trial", sealed({"trial": config.digest, "weights": weights, "studies": studies}))
+
+
+def training_metrics(folder: RunFolder) -> Metrics:
+    ended = folder.training()
+    return {key: getattr(ended, key) for key in ("steps", "final_loss", "perfect", "parameters")}
+
+
+def metrics_of(folder: RunFolder, config: RunConfig, studies: Sequence[Study]) -> Metrics | None:
+    """What a trial that is done has found, every file held against its hash; None where it is not done."""
+    if not folder.complete:
+        return None
+    try:
+        if folder.verified() != config:
+            return None
+        found, entries = training_metrics(folder), read_record(folder, config) if studies else {}
+        for study in studies:
+            if study.name not in entries or not entries[study.name].answers(study, folder):
+                return None
+            found |= entries[study.name].metrics
+        return found
+    except HeadwayError:
+        return None

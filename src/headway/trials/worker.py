@@ -20,7 +20,7 @@ def main() -> None:
         ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
     pipe = Connection(int(sys.argv[1]))
     os.set_inheritable(pipe.fileno(), False)
-    lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    lines = queue.SimpleQueue[bytes]()
     threading.Thread(target=_read, args=(pipe, lines), daemon=True).start()
     from headway.trials.carry import carry_out
     from headway.trials.trial import from_line

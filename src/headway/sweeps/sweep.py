@@ -120,20 +120,10 @@ def plan_sweep(name: str, how: SweepQuestion) -> Output:
         left = [trial for trial in trials if trial.address not in done]
         cost = estimate(left, choose_device("cpu" if terms.device == "cpu" else "auto"))
     slots, pieces = how.workers or default_workers(terms), len(pieces_of(left, (), terms.together))
-    content = {
-        "trials": len(trials),
-        "done": 0,
-        "reused": len(done),
-        "failed": [],
-        "seconds": 0.0,
-        "left": len(left),
-        "pieces": pieces,
-        "training_seconds": cost.seconds,
-        "workers": slots,
-        "estimate": {"shapes": cost.shapes, "timed": cost.timed} if left else None,
-        "out": str(sweep.out),
-        "dry_run": True,
-    }
+    counts = {"trials": len(trials), "done": 0, "reused": len(done), "failed": [], "seconds": 0.0, "left": len(left)}
+    timed = {"shapes": cost.shapes, "timed": cost.timed} if left else None
+    costs = {"pieces": pieces, "training_seconds": cost.seconds, "workers": slots, "estimate": timed}
+    content = {**counts, **costs, "out": str(sweep.out), "dry_run": True}
     rows = [{"trial": t.title, "state": "done" if t.address in done else "to do", "run": t.address} for t in trials]
     words = [f"{len(trials):,} trials, {len(done):,} of them done already; {len(left):,} to do."]
     if left:
@@ -182,33 +172,23 @@ def _write(done: CarriedOut, how: SweepQuestion, slots: int, seconds: float) -> 
     sweep, outcomes, rows = done.sweep, done.outcomes, _table(done)
     addresses = [trial.address for trial in done.trials if trial.address in outcomes.failed]
     failed = [{"trial": address, "error": outcomes.failed[address]} for address in addresses]
-    columns = [*dict.fromkeys(key for row in rows for key in row)]
+    columns = list(dict.fromkeys(key for row in rows for key in row))
     text = as_csv([columns, *([row.get(key) for key in columns] for row in rows)])
     disk.write_bytes(sweep.out / "table.csv", text.encode())
     words = _leaderboard(done, how.quiet) if not failed else []
     more, report, sentences = _comparison(done)
-    content = {
-        "trials": len(done.trials),
-        "done": len(outcomes.found) - len(outcomes.reused),
-        "reused": len(outcomes.reused),
-        "failed": failed,
-        "seconds": seconds,
-        "busy_seconds": outcomes.busy,
-        "slots": slots,
-        "efficiency": outcomes.busy / (seconds * slots),
-        "engine": how.engine,
-        "out": str(sweep.out),
-        "rows": rows,
-        "report": report,
-    }
+    finished, reused = len(outcomes.found) - len(outcomes.reused), len(outcomes.reused)
+    counts = {"trials": len(done.trials), "done": finished, "reused": reused, "failed": failed}
+    efficiency = outcomes.busy / (seconds * slots)
+    times = {"seconds": seconds, "busy_seconds": outcomes.busy, "slots": slots, "efficiency": efficiency}
+    content = {**counts, **times, "engine": how.engine, "out": str(sweep.out), "rows": rows, "report": report}
     disk.write_json(sweep.out / "sweep.json", {"name": sweep.name, **content})
     words += [*sentences, *(f"Failed: {each['trial']}: {each['error']}" for each in failed[:10])]
     if len(failed) > 10:
         words.append(f"and {len(failed) - 10:,} more, in {sweep.out / 'failures'}")
     words.append(
-        f"{content['done']:,} done, {content['reused']:,} reused, {len(failed):,} failed, of {len(done.trials):,} "
-        f"trials in {seconds:,.1f} s; {slots} at a time were busy {content['efficiency']:.0%} of it. "
-        f"The table is {sweep.out / 'table.csv'}."
+        f"{finished:,} done, {reused:,} reused, {len(failed):,} failed, of {len(done.trials):,} trials in "
+        f"{seconds:,.1f} s; {slots} at a time were busy {efficiency:.0%} of it. The table is {sweep.out / 'table.csv'}."
     )
     shown = [{key: value for key, value in row.items() if key != "run"} for row in rows]
     return Output(content, sweep.name, shown, more, words, status=1 if failed else 0)

@@ -69,18 +69,9 @@ def plan(
         for_training.setdefault("warmup", max(1, for_training["steps"] // 10))
     longest = (lengths or task.lengths)[1]
     source, answer = task.source_tokens(longest), task.answer_tokens(longest)
-    model = ModelConfig(
-        kind=kind,
-        vocabulary=task.vocabulary,
-        trained=source + answer if kind == "decoder" else source,
-        trained_answer=answer,
-        start=None if task.classes else task.start,
-        end=task.end,
-        classes=task.classes,
-        digits=digits,
-        least_first=least_first,
-        **for_model,
-    )
+    for_model |= {"start": None if task.classes else task.start, "end": task.end, "classes": task.classes}
+    for_model |= {"digits": digits, "least_first": least_first}
+    model = ModelConfig(kind, task.vocabulary, source + answer if kind == "decoder" else source, answer, **for_model)
     check_order(model)
     training = replace(recipe, **for_training)
     if rate != 1:

@@ -99,13 +99,9 @@ class Session:
         return steps == self.training.steps or steps % every == 0
 
     def log_entry(self, steps: int, loss: float, exact_match: float, seconds: float) -> LogEntry:
-        return {
-            "step": steps,
-            "loss": loss if math.isfinite(loss) else None,
-            "exact_match": exact_match,
-            "seconds": round(seconds, 3),
-            "examples_per_second": round(steps * self.training.batch / seconds, 1),
-        }
+        known = loss if math.isfinite(loss) else None
+        took, speed = round(seconds, 3), round(steps * self.training.batch / seconds, 1)
+        return {"step": steps, "loss": known, "exact_match": exact_match, "seconds": took, "examples_per_second": speed}
 
     def finish(
         self,

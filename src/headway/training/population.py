@@ -214,10 +214,8 @@ class StackSession(Session):
         for key, before in self.log.items():
             self.log[key] = torch.cat((before, torch.as_tensor(line[key], dtype=before.dtype)[None]))
         if self.watch is not None:
-            speed = len(self.members) * self.stack.steps / seconds
-            words = (
-                f"loss {losses.nanmedian():.4f} (median)  exact match {exact.mean():.3f}  {speed:,.0f} models × steps/s"
-            )
+            speed, median = len(self.members) * self.stack.steps / seconds, losses.nanmedian()
+            words = f"loss {median:.4f} (median)  exact match {exact.mean():.3f}  {speed:,.0f} models × steps/s"
             self.watch(self.stack.steps, self.training.steps, words)
         return ~(losses.isfinite() & self.stack.finite().cpu())
 

@@ -72,10 +72,10 @@ class Stack:
                 f"a population stacks weights alone, and the model also keeps {names}; train with --seeds"
             )
         self.weights: Weights = {name: tensor.detach().to(device) for name, tensor in stacked.items()}
-        self.hidden = hidden_matrices(self.template) if configs[0].optimizer == "muon" else []
-        self.first: Weights = {name: torch.zeros_like(weight) for name, weight in self.weights.items()}
-        self.second: Weights = {n: torch.zeros_like(w) for n, w in self.weights.items() if n not in set(self.hidden)}
-        self.parts = {"model": self.weights, "first": self.first, "second": self.second}
+        hidden = set(hidden_matrices(self.template)) if configs[0].optimizer == "muon" else ()
+        first: Weights = {name: torch.zeros_like(weight) for name, weight in self.weights.items()}
+        second: Weights = {name: torch.zeros_like(mean) for name, mean in first.items() if name not in hidden}
+        self.parts = {"model": self.weights, "first": first, "second": second}
         self.settings = settings_of(configs, device)
         self.recorded = device.type == "cuda" and not one_shape
         self._losses = self._losses_of if self.recorded else compiled(self._losses_of, device)
@@ -105,7 +105,7 @@ class Stack:
         slopes = torch.autograd.grad(values.sum(), list(self.leaves.values()))  # a member's loss is its own alone
         named = dict(zip(self.leaves, slopes, strict=True))
         copies = {name: leaf.detach() for name, leaf in self.leaves.items()}
-        self._update(self.weights, copies, named, self.first, self.second, self.hidden, self.settings, share, steps)
+        self._update(self.parts, copies, named, self.settings, share, steps)
         return values.detach(), exact
 
     def _losses_of(
@@ -151,23 +151,16 @@ class Stack:
 
 @torch.no_grad()
 def update(
-    weights: Weights,
-    copies: Weights,
-    slopes: Weights,
-    first: Weights,
-    second: Weights,
-    hidden: list[str],
-    settings: Settings,
-    share: Float[Tensor, " model"],
-    steps: Float[Tensor, ""],
+    parts: dict[str, Weights], copies: Weights, slopes: Weights, settings: Settings, share: Tensor, steps: Tensor
 ) -> None:
     """AdamW and Muon on the stack; the same step as learner.py's, member by member, in place.
 
-    `copies` are the weights in the precision that the model runs in.
+    `parts` are the weights, and their first and second moments; Muon has no second. `copies` are the weights in the
+    precision that the model runs in; `share`, of their peak, is what each member's learning rates are now.
     """
-    precision = next(iter(slopes.values())).dtype
+    (weights, first, second), precision = parts.values(), next(iter(slopes.values())).dtype
     by_shape: dict[torch.Size, list[str]] = defaultdict(list)
-    for name in hidden:
+    for name in (name for name in weights if name not in second):
         by_shape[weights[name].shape[-2:]].append(name)
     for (rows, columns), names in by_shape.items():
         moved = []

@@ -1,5 +1,6 @@
 """Curves in a tracker of the user's: TensorBoard or trackio, from the extra `tracking`; off by default."""
 
+import importlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -15,37 +16,33 @@ def find_tracker(name: str | None) -> Tracker:
     """The tracker of this name; refuses, before anything is trained, one whose packages are missing."""
     if name is None:
         return lambda run, title: nullcontext()
-    known = {"tensorboard": _tensorboard, "trackio": _trackio}
+    known = {"tensorboard": (_tensorboard, "torch.utils.tensorboard"), "trackio": (_trackio, "trackio")}
     if name not in known:
         raise unknown("tracker", name, known)
+    tracker, module = known[name]
     try:
-        return known[name]()
+        importlib.import_module(module)
+        return tracker
     except ImportError as error:
         raise HeadwayError(
             f"--tracker {name} needs more packages ({error}): pip install 'headway[tracking]'"
         ) from error
 
 
-def _tensorboard() -> Tracker:
+@contextmanager
+def _tensorboard(run: Path, title: str) -> Iterator[Log]:
     from torch.utils.tensorboard import SummaryWriter
 
-    @contextmanager
-    def opened(run: Path, title: str) -> Iterator[Log]:
-        with SummaryWriter(str(run / "tensorboard")) as writer:
-            yield lambda step, numbers: [writer.add_scalar(key, value, step) for key, value in numbers.items()]
-
-    return opened
+    with SummaryWriter(str(run / "tensorboard")) as writer:
+        yield lambda step, numbers: [writer.add_scalar(key, value, step) for key, value in numbers.items()]
 
 
-def _trackio() -> Tracker:
+@contextmanager
+def _trackio(run: Path, title: str) -> Iterator[Log]:
     import trackio  # pyright: ignore[reportMissingImports]
 
-    @contextmanager
-    def opened(run: Path, title: str) -> Iterator[Log]:
-        trackio.init(project="headway", name=title)
-        try:
-            yield lambda step, numbers: trackio.log(numbers, step=step)
-        finally:
-            trackio.finish()
-
-    return opened
+    trackio.init(project="headway", name=title)
+    try:
+        yield lambda step, numbers: trackio.log(numbers, step=step)
+    finally:
+        trackio.finish()

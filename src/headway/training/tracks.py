@@ -31,29 +31,19 @@ class Track:
 
 
 RATES = (0.5, 1.0, 2.0)
+ADAMW = Overrides(optimizer="adamw", steps=3000, batch=128)
 MUON_CLASSIFIER = Overrides(pooling="max", steps=1000, batch=128, layers=2)
 MUON_ADDER = Overrides(model="decoder", layers=1, d_model=128, heads=8, d_ff=512, steps=3000, batch=128, hard=0.5)
 SUMS = {"digits": 20, "shortest": 1}
 LEAST_FIRST = {**SUMS, "first": "least"}
+MORE = {"sortedness": {"ranges": 0.5, "pools": 0.5}, "addition": LEAST_FIRST}
 
 TRACKS = {
     track.name: track
     for track in (
-        Track(
-            "plain",
-            Overrides(pooling="mean", optimizer="adamw", steps=3000, batch=128),
-            Overrides(optimizer="adamw", steps=3000, batch=128),
-            options={"addition": SUMS},
-        ),
+        Track("plain", replace(ADAMW, pooling="mean"), ADAMW, options={"addition": SUMS}),
         Track("tuned", MUON_CLASSIFIER, MUON_ADDER, RATES, {"addition": LEAST_FIRST}, chooses=True),
-        Track(
-            "open",
-            replace(MUON_CLASSIFIER, hard=0.5),
-            MUON_ADDER,
-            RATES,
-            {"sortedness": {"ranges": 0.5, "pools": 0.5}, "addition": LEAST_FIRST},
-            chooses=True,
-        ),
+        Track("open", replace(MUON_CLASSIFIER, hard=0.5), MUON_ADDER, RATES, MORE, chooses=True),
     )
 }
 

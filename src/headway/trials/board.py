@@ -27,9 +27,7 @@ class Board:
     def __init__(self, title: str, total: int, metric: str | None, quiet: bool) -> None:
         self.title, self.total, self.metric, self.quiet = title, total, metric, quiet
         self.done = self.reused = 0
-        self.failed: dict[str, str] = {}
-        self.running: dict[str, float] = {}
-        self.words = ""
+        self.words, self.failed, self.running = "", dict[str, str](), dict[str, float]()
         self.best: tuple[float, str] | None = None
         self.began = self.spoke = time.monotonic()
         self._ends: deque[tuple[float, int]] = deque(maxlen=RECENT)

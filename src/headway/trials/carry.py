@@ -40,7 +40,6 @@ from headway.trials.trial import (
     RECORD,
     Piece,
     Result,
-    Study,
     StudyRecord,
     Terms,
     Trial,
@@ -141,7 +140,13 @@ def _studied(trial: Trial, piece: Piece, terms: Terms, device: torch.device, sha
         metrics, entries = training_metrics(folder), read_record(folder, trial.config) if piece.studies else {}
         for study in piece.studies:
             if study.name not in entries or not entries[study.name].answers(study, folder):
-                entries[study.name] = _study(study, folder, device, terms.resources.precision)
+                module, _, name = study.function.partition(":")
+                before, run, since = _stamps(folder), open_run(folder, device), time.perf_counter()
+                make = getattr(importlib.import_module(module), name)
+                found = make(study, run, device, terms.resources.precision)
+                written = [name for name, stamp in _stamps(folder).items() if before.get(name) != stamp]
+                hashes = {name: disk.sha256(folder.path / name) for name in written}
+                entries[study.name] = StudyRecord(study.options, found, hashes, time.perf_counter() - since)
                 write_record(folder, trial.config, entries)
             metrics |= entries[study.name].metrics
         return Result(trial.address, share + time.perf_counter() - began, metrics)
@@ -151,21 +156,10 @@ def _studied(trial: Trial, piece: Piece, terms: Terms, device: torch.device, sha
         return _failed(trial, error, share + time.perf_counter() - began, terms)
 
 
-def _study(study: Study, folder: RunFolder, device: torch.device, precision: str) -> StudyRecord:
-    """Makes a study of a trained trial."""
-    module, _, name = study.function.partition(":")
-    before, run, began = _stamps(folder), open_run(folder, device), time.perf_counter()
-    metrics = getattr(importlib.import_module(module), name)(study, run, device, precision)
-    written = [name for name, stamp in _stamps(folder).items() if before.get(name) != stamp]
-    hashes = {name: disk.sha256(folder.path / name) for name in written}
-    return StudyRecord(study.options, metrics, hashes, time.perf_counter() - began)
-
-
 def _stamps(folder: RunFolder) -> dict[str, tuple[int, int]]:
     """The files of a folder, each with what changes when it is replaced."""
-    with os.scandir(folder.path) as entries:
-        found = {entry.name: entry.stat() for entry in entries if entry.is_file() and entry.name != RECORD}
-    return {name: (stamp.st_ino, stamp.st_mtime_ns) for name, stamp in found.items() if not name.startswith(".")}
+    found = {path.name: path.stat() for path in folder.path.glob("[!.]*") if path.is_file() and path.name != RECORD}
+    return {name: (stamp.st_ino, stamp.st_mtime_ns) for name, stamp in found.items()}
 
 
 def _failed(trial: Trial, error: BaseException, seconds: float, terms: Terms) -> Result:

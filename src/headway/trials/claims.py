@@ -9,6 +9,8 @@ dead: its claims are taken over. No clock is ever compared with another one. Sho
 up, it finds its own file gone and stops.
 """
 
+from __future__ import annotations
+
 import contextlib
 import fcntl
 import json
@@ -22,7 +24,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Self
 
 from headway.errors import BrokenRun, CannotWrite, HeadwayError
 from headway.runs import disk
@@ -53,7 +54,7 @@ class Claims:
         self._owners, self._ended, self._mine = folder / "owners", threading.Event(), set[str]()
         self._seen = dict[str, tuple[int | None, float]]()  # the last beat of other owners, and when it was first seen
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Claims:
         try:
             self._owners.mkdir(parents=True, exist_ok=True)
             self._write(0)

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
-from typing import Self
 
 from headway.errors import CannotWrite, HeadwayError
 from headway.progress import Progress
@@ -45,10 +44,9 @@ class Interrupts:
 
     count = 0
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> None:
         if threading.current_thread() is threading.main_thread():
             self._before = signal.signal(signal.SIGINT, self._ring)
-        return self
 
     def __exit__(self, *error: object) -> None:
         if threading.current_thread() is threading.main_thread():
@@ -104,11 +102,10 @@ class Driver:
         """Starts what is left to do of a piece; one of which another driver has claimed a trial is looked at later."""
         left = self._unfinished(piece, last)
         if self.claims is not None:
-            for number, trial in enumerate(left.trials):
-                if not self.claims.take(trial.address):
-                    self._drop(left.trials[:number])
-                    elsewhere.append(left)
-                    return
+            if not all(self.claims.take(trial.address) for trial in left.trials):
+                self._drop(left.trials)
+                elsewhere.append(left)
+                return
             claimed, left = left, self._unfinished(left, last)  # another driver may have done some in this very moment
             self._drop([trial for trial in claimed.trials if trial not in left.trials])
         if left.trials:

@@ -244,6 +244,5 @@ def default_workers(terms: Terms) -> int:
 def _free_memory() -> int:
     """Bytes that this machine has free."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        found = re.findall(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
-        return int(found[0]) * 1024
+        return int(re.findall(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())[0]) * 1024
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -43,7 +43,7 @@ class RayEngine:
         needs = {"CPU": resources.threads, "GPU": gpus, "memory": resources.memory}
         self._needs = {name: amount for name, amount in needs.items() if amount is not None}
         wanted: Any = {"num_cpus": resources.threads, "num_gpus": gpus, "memory": resources.memory}
-        self._task = ray.remote(**wanted, max_retries=0)(_returned if returned else _shared)
+        self._task = ray.remote(**wanted, max_retries=0)(_returned if returned else carry_out)
         self._running: dict[Any, tuple[int, Piece, float]] = {}
         self._check_nodes()
 
@@ -59,8 +59,10 @@ class RayEngine:
         return self.slots + max(1, self.slots // 2) - len(self._running)
 
     def start(self, ticket: int, piece: Piece) -> None:
-        there = {trial.place: run_files(trial.folder(self.terms.out)) for trial in piece.trials if self.returned}
-        self._running[self._task.remote(piece, self.terms, there)] = (ticket, piece, time.monotonic())
+        given: list[Any] = [piece, self.terms]
+        if self.returned:
+            given.append({trial.place: run_files(trial.folder(self.terms.out)) for trial in piece.trials})
+        self._running[self._task.remote(*given)] = (ticket, piece, time.monotonic())
 
     def wait(self, seconds: float) -> list[Ended]:
         if not self._running:
@@ -123,10 +125,6 @@ def run_files(folder: RunFolder) -> Files:
     """The files of a run that is complete; of another none."""
     paths = folder.path.iterdir() if folder.complete else ()
     return {path.name: path.read_bytes() for path in paths if path.is_file()}
-
-
-def _shared(piece: Piece, terms: Terms, there: dict[str, Files]) -> list[Result]:
-    return carry_out(piece, terms)
 
 
 def _returned(piece: Piece, terms: Terms, there: dict[str, Files]) -> tuple[list[Result], dict[str, Files]]:

@@ -43,7 +43,3 @@ def _read(pipe: Connection, lines: queue.SimpleQueue[bytes]) -> None:
             lines.put(pipe.recv_bytes())
     finally:
         os._exit(0)  # the driver has ended, or wants us to
-
-
-if __name__ == "__main__":
-    main()

@@ -78,8 +78,8 @@ def _call(name: str) -> Any:
         try:
             raw = build()
         except (Exception, SystemExit) as error:  # whatever a user's function may raise
-            kind = type(error).__name__
-            raise HeadwayError(f"{name} raised {kind}: {error}; call it by itself to see where") from error
+            said = f"{type(error).__name__}: {error}"
+            raise HeadwayError(f"{name} raised {said}; call it by itself to see where") from error
     if not isinstance(raw, dict):
         raise HeadwayError(f"{name} returned {type(raw).__name__}; it must return a dict like that of a sweep file")
     return raw

@@ -97,20 +97,15 @@ class LengthsOfTrial(StudyOfTrial):
         return tuple(self.probes) or task.probes
 
     def make(self, run: Run, device: torch.device, precision: str) -> Metrics:
-        probes = self.asked_probes(run.task)
-        found = measure_run(run.folder, self._questions(run, probes, device), choose_precision(precision, device))
+        probes, lengths = self.asked_probes(run.task), self.asked_lengths(run.task)
+        about = [run.config.task, run.config.options, lengths, probes, self.examples, self.seed, str(device)]
+        if (key := json.dumps(about, sort_keys=True)) not in _kept:  # else they are those of the trial before
+            _kept.clear()
+            _kept[key] = questions_of(run.task, lengths, probes, self.examples, self.seed, device)
+        found = measure_run(run.folder, _kept[key], choose_precision(precision, device))
         reached = {f"reach.{probe}": reach(found.rows, probe) if found.converged else None for probe in probes}
         first = reached[f"reach.{probes[0]}"]
         return {"in_range": found.in_range, "converged": found.converged, "reach": first, **reached}
-
-    def _questions(self, run: Run, probes: tuple[str, ...], device: torch.device) -> Questions:
-        """Those of the trial before, where they are the same."""
-        lengths, about = self.asked_lengths(run.task), [run.config.task, run.config.options]
-        key = json.dumps([*about, lengths, probes, self.examples, self.seed, str(device)], sort_keys=True)
-        if key not in _kept:
-            _kept.clear()
-            _kept[key] = questions_of(run.task, lengths, probes, self.examples, self.seed, device)
-        return _kept[key]
 
 
 _kept: dict[str, Questions] = {}

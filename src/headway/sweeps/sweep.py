@@ -35,13 +35,12 @@ from headway.sweeps.file import SweepFile, read_sweep
 from headway.sweeps.question import SweepQuestion
 from headway.sweeps.studies import IN_RANGE, LengthsOfTrial, check_studies, find_study
 from headway.tasks import create_task
-from headway.training.population import alike
 from headway.training.tracks import Track, find_track
 from headway.trials.board import Board
 from headway.trials.claims import Claims
 from headway.trials.drive import Driver, Interrupts, Outcomes
 from headway.trials.local import Engine, LocalEngine, default_workers
-from headway.trials.plan import choose_best, estimate, pieces_of
+from headway.trials.plan import by_shape, choose_best, estimate, pieces_of
 from headway.trials.trial import Metrics, Study, Terms, Trial, metrics_of
 
 ENTRY = ("positions", "index", "pooling", "seed")  # what the entries of a leaderboard differ in
@@ -141,8 +140,7 @@ def _checked_trials(sweep: SweepFile) -> list[Trial]:
     trials = sweep.trials()
     if not trials:
         raise HeadwayError("the axes make no trial; give each setting at least one value")
-    shapes = {alike(trial.config).digest: trial.config for trial in trials}
-    check_studies(sweep.studies, list(shapes.values()))
+    check_studies(sweep.studies, [group[0].config for group in by_shape(trials).values()])
     for key in (*sweep.compare.by, *sweep.compare.metrics):
         if key not in KEYS and not key.startswith(OPEN):
             raise unknown("key of compare", key, KEYS)

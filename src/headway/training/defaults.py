@@ -12,9 +12,7 @@ from headway.positions.index import Coupled, Sequential
 from headway.runs.config import ModelConfig, Overrides, RunConfig, TrainingConfig
 from headway.tasks import create_task, options_of
 
-CLASSIFIER = TrainingConfig(
-    steps=1000, batch=128, optimizer="muon", learning_rate=1e-3, muon_rate=0.02, momentum=0.8, warmup=100
-)
+CLASSIFIER = TrainingConfig(steps=1000, batch=128, optimizer="muon", learning_rate=1e-3, muon_rate=0.02, warmup=100)
 ADDER = replace(CLASSIFIER, steps=600, hard=0.5)
 QUICK_CLASSIFIER = Overrides(steps=500)
 

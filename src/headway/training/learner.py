@@ -89,9 +89,9 @@ class Learner:
         """Goes on from a table; one is refused whose names, shapes or steps are not those of this model."""
         wanted = {f"model/{name}": tensor.shape for name, tensor in self.model.state_dict().items()}
         for optimizer, _, names in self.parts:
-            for name, parameter in zip(names, optimizer.param_groups[0]["params"], strict=True):
-                shapes = {key: torch.Size() if key == "step" else parameter.shape for key in STATE[type(optimizer)]}
-                own = {f"{name}/{key}": shape for key, shape in shapes.items()}
+            for name, weight in zip(names, optimizer.param_groups[0]["params"], strict=True):
+                shapes = {key: () if key == "step" else weight.shape for key in STATE[type(optimizer)]}
+                own = {f"{name}/{key}": torch.Size(shape) for key, shape in shapes.items()}
                 wanted |= own if own.keys() & table.keys() else {}  # a weight may be untouched yet
         for name in {**wanted, **table}:
             there = table.get(name)

@@ -1,9 +1,8 @@
 """Training one run: from a config to a finished run folder; and what that has in common with a stack of runs, which
 population.py trains: the clock, the log, the end.
 
-A run killed at any moment goes on from its last checkpoint and ends with the same bytes as one never
-killed: the problems of a step are a function of the seed and the step, and all other state is in the
-checkpoint.
+A run killed at any moment goes on from its last checkpoint and ends with the same bytes as one never killed: the
+problems of a step are a function of the seed and the step, and all other state is in the checkpoint.
 """
 
 import json
@@ -229,9 +228,9 @@ def recover(model: Model, config: RunConfig, steps: int, watch: Callable[[int, i
 
     The problems follow those it was trained on. By AdamW alone: a site without heads has no matrix left for Muon.
     """
-    rise = min(RECOVERY_WARMUP, steps)
-    recipe = {"steps": steps, "optimizer": "adamw", "learning_rate": RECOVERY_RATE, "warmup": rise, "until": None}
-    training, task = replace(config.training, **recipe), create_task(config.task, config.options)
+    recipe = {"optimizer": "adamw", "learning_rate": RECOVERY_RATE, "warmup": min(RECOVERY_WARMUP, steps)}
+    training = replace(config.training, steps=steps, until=None, **recipe)
+    task = create_task(config.task, config.options)
     learner = Learner(model.train(), training)
     batches = draw_batches(task, training, [config.seed], None, config.training.steps, device_of(model))
     losses = torch.zeros(0)

@@ -1,8 +1,8 @@
 """Training many runs as one stack: hundreds of seeds in the time of a few.
 
-Every member ends as an ordinary run folder, the same as if it had been trained alone. While the population
-trains, its state is one checkpoint in the folder that holds them all. A member that is perfect, where that was
-asked for, or whose loss is no longer a number, ends at once and leaves the stack; none is left out.
+Every member ends as an ordinary run folder, the same as if it had been trained alone. While the population trains, its
+state is one checkpoint in the folder that holds them all. A member that is perfect, where that was asked for, or whose
+loss is no longer a number, ends at once and leaves the stack; none is left out.
 """
 
 import json
@@ -71,7 +71,6 @@ def train_population(
         )
     for member in members:
         member.folder.check(member.config, resume)
-    for member in members:
         if member.folder.complete:
             member.folder.verified()
 
@@ -151,17 +150,17 @@ class StackSession(Session):
     ) -> None:
         super().__init__(members[0].config, device, checkpoint_every, watch)
         self.members, self.home, self.stored = members, home, stored
-        models = [build_model(member.config.model, member.config.seed) for member in members]
+        configs = [member.config for member in members]
+        models = [build_model(config.model, config.seed) for config in configs]
         shortest, longest = self.task.lengths if stored is None else stored.lengths()
-        configs = [member.config.training for member in members]
-        self.stack = Stack(models, configs, device, precision, one_shape=shortest == longest)
+        self.stack = Stack(models, [c.training for c in configs], device, precision, shortest == longest)
         self.precision = str(precision or torch.float32).removeprefix("torch.")
         self.about = {**environment(device), "population": len(members), "precision": self.precision}
         self.alive = torch.ones(len(members), dtype=torch.bool)
         self.spent = 0.0  # a member's share of the seconds
         none = torch.zeros(0, dtype=torch.float64)
-        self.log = {"step": none, "seconds": none}  # line; the latter of a member
-        self.log |= {key: torch.zeros(0, len(members)) for key in ("loss", "exact")}  # line model
+        lines = torch.zeros(0, len(members))  # line model
+        self.log = {"step": none, "seconds": none, "loss": lines, "exact": lines}  # the seconds of a member
         self.pause, self.checkpoint_at = UNHURRIED if checkpoint_every is None else 0, 0.0
         size = sum(tensor.nbytes for table in self.stack.parts.values() for tensor in table.values())
         self.checkpoint_cost = size / WRITTEN_A_SECOND  # until it was measured
@@ -207,8 +206,7 @@ class StackSession(Session):
 
     def _log(self, step: Step) -> Bool[Tensor, " model"]:
         """A line for the log, and on the screen; says which members' loss is no number."""
-        losses, exact = step.loss.float().cpu(), step.exact_match.float().cpu()
-        seconds = self.clock.now()
+        losses, exact, seconds = step.loss.float().cpu(), step.exact_match.float().cpu(), self.clock.now()
         spent = self.spent + (seconds - self.clock.seconds) / max(1, int(self.alive.sum()))
         line = {"step": self.stack.steps, "seconds": spent, "loss": losses, "exact": exact}
         for key, before in self.log.items():

@@ -59,9 +59,9 @@ class Board:
         else:
             self.done += 1
         self._ends.append((time.monotonic(), 0 if reused else 1))
-        if self.metric is None:
-            self.metric = next((name for name in USUAL if (metrics or {}).get(name) is not None), None)
-        value = (metrics or {}).get(self.metric or "")
+        found = metrics or {}
+        self.metric = self.metric or next((name for name in USUAL if found.get(name) is not None), None)
+        value = found.get(self.metric or "")
         if isinstance(value, int | float) and not isinstance(value, bool):
             sign = -1 if metric_of_runs(self.metric or "").lower_is_better else 1
             if self.best is None or sign * value > sign * self.best[0]:

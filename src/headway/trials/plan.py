@@ -87,8 +87,7 @@ Axis = Grid | Draws  # one way in which trials differ
 
 def trials_of(axes: Sequence[Axis], base: Mapping[str, Value]) -> list[Trial]:
     """Every trial once, in the order of the axes; refuses what cannot be trained."""
-    count = math.prod(axis.count for axis in axes)
-    if count > MOST:
+    if (count := math.prod(axis.count for axis in axes)) > MOST:
         raise HeadwayError(f"the axes make {count:,} trials; a sweep has at most {MOST:,}")
     found: dict[str, Trial] = {}
     for point in itertools.product(*(list(axis.points()) for axis in axes)):

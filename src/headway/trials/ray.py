@@ -59,9 +59,8 @@ class RayEngine:
         return self.slots + max(1, self.slots // 2) - len(self._running)
 
     def start(self, ticket: int, piece: Piece) -> None:
-        given: list[Any] = [piece, self.terms]
-        if self.returned:
-            given.append({trial.place: run_files(trial.folder(self.terms.out)) for trial in piece.trials})
+        there = {trial.place: run_files(trial.folder(self.terms.out)) for trial in piece.trials if self.returned}
+        given = (piece, self.terms, there) if self.returned else (piece, self.terms)
         self._running[self._task.remote(*given)] = (ticket, piece, time.monotonic())
 
     def wait(self, seconds: float) -> list[Ended]:

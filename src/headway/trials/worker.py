@@ -11,13 +11,11 @@ import threading
 from dataclasses import asdict
 from multiprocessing.connection import Connection
 
-DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
-
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to answer
     if sys.platform == "linux":  # a driver that was killed leaves nobody writing in folders that its successor resumes
-        ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     pipe = Connection(int(sys.argv[1]))
     os.set_inheritable(pipe.fileno(), False)
     lines = queue.SimpleQueue[bytes]()

@@ -82,6 +82,9 @@ class Stack:
         self._update = update if self.recorded else compiled(update, device)
         self._copy()
 
+    def __len__(self) -> int:
+        return len(self.settings.momentum)
+
     def _copy(self) -> None:
         """Makes the leaves, which are the weights in the precision that the model runs in: gradients are theirs."""
         as_run = {name: w.to(self.precision or w.dtype, copy=True) for name, w in self.weights.items()}
@@ -92,7 +95,7 @@ class Stack:
         """One step of every member, on its own rows: those of the first member come first."""
         share = self.settings.shares[:, self.steps][self.settings.schedule]  # model
         tensors = (problems.source, problems.answer, problems.scored)
-        source, answer, *scored = (t.unflatten(0, (len(share), -1)) for t in tensors if t is not None)
+        source, answer, *scored = (t.unflatten(0, (len(self), -1)) for t in tensors if t is not None)
         self.steps += 1
         given = (source, answer, share, share.new_full((), self.steps), *scored)
         values, exact = self._replay(*given) if self.recorded else self._step(*given)

@@ -129,7 +129,7 @@ class LocalEngine:
             self._lanes.popitem()[1].end()
 
     def _environment(self, lane: int) -> dict[str, str]:
-        own = dict.fromkeys(("HEADWAY_THREADS", "OMP_NUM_THREADS"), str(self.terms.resources.threads))
+        own: dict[str, str] = dict.fromkeys(("HEADWAY_THREADS", "OMP_NUM_THREADS"), str(self.terms.resources.threads))
         folders = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
         if self.terms.device == "cuda":
             visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")

@@ -165,15 +165,13 @@ def choose_best(trials: Sequence[Trial], setting: str, errors: Mapping[str, int]
 
 @dataclass(frozen=True)
 class Estimate:
-    """What trials would cost, before they run: a few steps of some of their shapes are timed on this machine."""
-
     seconds: float  # of training, all trials one after another
     shapes: int
     timed: int
 
 
 def estimate(trials: Sequence[Trial], device: torch.device) -> Estimate:
-    """Seconds to train these."""
+    """What trials would cost, before they run: a few steps of some of their shapes are timed on this machine."""
     shapes = by_shape(trials)
     sizes = {key: _size(group[0].config) for key, group in shapes.items()}
     ordered = sorted(shapes, key=sizes.__getitem__)

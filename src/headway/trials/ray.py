@@ -60,7 +60,7 @@ class RayEngine:
 
     def start(self, ticket: int, piece: Piece) -> None:
         there = {trial.place: run_files(trial.folder(self.terms.out)) for trial in piece.trials if self.returned}
-        given = (piece, self.terms, there) if self.returned else (piece, self.terms)
+        given: Any = (piece, self.terms, there) if self.returned else (piece, self.terms)
         self._running[self._task.remote(*given)] = (ticket, piece, time.monotonic())
 
     def wait(self, seconds: float) -> list[Ended]:

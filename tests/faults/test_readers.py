@@ -41,8 +41,7 @@ from headway.training.loop import train_run
 from headway.trials.carry import carry_out
 from headway.trials.claims import Claims
 from headway.trials.plan import trial_of
-from headway.trials.record import metrics_of
-from headway.trials.trial import Piece, Study, Terms
+from headway.trials.trial import Piece, Study, Terms, metrics_of
 from small import small_model
 
 ROOT, CPU = Path(__file__).parents[2], torch.device("cpu")

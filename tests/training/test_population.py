@@ -22,9 +22,8 @@ from headway.training import population
 from headway.training.batches import draw_batches
 from headway.training.defaults import plan
 from headway.training.learner import Learner
-from headway.training.loop import train_run
+from headway.training.loop import RunReport, train_run
 from headway.training.population import Member, train_population
-from headway.training.session import RunReport
 from headway.training.stack import Stack
 from headway.trials.drive import train_trials
 from headway.trials.local import LocalEngine

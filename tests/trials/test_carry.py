@@ -15,8 +15,7 @@ from headway.trials.carry import carry_out
 from headway.trials.claims import alone
 from headway.trials.plan import config_of, trial_of
 from headway.trials.ray import run_files, write_run
-from headway.trials.record import metrics_of
-from headway.trials.trial import Piece, Resources, Study, Terms, Trial, from_line, to_line
+from headway.trials.trial import Piece, Resources, Study, Terms, Trial, from_line, metrics_of, to_line
 from small import small_trial
 
 TINY = small_trial()

@@ -10,8 +10,7 @@ from headway.errors import HeadwayError
 from headway.progress import Progress
 from headway.trials.board import Board
 from headway.trials.drive import Driver, train_trials
-from headway.trials.engines import Engine, InProcess
-from headway.trials.local import LocalEngine
+from headway.trials.local import Engine, InProcess, LocalEngine
 from headway.trials.plan import config_of, pieces_of
 from headway.trials.trial import Resources, Terms, Trial
 from small import small_trial

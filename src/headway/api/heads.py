@@ -46,7 +46,7 @@ from headway.subjects.own import Run, one_shape, open_one, open_run, open_stack,
 from headway.subjects.splits import Split, draw_split
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
-from headway.training.recovery import recover as recovered
+from headway.training.loop import recover as recovered
 
 COMPARED, MAPPED, WORKED, ROUNDING = 10_000, 1_000, 6, 1e-3
 MOST_WEIGHTS = 400_000

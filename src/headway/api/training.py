@@ -13,12 +13,11 @@ from headway.subjects.own import Run, open_run
 from headway.tasks import create_task
 from headway.training.batches import read_data
 from headway.training.defaults import plan
+from headway.training.loop import RunReport
 from headway.training.question import TrainQuestion
-from headway.training.session import RunReport
 from headway.training.tracking import find_tracker
 from headway.trials.drive import train_trials
-from headway.trials.engines import InProcess
-from headway.trials.local import LocalEngine
+from headway.trials.local import InProcess, LocalEngine
 from headway.trials.plan import pieces_of
 from headway.trials.trial import Piece, Resources, Terms, Trial
 

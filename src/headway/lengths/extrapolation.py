@@ -29,8 +29,7 @@ from headway.tasks import Task, create_task
 from headway.training.defaults import plan as plan_run
 from headway.training.tracks import find_track
 from headway.trials.drive import train_trials
-from headway.trials.engines import InProcess
-from headway.trials.local import LocalEngine
+from headway.trials.local import InProcess, LocalEngine
 from headway.trials.plan import choose_best, pieces_of
 from headway.trials.trial import Piece, Resources, Terms, Trial
 

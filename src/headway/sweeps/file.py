@@ -7,7 +7,7 @@ function (file.py:function, module:function) returns the same entries as a dict 
 import math
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -27,10 +27,8 @@ PRECISIONS = ("auto", "float32", "bfloat16")
 SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 PACKAGE = re.compile(r"[A-Za-z0-9._-]+(\[[A-Za-z0-9,._-]+\])?([=<>!~]=?[A-Za-z0-9.*+!_-]+)?")
 """a package of an index: an address or a folder would be code that the file brings along"""
-LARGEST = 10_000_000
-"""bytes of a sweep file"""
-DEEPEST = 20
-"""levels of tables and lists in one another"""
+LARGEST = 10_000_000  # bytes of a sweep file
+DEEPEST = 20  # levels of tables and lists in one another
 
 
 @dataclass(frozen=True)
@@ -38,8 +36,7 @@ class ComparisonWanted:
     """The comparison at the end."""
 
     by: tuple[str, ...] = ()
-    metrics: tuple[str, ...] = ()
-    """the first of them says which trial is best so far"""
+    metrics: tuple[str, ...] = ()  # the first of them says which trial is best so far
 
 
 @dataclass(frozen=True)
@@ -53,8 +50,7 @@ class SweepFile:
     """the setting whose best value in range is taken, over all seeds; only its trials are studied"""
     resources: Resources = field(default_factory=Resources)
     compare: ComparisonWanted = field(default_factory=ComparisonWanted)
-    home: Path | None = None
-    """the folder of the Python file whose neighbours trials may import"""
+    home: Path | None = None  # the folder of the Python file whose neighbours trials may import
 
     def trials(self) -> list[Trial]:
         """Every trial once, in the order of the axes; refuses what cannot be trained."""
@@ -67,9 +63,7 @@ def read_sweep(name: str, out: str | None = None) -> SweepFile:
     is_toml = Path(name).suffix == ".toml" or not colon
     raw = _read_toml(Path(name)) if is_toml else _call(name)
     try:
-        for where, text in _texts(raw):
-            if is_toml:
-                _check_text(where, text)
+        _check_tree(raw, is_toml)
         if is_toml:
             return _sweep(raw, Path(name).stem, out, None)
         home = Path(file).resolve().parent if file.endswith(".py") else Path.cwd()
@@ -104,33 +98,23 @@ def _read_toml(path: Path) -> Any:
         raise HeadwayError(f"{path} is nested too deeply to be a sweep file") from error
 
 
-def _check_text(where: str, text: str) -> None:
-    """Refuses what is, or brings along, code."""
-    if where == "resources.pip":
-        if not PACKAGE.fullmatch(text):
-            raise HeadwayError(f"pip has {text!r}; in a TOML file write a name and a version, like a==1.0")
-    elif ":" in text:
-        raise HeadwayError(
-            f"{where} is {text!r}, a name of Python code, and a TOML file runs none; write the sweep as a function in "
-            "a Python file and name it like sweep.py:build"
-        )
-
-
-def _texts(raw: Any, where: str = "", deep: int = 0) -> Iterator[tuple[str, str]]:
-    """Every text in a table, with its place; refuses keys that are no texts, as a Python function may have them."""
+def _check_tree(raw: Any, is_toml: bool, where: str = "", deep: int = 0) -> None:
+    """Refuses keys that are no texts, as a Python function may have them; in TOML, what is, or brings along, code."""
     if deep > DEEPEST:
         raise HeadwayError(f"{where[:40]} is nested too deeply for a sweep file; there are at most {DEEPEST} levels")
-    match raw:
-        case str():
-            yield where, raw
-        case dict():
-            for key, value in raw.items():
-                if not isinstance(key, str):
-                    raise HeadwayError(f"{where or 'the sweep'} has the key {key!r}; keys are texts")
-                yield from _texts(value, f"{where}.{key}".strip("."), deep + 1)
-        case list():
-            for value in raw:
-                yield from _texts(value, where, deep + 1)
+    if isinstance(raw, str) and is_toml and where == "resources.pip" and not PACKAGE.fullmatch(raw):
+        raise HeadwayError(f"pip has {raw!r}; in a TOML file write a name and a version, like a==1.0")
+    if isinstance(raw, str) and is_toml and where != "resources.pip" and ":" in raw:
+        raise HeadwayError(
+            f"{where} is {raw!r}, a name of Python code, and a TOML file runs none; write the sweep as a function in "
+            "a Python file and name it like sweep.py:build"
+        )
+    for key, value in raw.items() if isinstance(raw, dict) else ():
+        if not isinstance(key, str):
+            raise HeadwayError(f"{where or 'the sweep'} has the key {key!r}; keys are texts")
+        _check_tree(value, is_toml, f"{where}.{key}".strip("."), deep + 1)
+    for value in raw if isinstance(raw, list) else ():
+        _check_tree(value, is_toml, where, deep + 1)
 
 
 Check = Callable[[Any], bool]
@@ -154,24 +138,16 @@ def _seconds(value: Any) -> float:
     return 0.0 if found is None or isinstance(value, bool) else float(found[1]) * SECONDS[found[2]]
 
 
-def _any(*checks: Check) -> Check:
-    return lambda value: any(check(value) for check in checks)
-
-
-TEXT = (_is(str), "it must be a text")
-WORDS = (_any(_is(str), _list_of(lambda word: isinstance(word, str) and bool(word))), "write a list of words")
-AT_LEAST_ONE = (_number(int, 1), "it must be a whole number of at least 1")
-SEEDS = _any(_number(int, 1), _list_of(_number(int, -math.inf, math.inf), 1))
+PARTS = ("base", "options", "studies", "resources", "compare")
+WORDS = _list_of(lambda word: isinstance(word, str) and bool(word))
+SEEDS = _list_of(_number(int, -math.inf, math.inf), 1)
 ENTRIES: dict[str, tuple[Check, str]] = {
-    **dict.fromkeys(("name", "out", "choose"), TEXT),
-    **dict.fromkeys(("by", "metrics", "pip"), WORDS),
-    **dict.fromkeys(("threads", "population"), AT_LEAST_ONE),
-    **{
-        name: (_is(dict), f"it must be a table, such as [{name}]")
-        for name in ("base", "options", "studies", "resources", "compare")
-    },
+    **dict.fromkeys(("name", "out", "choose"), (_is(str), "it must be a text")),
+    **dict.fromkeys(("by", "metrics", "pip"), (lambda it: isinstance(it, str) or WORDS(it), "write a list of words")),
+    **dict.fromkeys(("threads", "population"), (_number(int, 1), "it must be a whole number of at least 1")),
+    **{name: (_is(dict), f"it must be a table, such as [{name}]") for name in PARTS},
     "axis": (_list_of(_is(dict)), "write tables, each under [[axis]]"),
-    "seeds": (SEEDS, "write how many, such as 5, or a list such as [0, 3, 7]"),
+    "seeds": (lambda it: _number(int, 1)(it) or SEEDS(it), "write how many, such as 5, or a list such as [0, 3, 7]"),
     "draws": (_number(int, 1), "a random axis needs a whole number of draws from 1 to 1,000,000"),
     "draw_seed": (_number(int, 0, math.inf), "it must be a whole number from 0 on"),
     "retries": (_number(int, 0), "it must be a whole number of at least 0"),
@@ -221,23 +197,14 @@ def _sweep(raw: Any, stem: str, out: str | None, home: Path | None) -> SweepFile
     if choose is not None and choose not in (keys := set().union(*(axis.keys for axis in axes))):
         raise unknown("axis to choose", choose, keys)
     _check_known("entry of compare", wanted, ("by", "metrics"))
-    return SweepFile(
-        name=name,
-        out=Path(out or _entry(raw, "out") or Path("runs") / name.replace(" ", "-")),
-        base=settings,
-        axes=tuple(axes),
-        studies=tuple(Study(key, dict(asked)) for key, asked in studies.items()),
-        choose=choose,
-        resources=_resources(_entry(raw, "resources", {})),
-        compare=ComparisonWanted(_words(_entry(wanted, "by", ())), _words(_entry(wanted, "metrics", ()))),
-        home=home,
-    )
-
-
-def _resources(raw: Any) -> Resources:
-    _check_known("resource", raw, [entry.name for entry in fields(Resources)])
+    asked = _entry(raw, "resources", {})
+    _check_known("resource", asked, [entry.name for entry in fields(Resources)])
     kinds = {"gpus": float, "memory": lambda text: parse_memory(str(text)), "timeout": _seconds, "pip": _words}
-    return Resources(**{name: kinds.get(name, lambda value: value)(_entry(raw, name)) for name in raw})
+    resources = Resources(**{name: kinds.get(name, lambda value: value)(_entry(asked, name)) for name in asked})
+    compare = ComparisonWanted(_words(_entry(wanted, "by", ())), _words(_entry(wanted, "metrics", ())))
+    made = tuple(Study(key, dict(options)) for key, options in studies.items())
+    place = Path(out or _entry(raw, "out") or Path("runs") / name.replace(" ", "-"))
+    return SweepFile(name, place, settings, tuple(axes), made, choose, resources, compare, home)
 
 
 def _axis(raw: Any) -> Axis:
@@ -255,24 +222,21 @@ def _axis(raw: Any) -> Axis:
     if how == "list":
         if set(values) != {"trials"} or not isinstance(values["trials"], list) or not values["trials"]:
             raise HeadwayError("an axis that is a list has one entry, trials: a list of tables of settings")
-        return Grid(tuple(map(_listed, values["trials"])))
+        tables, wanted = [], "write a table of settings, such as {layers = 2}"
+        for entry in values["trials"]:
+            if not isinstance(entry, dict) or not entry:
+                raise HeadwayError(f"trials of an axis has {entry!r}; {wanted}")
+            tables.append({key: value if isinstance(value, list) else [value] for key, value in entry.items()})
+            _check_settings(tables[-1])
+        return Grid(tuple(tables))
     _check_lists(values, values)
     if how == "grid":
         return Grid((values,))
-    if len({len(value) for value in values.values()}) > 1:
+    if len({*map(len, values.values())}) > 1:
         told = ", ".join(f"{key} has {len(value)}" for key, value in values.items())
         raise HeadwayError(f"a zip axis needs as many values of each setting; {told}")
     rows = zip(*values.values(), strict=True)
     return Grid(tuple({key: [value] for key, value in zip(values, row, strict=True)} for row in rows))
-
-
-def _listed(entry: Any) -> dict[str, list[Value]]:
-    """A table of an axis that is a list, every value in it as a list."""
-    if not isinstance(entry, dict) or not entry:
-        raise HeadwayError(f"trials of an axis has {entry!r}; write a table of settings, such as {{layers = 2}}")
-    table = {key: value if isinstance(value, list) else [value] for key, value in entry.items()}
-    _check_settings(table)
-    return table
 
 
 def _check_lists(values: Any, settings: Any) -> None:
@@ -297,7 +261,6 @@ def _range(key: str, value: Any) -> Range:
     low, high, log = value.get("low", math.nan), value.get("high", math.nan), value.get("log", False)
     is_number = _number(int | float, -1e300, 1e300)
     if not (is_number(low) and is_number(high) and isinstance(log, bool) and low < high) or (log and low <= 0):
-        raise HeadwayError(
-            f"{key} is drawn from {value!r}; write {{low = 1e-4, high = 1e-2, log = true}}, low below high"
-        )
+        wanted = "write {low = 1e-4, high = 1e-2, log = true}, low below high"
+        raise HeadwayError(f"{key} is drawn from {value!r}; {wanted}")
     return Range(low, high, log)

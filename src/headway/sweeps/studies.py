@@ -1,6 +1,7 @@
 """What may be asked of each trial once it is trained. A study is its options, checked before anything is trained; it
 writes into the trial's folder and answers with a few metrics for the table."""
 
+import itertools
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -27,15 +28,13 @@ from headway.runs.config import RunConfig
 from headway.runs.shapes import fits
 from headway.subjects.own import Run
 from headway.tasks import Task, create_task
-from headway.trials.record import Metrics
-from headway.trials.trial import Study
+from headway.trials.trial import Metrics, Study
 
 
 class StudyOfTrial(ABC):
     """A study that knows how to be made of a trial."""
 
-    fixed: ClassVar[frozenset[str]] = frozenset()
-    """fields of its question that a sweep decides, not its file"""
+    fixed: ClassVar[tuple[str, ...]] = ()  # fields of its question that a sweep decides, not its file
 
     def check(self, config: RunConfig) -> None:  # noqa: B027
         """Refuses what cannot be asked of such a run."""
@@ -47,7 +46,7 @@ class StudyOfTrial(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationOfTrial(EvaluateQuestion, StudyOfTrial):
-    fixed: ClassVar[frozenset[str]] = frozenset({"device", "quiet", "data", "split", "precision"})
+    fixed = ("device", "quiet", "data", "split", "precision")
 
     def check(self, config: RunConfig) -> None:
         create_task(config.task, config.options).find_probe(self.probe)
@@ -59,7 +58,7 @@ class EvaluationOfTrial(EvaluateQuestion, StudyOfTrial):
 
 @dataclass(frozen=True, kw_only=True)
 class HeadsOfTrial(HeadsQuestion, StudyOfTrial):
-    fixed: ClassVar[frozenset[str]] = frozenset({"device", "quiet", "metric", "memory", "hub", "kinds", "out"})
+    fixed = ("device", "quiet", "metric", "memory", "hub", "kinds", "out")
     budget: float | int | None = 0.0
 
     def check(self, config: RunConfig) -> None:
@@ -71,13 +70,9 @@ class HeadsOfTrial(HeadsQuestion, StudyOfTrial):
             found = study_heads(run, self).to_json()
         except TooWeak as error:  # what a trial may well turn out to be
             return {"heads_refused": str(error)}
-        together = found["together"] or {"count": None, "accuracy": None}
-        return {
-            "baseline": found["baseline"],
-            "heads_alone": (found["alone"] or {"count": None})["count"],
-            "heads_together": together["count"],
-            "together_accuracy": together["accuracy"],
-        }
+        alone, together = found["alone"] or {"count": None}, found["together"] or {"count": None, "accuracy": None}
+        counts = {"heads_alone": alone["count"], "heads_together": together["count"]}
+        return {"baseline": found["baseline"], **counts, "together_accuracy": together["accuracy"]}
 
 
 @dataclass(frozen=True)
@@ -102,20 +97,15 @@ class LengthsOfTrial(StudyOfTrial):
         return tuple(self.probes) or task.probes
 
     def make(self, run: Run, device: torch.device, precision: str) -> Metrics:
-        probes = self.asked_probes(run.task)
-        found = measure_run(run.folder, self._questions(run, probes, device), choose_precision(precision, device))
+        probes, lengths = self.asked_probes(run.task), self.asked_lengths(run.task)
+        about = [run.config.task, run.config.options, lengths, probes, self.examples, self.seed, str(device)]
+        if (key := json.dumps(about, sort_keys=True)) not in _kept:  # else they are those of the trial before
+            _kept.clear()
+            _kept[key] = questions_of(run.task, lengths, probes, self.examples, self.seed, device)
+        found = measure_run(run.folder, _kept[key], choose_precision(precision, device))
         reached = {f"reach.{probe}": reach(found.rows, probe) if found.converged else None for probe in probes}
         first = reached[f"reach.{probes[0]}"]
         return {"in_range": found.in_range, "converged": found.converged, "reach": first, **reached}
-
-    def _questions(self, run: Run, probes: tuple[str, ...], device: torch.device) -> Questions:
-        """Those of the trial before, where they are the same."""
-        lengths, about = self.asked_lengths(run.task), [run.config.task, run.config.options]
-        key = json.dumps([*about, lengths, probes, self.examples, self.seed, str(device)], sort_keys=True)
-        if key not in _kept:
-            _kept.clear()
-            _kept[key] = questions_of(run.task, lengths, probes, self.examples, self.seed, device)
-        return _kept[key]
 
 
 _kept: dict[str, Questions] = {}
@@ -176,7 +166,5 @@ def find_study(study: Study) -> StudyOfTrial:
 
 def check_studies(studies: Sequence[Study], configs: Sequence[RunConfig]) -> None:
     """Refuses before anything is trained what cannot be asked of one of these runs; one of each shape is looked at."""
-    every = [find_study(study) for study in studies]
-    for config in configs:
-        for each in every:
-            each.check(config)
+    for each, config in itertools.product(map(find_study, studies), configs):
+        each.check(config)

@@ -10,6 +10,7 @@ OUT/compare.*    the comparison that was asked for, and report.html, a page of i
 
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
@@ -34,20 +35,15 @@ from headway.sweeps.file import SweepFile, read_sweep
 from headway.sweeps.question import SweepQuestion
 from headway.sweeps.studies import IN_RANGE, LengthsOfTrial, check_studies, find_study
 from headway.tasks import create_task
-from headway.training.population import alike
 from headway.training.tracks import Track, find_track
 from headway.trials.board import Board
 from headway.trials.claims import Claims
 from headway.trials.drive import Driver, Interrupts, Outcomes
-from headway.trials.engines import Engine
-from headway.trials.estimate import estimate
-from headway.trials.local import LocalEngine, default_workers
-from headway.trials.plan import choose_best, pieces_of
-from headway.trials.record import Metrics, metrics_of
-from headway.trials.trial import Study, Terms, Trial
+from headway.trials.local import Engine, LocalEngine, default_workers
+from headway.trials.plan import by_shape, choose_best, estimate, pieces_of
+from headway.trials.trial import Metrics, Study, Terms, Trial, metrics_of
 
-ENTRY = ("positions", "index", "pooling", "seed")
-"""what the entries of a leaderboard differ in"""
+ENTRY = ("positions", "index", "pooling", "seed")  # what the entries of a leaderboard differ in
 
 
 @dataclass(frozen=True)
@@ -56,16 +52,9 @@ class CarriedOut:
 
     sweep: SweepFile
     trials: list[Trial]
-    studied: list[Trial]
-    """those that were chosen, where one value of a setting is"""
+    studied: list[Trial]  # those that were chosen, where one value of a setting is
     outcomes: Outcomes
     terms: Terms
-
-    @property
-    def unchosen(self) -> list[Trial]:
-        """The trials that were trained and not chosen."""
-        chosen = {trial.address for trial in self.studied}
-        return [trial for trial in self.trials if trial.address not in chosen and trial.address in self.outcomes.found]
 
 
 def _terms(sweep: SweepFile, how: SweepQuestion) -> Terms:
@@ -99,19 +88,25 @@ def run_sweep(name: str, how: SweepQuestion) -> Output:
         with interrupts, claims, Board(sweep.name, len(trials), metric, how.quiet) as board:
             engine = _engine(terms, how)
             driver = Driver(engine, board, claims, interrupts, sweep.out / "failures", how.fail_fast)
-            slots, most, studied = engine.slots, _most_together(engine.terms), trials
+            slots, outcomes, studied = engine.slots, driver.outcomes, trials
             try:
                 if sweep.choose is not None:
-                    driver.run(pieces_of(trials, (IN_RANGE,), most), last=False)
-                    studied = choose_best(trials, sweep.choose, _choosing_errors(driver.outcomes.found))
-                done = CarriedOut(sweep, trials, studied, driver.outcomes, engine.terms)
-                for trial in done.unchosen:
-                    reused = trial.address in driver.outcomes.reused
-                    board.end(trial, driver.outcomes.found[trial.address], reused=reused)
-                driver.run(pieces_of(studied, sweep.studies, most))
+                    driver.run(pieces_of(trials, (IN_RANGE,), engine.terms.together), last=False)
+                    studied = choose_best(trials, sweep.choose, _choosing_errors(outcomes.found))
+                    chosen = {trial.address for trial in studied}
+                    for trial in trials:
+                        if trial.address not in chosen and (metrics := outcomes.found.get(trial.address)) is not None:
+                            board.end(trial, metrics, reused=trial.address in outcomes.reused)
+                driver.run(pieces_of(studied, sweep.studies, engine.terms.together))
             finally:
                 engine.stop()
-        _forgive(done)
+        for trial in (trial for trial in studied if trial.address in outcomes.failed):
+            # another driver on the same folder may have done it since
+            if (metrics := metrics_of(trial.folder(sweep.out), trial.config, sweep.studies)) is not None:
+                del outcomes.failed[trial.address]
+                outcomes.found[trial.address] = metrics
+                outcomes.reused.add(trial.address)
+        done = CarriedOut(sweep, trials, studied, outcomes, engine.terms)
         return _write(done, how, slots, time.monotonic() - began)
 
 
@@ -122,31 +117,20 @@ def plan_sweep(name: str, how: SweepQuestion) -> Output:
         trials, terms = _checked_trials(sweep), _terms(sweep, how)
         done = _done(sweep, trials)
         left = [trial for trial in trials if trial.address not in done]
-        most = _most_together(terms)
-        cost = estimate(left, choose_device("cpu" if terms.device == "cpu" else "auto")) if left else None
-    slots = how.workers or default_workers(sweep.resources, terms.device)
-    seconds, pieces = 0.0 if cost is None else cost.seconds, len(pieces_of(left, (), most))
-    content = {
-        "trials": len(trials),
-        "done": 0,
-        "reused": len(done),
-        "failed": [],
-        "seconds": 0.0,
-        "left": len(left),
-        "pieces": pieces,
-        "training_seconds": seconds,
-        "workers": slots,
-        "estimate": None if cost is None else {"shapes": cost.shapes, "timed": cost.timed},
-        "out": str(sweep.out),
-        "dry_run": True,
-    }
+        cost = estimate(left, choose_device("cpu" if terms.device == "cpu" else "auto"))
+    slots, pieces = how.workers or default_workers(terms), len(pieces_of(left, (), terms.together))
+    counts = {"trials": len(trials), "done": 0, "reused": len(done), "failed": [], "seconds": 0.0, "left": len(left)}
+    timed = {"shapes": cost.shapes, "timed": cost.timed} if left else None
+    costs = {"pieces": pieces, "training_seconds": cost.seconds, "workers": slots, "estimate": timed}
+    content = {**counts, **costs, "out": str(sweep.out), "dry_run": True}
     rows = [{"trial": t.title, "state": "done" if t.address in done else "to do", "run": t.address} for t in trials]
     words = [f"{len(trials):,} trials, {len(done):,} of them done already; {len(left):,} to do."]
-    if cost is not None:
-        apart = "each by itself" if most is None else f"in {pieces:,} populations"
+    if left:
+        apart = "each by itself" if terms.together is None else f"in {pieces:,} populations"
         words.append(
-            f"About {seconds:,.0f} seconds of training, {apart}: {seconds / slots / 60:,.1f} minutes with "
-            f"{slots} at a time ({cost.words})."
+            f"About {cost.seconds:,.0f} seconds of training, {apart}: {cost.seconds / slots / 60:,.1f} minutes with "
+            f"{slots} at a time (by a few steps of {cost.timed} of {cost.shapes} shapes, training alone; studies come "
+            "on top)."
         )
     return Output(content, "Trials", rows, words=words)
 
@@ -156,17 +140,11 @@ def _checked_trials(sweep: SweepFile) -> list[Trial]:
     trials = sweep.trials()
     if not trials:
         raise HeadwayError("the axes make no trial; give each setting at least one value")
-    shapes = {alike(trial.config).digest: trial.config for trial in trials}
-    check_studies(sweep.studies, list(shapes.values()))
+    check_studies(sweep.studies, [group[0].config for group in by_shape(trials).values()])
     for key in (*sweep.compare.by, *sweep.compare.metrics):
         if key not in KEYS and not key.startswith(OPEN):
             raise unknown("key of compare", key, KEYS)
     return trials
-
-
-def _most_together(terms: Terms) -> int | None:
-    """How many trials of one shape train as one; None where each trains by itself."""
-    return terms.resources.population if terms.device == "cuda" else None
 
 
 def _choosing_errors(found: dict[str, Metrics]) -> dict[str, int]:
@@ -187,18 +165,6 @@ def _done(sweep: SweepFile, trials: Sequence[Trial]) -> set[str]:
     return (trained.keys() - {trial.address for trial in chosen}) | found(chosen, sweep.studies).keys()
 
 
-def _forgive(done: CarriedOut) -> None:
-    """Counts trials as reused that failed here, and that another driver on the same folder has done since."""
-    outcomes = done.outcomes
-    for trial in done.studied:
-        if trial.address in outcomes.failed:
-            metrics = metrics_of(trial.folder(done.sweep.out), trial.config, done.sweep.studies)
-            if metrics is not None:
-                del outcomes.failed[trial.address]
-                outcomes.found[trial.address] = metrics
-                outcomes.reused.add(trial.address)
-
-
 def _write(done: CarriedOut, how: SweepQuestion, slots: int, seconds: float) -> Output:
     """Writes the table and what follows from it."""
     sweep, outcomes, rows = done.sweep, done.outcomes, _table(done)
@@ -207,31 +173,20 @@ def _write(done: CarriedOut, how: SweepQuestion, slots: int, seconds: float) -> 
     columns = list(dict.fromkeys(key for row in rows for key in row))
     text = as_csv([columns, *([row.get(key) for key in columns] for row in rows)])
     disk.write_bytes(sweep.out / "table.csv", text.encode())
-    content = {
-        "trials": len(done.trials),
-        "done": len(outcomes.found) - len(outcomes.reused),
-        "reused": len(outcomes.reused),
-        "failed": failed,
-        "seconds": seconds,
-        "busy_seconds": outcomes.busy,
-        "slots": slots,
-        "efficiency": outcomes.busy / (seconds * slots),
-        "engine": how.engine,
-        "out": str(sweep.out),
-        "rows": rows,
-    }
     words = _leaderboard(done, how.quiet) if not failed else []
     more, report, sentences = _comparison(done)
-    content |= {"report": report}
-    words += sentences
+    finished, reused = len(outcomes.found) - len(outcomes.reused), len(outcomes.reused)
+    counts = {"trials": len(done.trials), "done": finished, "reused": reused, "failed": failed}
+    efficiency = outcomes.busy / (seconds * slots)
+    times = {"seconds": seconds, "busy_seconds": outcomes.busy, "slots": slots, "efficiency": efficiency}
+    content = {**counts, **times, "engine": how.engine, "out": str(sweep.out), "rows": rows, "report": report}
     disk.write_json(sweep.out / "sweep.json", {"name": sweep.name, **content})
-    words += [f"Failed: {each['trial']}: {each['error']}" for each in failed[:10]]
+    words += [*sentences, *(f"Failed: {each['trial']}: {each['error']}" for each in failed[:10])]
     if len(failed) > 10:
         words.append(f"and {len(failed) - 10:,} more, in {sweep.out / 'failures'}")
     words.append(
-        f"{content['done']:,} done, {content['reused']:,} reused, {len(failed):,} failed, of {len(done.trials):,} "
-        f"trials in {seconds:,.1f} s; {slots} at a time were busy {content['efficiency']:.0%} of it. "
-        f"The table is {sweep.out / 'table.csv'}."
+        f"{finished:,} done, {reused:,} reused, {len(failed):,} failed, of {len(done.trials):,} trials in "
+        f"{seconds:,.1f} s; {slots} at a time were busy {efficiency:.0%} of it. The table is {sweep.out / 'table.csv'}."
     )
     shown = [{key: value for key, value in row.items() if key != "run"} for row in rows]
     return Output(content, sweep.name, shown, more, words, status=1 if failed else 0)
@@ -273,36 +228,28 @@ def _leaderboard(done: CarriedOut, quiet: bool) -> list[str]:
     keys = {key for trial in studied for key in trial.settings} - {sweep.choose}
     if study is None or not studied or not keys <= set(ENTRY) or sweep.choose not in (None, "rate"):
         return []
-    options, first = find_study(study), studied[0].config
-    assert isinstance(options, LengthsOfTrial)
+    asked, first = find_study(study), studied[0].config
+    assert isinstance(asked, LengthsOfTrial)
     task = create_task(first.task, first.options)
-    seeds = tuple(dict.fromkeys(trial.config.seed for trial in studied))
-    entries: dict[Entry, list[Trial]] = {}
+    seeds, none = tuple(dict.fromkeys(trial.config.seed for trial in studied)), Overrides()
+    entries: dict[Entry, list[Trial]] = defaultdict(list)
     for trial in studied:
         model = trial.config.model
         pooling = model.pooling if model.kind == "classifier" else None
-        entries.setdefault(Entry(model.positions, model.index, pooling), []).append(trial)
+        entries[Entry(model.positions, model.index, pooling)].append(trial)
     if any(tuple(trial.config.seed for trial in group) != seeds for group in entries.values()):
         return []
     name = sweep.base.get("track")
+    track = find_track(name) if isinstance(name, str) else Track(sweep.name, none, none)
+    lengths, probes = tuple(sorted(asked.asked_lengths(task))), asked.asked_probes(task)
     plan = LengthsPlan(
-        task=first.task,
-        entries=tuple(entries),
-        track=find_track(name) if isinstance(name, str) else Track(sweep.name, Overrides(), Overrides()),
-        seeds=seeds,
-        lengths=tuple(sorted(options.asked_lengths(task))),
-        probes=options.asked_probes(task),
-        options=first.options,
-        examples=options.examples,
-        test_seed=options.seed,
+        first.task, tuple(entries), track, seeds, lengths, probes, first.options, none, asked.examples, asked.seed
     )
-    chosen = (
-        (entry, float(group[0].settings.get("rate") or 1), [trial.folder(sweep.out) for trial in group])
-        for entry, group in entries.items()
-    )
-    device = done.terms.device
-    precision = choose_precision(sweep.resources.precision, torch.device(device))
-    here = choose_device("cpu" if device == "cpu" else "auto")
+    folders = [[trial.folder(sweep.out) for trial in group] for group in entries.values()]
+    rates = [float(group[0].settings.get("rate") or 1) for group in entries.values()]
+    precision = choose_precision(sweep.resources.precision, torch.device(done.terms.device))
+    here = choose_device("cpu" if done.terms.device == "cpu" else "auto")
+    chosen = zip(entries, rates, folders, strict=True)
     found = put_together(
         plan, chosen, sweep.out, here, precision, quiet, lambda run: forbidden(subject_of(run), "lengths")
     )

@@ -1,5 +1,6 @@
 """What is trained on: the batches of each step, drawn on the device, or taken from a file."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,8 +23,7 @@ class TrainingData:
     """The problems of a data folder that may be trained on."""
 
     stored: Stored
-    left_out: int
-    """how many belong to the held-out tenth"""
+    left_out: int  # how many belong to the held-out tenth
     sha256: str
 
 
@@ -50,8 +50,7 @@ def draw_batches(
     rows, owner = len(seeds) * batch, torch.tensor(seeds, device=device)
     most = max(1, min(DRAWN_AHEAD[device.type], MOST_ROWS // rows))
     length_at = task.training_length if stored is None else stored.length_at
-    step = first
-    while True:
+    for step in itertools.count(first, most):
         by_length: dict[int, list[int]] = {}
         for ahead in range(step, step + most):
             by_length.setdefault(length_at(ahead), []).append(ahead)
@@ -59,13 +58,8 @@ def draw_batches(
         for length, steps in by_length.items():
             row = torch.arange(len(steps) * rows, device=device)
             dice = Dice(
-                TRAINING,
-                owner[row // batch % len(seeds)],
-                torch.tensor(steps, device=device)[row // rows],
-                row % batch,
+                TRAINING, owner[row // batch % len(seeds)], torch.tensor(steps, device=device)[row // rows], row % batch
             )
             some = task.training(dice, hard, length) if stored is None else stored.training(dice, length)
             drawn |= {ahead: some[at * rows : (at + 1) * rows] for at, ahead in enumerate(steps)}
-        for ahead in range(step, step + most):
-            yield drawn.pop(ahead)
-        step += most
+        yield from map(drawn.pop, range(step, step + most))

@@ -1,11 +1,8 @@
 """The state to resume from. A new checkpoint is complete on disk before the pointer moves to it, so a kill
 at any moment leaves one that is whole; its hash is checked before it is used."""
 
-import hashlib
-import json
 import math
 import os
-import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -15,6 +12,7 @@ from torch import Tensor
 
 from headway.errors import BrokenRun
 from headway.runs import disk
+from headway.runs.seal import seal_of
 from headway.runs.shapes import fill
 
 
@@ -30,7 +28,7 @@ class Pointer:
     @property
     def seal(self) -> str:
         """Holds the entries above together."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+        return seal_of(asdict(self))
 
 
 def save_checkpoint(folder: Path, state: dict[str, Tensor], steps: int, seconds: float) -> None:
@@ -45,27 +43,20 @@ def save_checkpoint(folder: Path, state: dict[str, Tensor], steps: int, seconds:
 
 def load_checkpoint(folder: Path) -> tuple[dict[str, Tensor], Pointer] | None:
     """The last checkpoint, or None before the first."""
-    latest = folder / "latest.json"
+    latest, remedy = folder / "latest.json", f"delete {folder} to begin again"
     if not os.path.lexists(latest):
         return None
     try:
         record = disk.read_json(latest)
-        seal = record.pop("seal")
-        pointer = fill(Pointer, record)
+        seal, pointer = record.pop("seal"), fill(Pointer, record)
     except (TypeError, KeyError, AttributeError) as error:
-        raise BrokenRun(f"{latest} is no checkpoint's entry ({error}); delete {folder} to begin again") from error
+        raise BrokenRun(f"{latest} is no checkpoint's entry ({error}); {remedy}") from error
     if pointer.seal != seal or not (pointer.steps >= 0 and 0 <= pointer.seconds < math.inf):
-        raise BrokenRun(f"{latest} was altered; delete {folder} to begin again")
+        raise BrokenRun(f"{latest} was altered; {remedy}")
     path = folder / Path(pointer.file).name
     if disk.sha256(path) != pointer.sha256:
-        raise BrokenRun(
-            f"{path} is truncated or altered: its hash is not the recorded one; delete {folder} to begin again"
-        )
+        raise BrokenRun(f"{path} is truncated or altered: its hash is not the recorded one; {remedy}")
     try:
         return load(disk.read_bytes(path)), pointer
     except (SafetensorError, ValueError, RuntimeError, OverflowError) as error:
-        raise BrokenRun(f"{path} holds no tensors ({error}); delete {folder} to begin again") from error
-
-
-def remove_checkpoints(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
+        raise BrokenRun(f"{path} holds no tensors ({error}); {remedy}") from error

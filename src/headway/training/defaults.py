@@ -1,6 +1,6 @@
 """The settings a run gets where nothing is asked for: one recipe a task."""
 
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 import torch
@@ -12,12 +12,8 @@ from headway.positions.positions import check_shapes
 from headway.runs.config import ModelConfig, Overrides, RunConfig, TrainingConfig
 from headway.tasks import create_task, options_of
 
-ADDER = TrainingConfig(
-    steps=600, batch=128, optimizer="muon", learning_rate=1e-3, muon_rate=0.02, momentum=0.8, warmup=100, hard=0.5
-)
-CLASSIFIER = TrainingConfig(
-    steps=1000, batch=128, optimizer="muon", learning_rate=1e-3, muon_rate=0.02, momentum=0.8, warmup=100
-)
+CLASSIFIER = TrainingConfig(steps=1000, batch=128, optimizer="muon", learning_rate=1e-3, muon_rate=0.02, warmup=100)
+ADDER = replace(CLASSIFIER, steps=600, hard=0.5)
 QUICK_CLASSIFIER = Overrides(steps=500)
 
 # Overrides that would change nothing, and so would make two runs of one.
@@ -54,35 +50,28 @@ def plan(
         if name in asked and (reason := why_idle(kind, asked, data)):
             raise HeadwayError(f"--{name.replace('_', '-')} has no effect here: {reason}; leave it out")
     asked.setdefault("positions", "sinusoidal" if task.classes else "learned")
-    for_model = {name: value for name, value in asked.items() if name in _names(ModelConfig)}
+    for_model, for_training = (
+        {entry.name: asked[entry.name] for entry in fields(part) if entry.name in asked}
+        for part in (ModelConfig, TrainingConfig)
+    )
+    digits, least_first = task.columns or (None, False)
     if kind == "classifier":
         for_model.setdefault("layers", 4)
     if kind == "decoder":  # digits that share a number would be one to it otherwise
-        numbered = build_index(for_model.get("index", "sequential"), *(task.columns or (None, False)))
+        numbered = build_index(for_model.get("index", "sequential"), digits, least_first)
         for_model.setdefault("segments", isinstance(numbered, Coupled) and not numbered.own)
     recipe = CLASSIFIER if task.classes else ADDER
-    for_training = {name: value for name, value in asked.items() if name in _names(TrainingConfig)}
     if data is not None:
         for_training["hard"] = 0.0
     if 1 <= for_training.get("steps", recipe.steps) <= recipe.warmup:
         for_training.setdefault("warmup", max(1, for_training["steps"] // 10))
     longest = (lengths or task.lengths)[1]
     source, answer = task.source_tokens(longest), task.answer_tokens(longest)
-    digits, least_first = task.columns or (None, False)
-    model = ModelConfig(
-        kind=kind,
-        vocabulary=task.vocabulary,
-        trained=source + answer if kind == "decoder" else source,
-        trained_answer=answer,
-        start=None if task.classes else task.start,
-        end=task.end,
-        classes=task.classes,
-        digits=digits,
-        least_first=least_first,
-        **for_model,
-    )
+    for_model |= {"start": None if task.classes else task.start, "end": task.end, "classes": task.classes}
+    for_model |= {"digits": digits, "least_first": least_first}
+    model = ModelConfig(kind, task.vocabulary, source + answer if kind == "decoder" else source, answer, **for_model)
     check_order(model)
-    training = TrainingConfig(**{**asdict(recipe), **for_training})
+    training = replace(recipe, **for_training)
     if rate != 1:
         training = replace(training, learning_rate=training.learning_rate * rate, muon_rate=training.muon_rate * rate)
     return RunConfig(task_name, model, training, seed, options_of(task), data)
@@ -102,7 +91,3 @@ def check_order(model: ModelConfig) -> None:
             raise HeadwayError(
                 f"{model.positions} keeps {', '.join(buffers)} as buffers; make them when needed, or as parameters"
             )
-
-
-def _names(kind: type) -> set[str]:
-    return {entry.name for entry in fields(kind)}

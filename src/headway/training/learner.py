@@ -19,6 +19,8 @@ from headway.tasks import Problems
 from headway.training.muon import Muon
 
 ADAM_BETAS, ADAM_EPSILON = (0.9, 0.98), 1e-8
+STATE = {torch.optim.AdamW: ("step", "exp_avg", "exp_avg_sq"), Muon: ("momentum",)}
+"""what an optimizer keeps of a weight that it has touched"""
 
 
 @dataclass(frozen=True)
@@ -83,34 +85,26 @@ class Learner:
             table |= {f"{names[at]}/{key}": value for at, entry in entries.items() for key, value in entry.items()}
         return {name: tensor.detach().cpu().contiguous() for name, tensor in table.items()}
 
-    def _check(self, table: dict[str, Tensor], steps: int) -> None:
-        """Held against the names, shapes and steps that this model's own table has; a weight may be untouched yet."""
+    def restore(self, table: dict[str, Tensor], steps: int) -> None:
+        """Goes on from a table; one is refused whose names, shapes or steps are not those of this model."""
         wanted = {f"model/{name}": tensor.shape for name, tensor in self.model.state_dict().items()}
         for optimizer, _, names in self.parts:
-            adam = isinstance(optimizer, torch.optim.AdamW)
-            for name, parameter in zip(names, optimizer.param_groups[0]["params"], strict=True):
-                shapes = dict.fromkeys(("exp_avg", "exp_avg_sq") if adam else ("momentum",), parameter.shape)
-                own = {f"{name}/{key}": shape for key, shape in shapes.items()}
-                own |= {f"{name}/step": torch.Size()} if adam else {}
-                wanted |= own if own.keys() & table.keys() else {}
+            for name, weight in zip(names, optimizer.param_groups[0]["params"], strict=True):
+                shapes = {key: () if key == "step" else weight.shape for key in STATE[type(optimizer)]}
+                own = {f"{name}/{key}": torch.Size(shape) for key, shape in shapes.items()}
+                wanted |= own if own.keys() & table.keys() else {}  # a weight may be untouched yet
         for name in {**wanted, **table}:
             there = table.get(name)
             fits = there is not None and there.shape == wanted.get(name) and there.is_floating_point()
             if not fits or (name.endswith("/step") and not 1 <= float(table[name]) <= steps):
                 raise BrokenRun(f"the checkpoint is of another model: {name} does not fit; delete it to begin again")
-
-    def restore(self, table: dict[str, Tensor], steps: int) -> None:
-        """Goes on from a table; one that is not of this model is refused."""
-        self._check(table, steps)
         weights = {name.removeprefix("model/"): t for name, t in table.items() if name.startswith("model/")}
         self.model.load_state_dict(weights)
         for optimizer, _, names in self.parts:
-            state = optimizer.state_dict()
-            place = {name: at for at, name in enumerate(names)}
-            state["state"] = {}
-            for name, tensor in table.items():
-                owner, _, key = name.rpartition("/")
-                if owner in place:
-                    state["state"].setdefault(place[owner], {})[key] = tensor
-            optimizer.load_state_dict(state)
+            kept = {
+                at: {key: table[f"{name}/{key}"] for key in STATE[type(optimizer)]}
+                for at, name in enumerate(names)
+                if f"{name}/{STATE[type(optimizer)][0]}" in table
+            }
+            optimizer.load_state_dict({**optimizer.state_dict(), "state": kept})
         self.steps = steps

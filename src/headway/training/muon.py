@@ -53,9 +53,8 @@ class Muon(torch.optim.Optimizer):
                     by_shape[parameter.shape[-2:]].append(parameter)
             for (rows, columns), parameters in by_shape.items():
                 moved = torch.cat([self._momentum(p, group["momentum"]).view(-1, rows, columns) for p in parameters])
-                update = orthogonalise(moved)
                 scale = group["lr"] * max(1, rows / columns) ** 0.5
-                pieces = update.split([p.numel() // (rows * columns) for p in parameters])
+                pieces = orthogonalise(moved).split([p.numel() // (rows * columns) for p in parameters])
                 for parameter, piece in zip(parameters, pieces, strict=True):
                     parameter.mul_(1 - group["lr"] * group["weight_decay"])
                     parameter.sub_(piece.view_as(parameter), alpha=scale)

@@ -1,11 +1,12 @@
 """Training many runs as one stack: hundreds of seeds in the time of a few.
 
-Every member ends as an ordinary run folder, the same as if it had been trained alone. While the population
-trains, its state is one checkpoint in the folder that holds them all. A member that is perfect, where that was
-asked for, or whose loss is no longer a number, ends at once and leaves the stack; none is left out.
+Every member ends as an ordinary run folder, the same as if it had been trained alone. While the population trains, its
+state is one checkpoint in the folder that holds them all. A member that is perfect, where that was asked for, or whose
+loss is no longer a number, ends at once and leaves the stack; none is left out.
 """
 
 import json
+import shutil
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,14 +26,13 @@ from headway.runs.config import RunConfig
 from headway.runs.folder import RunFolder, difference
 from headway.tasks.data import Stored
 from headway.training.batches import draw_batches
-from headway.training.checkpoint import Pointer, load_checkpoint, remove_checkpoints, save_checkpoint
+from headway.training.checkpoint import load_checkpoint, save_checkpoint
 from headway.training.learner import Step
-from headway.training.session import CHECK_EVERY, LOG_EVERY, Clock, RunReport, Session, Watch, report_of
+from headway.training.loop import CHECK_EVERY, LOG_EVERY, Clock, RunReport, Session, Watch, report_of
 from headway.training.stack import Stack
 
 WRITERS = 8
-UNHURRIED = 10
-"""at least this many times as long as a checkpoint takes lies between two"""
+UNHURRIED = 10  # at least this many times as long as a checkpoint takes lies between two
 WRITTEN_A_SECOND = 500e6
 
 
@@ -63,10 +63,14 @@ def train_population(
     `home` is the folder that holds their folders, and the checkpoint while they train. Where `checkpoint_every` is
     not given, checkpoints take a tenth of the time at most: those of a large stack are big.
     """
-    check_alike([member.config for member in members])
+    first = alike(members[0].config)
+    if others := [other for other in (alike(member.config) for member in members) if other != first]:
+        raise HeadwayError(
+            f"a population has one shape: {difference(first, others[0])}; only seed, rates, momentum, weight_decay and "
+            "warmup may differ"
+        )
     for member in members:
         member.folder.check(member.config, resume)
-    for member in members:
         if member.folder.complete:
             member.folder.verified()
 
@@ -80,14 +84,12 @@ def train_population(
                     StackSession(left, home, device, precision, checkpoint_every, watch, stored).run()
             except torch.OutOfMemoryError:
                 if (count := len(some)) > 1:
-                    half = (count + 1) // 2
-                    print(
-                        f"{count:,} members do not fit into memory; going on with {half:,} at a time", file=sys.stderr
-                    )
+                    said = f"{count:,} members do not fit into memory; going on with {(count + 1) // 2:,} at a time"
+                    print(said, file=sys.stderr)
                 raise
 
         halve_on_out_of_memory(train, len(group))
-    remove_checkpoints(home / "checkpoint")
+    shutil.rmtree(home / "checkpoint", ignore_errors=True)
     return [report_of(member.folder) for member in members]
 
 
@@ -118,14 +120,12 @@ def _groups(members: Sequence[Member], home: Path, resume: bool) -> list[list[Me
 
 def _check_state(home: Path, state: dict[str, Tensor]) -> None:
     """Refuses a checkpoint that is no population's: its members, its log, and a row of everything for each member."""
-    rows = len(state["members"]) if "members" in state and state["members"].ndim == 1 else 0
-    lists = all(name in state and state[name].ndim == 1 for name in ("log/step", "log/seconds", "precision"))
+    axes = {"members": 1, "precision": 1, "spent": 0, "log/step": 1, "log/seconds": 1, "log/loss": 2, "log/exact": 2}
+    whole = all(name in state and state[name].ndim == count for name, count in axes.items())
+    rows = len(state["members"]) if whole else 0
     tables = [tensor for name, tensor in state.items() if name.startswith(("model/", "first/", "second/"))]
-    logged = all(
-        name in state and state[name].ndim == 2 and state[name].shape[1] == rows for name in ("log/loss", "log/exact")
-    )
-    spent = "spent" in state and state["spent"].ndim == 0
-    if not (rows and lists and logged and spent and all(tensor.shape[:1] == (rows,) for tensor in tables)):
+    tables += [state[name].mT for name in ("log/loss", "log/exact") if whole]
+    if not rows or any(tensor.shape[:1] != (rows,) for tensor in tables):
         raise BrokenRun(f"{home / 'checkpoint'} holds no population; delete it to begin again")
 
 
@@ -133,17 +133,6 @@ def alike(config: RunConfig) -> RunConfig:
     """A config without what members may differ in: the same for all that can be stacked."""
     training = replace(config.training, learning_rate=1.0, muon_rate=1.0, momentum=0.0, weight_decay=0.0, warmup=0)
     return replace(config, seed=0, training=training)
-
-
-def check_alike(configs: Sequence[RunConfig]) -> None:
-    """Refuses members that cannot be stacked."""
-    first = alike(configs[0])
-    for other in map(alike, configs[1:]):
-        if other != first:
-            raise HeadwayError(
-                f"a population has one shape: {difference(first, other)}; only seed, rates, momentum, weight_decay and "
-                "warmup may differ"
-            )
 
 
 class StackSession(Session):
@@ -161,22 +150,23 @@ class StackSession(Session):
     ) -> None:
         super().__init__(members[0].config, device, checkpoint_every, watch)
         self.members, self.home, self.stored = members, home, stored
-        models = [build_model(member.config.model, member.config.seed) for member in members]
+        configs = [member.config for member in members]
+        models = [build_model(config.model, config.seed) for config in configs]
         shortest, longest = self.task.lengths if stored is None else stored.lengths()
-        configs = [member.config.training for member in members]
-        self.stack = Stack(models, configs, device, precision, one_shape=shortest == longest)
+        self.stack = Stack(models, [c.training for c in configs], device, precision, shortest == longest)
         self.precision = str(precision or torch.float32).removeprefix("torch.")
         self.about = {**environment(device), "population": len(members), "precision": self.precision}
         self.alive = torch.ones(len(members), dtype=torch.bool)
         self.spent = 0.0  # a member's share of the seconds
         none = torch.zeros(0, dtype=torch.float64)
-        self.log = {"step": none, "seconds": none}  # line; the latter of a member
-        self.log |= {key: torch.zeros(0, len(members)) for key in ("loss", "exact")}  # line model
-        self.unhurried, self.checkpoint_at = checkpoint_every is None, 0.0
-        self.checkpoint_cost = self.stack.bytes / WRITTEN_A_SECOND  # until it was measured
+        lines = torch.zeros(0, len(members))  # line model
+        self.log = {"step": none, "seconds": none, "loss": lines, "exact": lines}  # the seconds of a member
+        self.pause, self.checkpoint_at = UNHURRIED if checkpoint_every is None else 0, 0.0
+        size = sum(tensor.nbytes for table in self.stack.parts.values() for tensor in table.values())
+        self.checkpoint_cost = size / WRITTEN_A_SECOND  # until it was measured
 
     def run(self) -> None:
-        self._resume(load_checkpoint(self.home / "checkpoint"))
+        self._resume()
         batches = None
         self.clock.start()
         while self.alive.any():
@@ -195,11 +185,11 @@ class StackSession(Session):
                 self._stop_clock()
                 self._finish(ended, diverged, perfect)
                 batches = None if self._compact() else batches
-            if self.alive.any() and done % self.checkpoint_every == 0 and self._may_checkpoint():
+            since = self.clock.now() - self.checkpoint_at
+            if self.alive.any() and done % self.checkpoint_every == 0 and since >= self.pause * self.checkpoint_cost:
                 self._stop_clock()
                 self._checkpoint()
-            if not self.clock.running:
-                self.clock.start()
+            self.clock.start()
 
     def _perfect(self) -> Bool[Tensor, " model"]:
         """Which members have every trainable problem right; those that have ended are not asked again."""
@@ -216,17 +206,14 @@ class StackSession(Session):
 
     def _log(self, step: Step) -> Bool[Tensor, " model"]:
         """A line for the log, and on the screen; says which members' loss is no number."""
-        losses, exact = step.loss.float().cpu(), step.exact_match.float().cpu()
-        seconds = self.clock.now()
+        losses, exact, seconds = step.loss.float().cpu(), step.exact_match.float().cpu(), self.clock.now()
         spent = self.spent + (seconds - self.clock.seconds) / max(1, int(self.alive.sum()))
         line = {"step": self.stack.steps, "seconds": spent, "loss": losses, "exact": exact}
         for key, before in self.log.items():
             self.log[key] = torch.cat((before, torch.as_tensor(line[key], dtype=before.dtype)[None]))
         if self.watch is not None:
-            speed = len(self.members) * self.stack.steps / seconds
-            words = (
-                f"loss {losses.nanmedian():.4f} (median)  exact match {exact.mean():.3f}  {speed:,.0f} models × steps/s"
-            )
+            speed, median = len(self.members) * self.stack.steps / seconds, losses.nanmedian()
+            words = f"loss {median:.4f} (median)  exact match {exact.mean():.3f}  {speed:,.0f} models × steps/s"
             self.watch(self.stack.steps, self.training.steps, words)
         return ~(losses.isfinite() & self.stack.finite().cpu())
 
@@ -259,28 +246,26 @@ class StackSession(Session):
         self.log |= {key: self.log[key][:, left] for key in ("loss", "exact")}
         return True
 
-    def _may_checkpoint(self) -> bool:
-        since = self.clock.now() - self.checkpoint_at
-        return not self.unhurried or since >= UNHURRIED * self.checkpoint_cost
-
     def _checkpoint(self) -> None:
         """Keeps the stack, whose it is, and the log so far."""
         timer = Clock(self.device)
         timer.start()
-        state = self.stack.state()
-        state["members"] = torch.tensor([member.identity for member in self.members])
-        state |= {f"log/{key}": lines for key, lines in self.log.items()}
-        state["spent"] = torch.tensor(self.spent, dtype=torch.float64)
-        state["precision"] = torch.tensor(list(self.precision.encode()))
+        state = {
+            **self.stack.state(),
+            **{f"log/{key}": lines for key, lines in self.log.items()},
+            "members": torch.tensor([member.identity for member in self.members]),
+            "spent": torch.tensor(self.spent, dtype=torch.float64),
+            "precision": torch.tensor(list(self.precision.encode())),
+        }
         save_checkpoint(self.home / "checkpoint", state, self.stack.steps, self.clock.seconds)
         timer.stop()
         self.checkpoint_cost, self.checkpoint_at = timer.seconds, self.clock.seconds
 
-    def _resume(self, kept: tuple[dict[str, Tensor], Pointer] | None) -> None:
+    def _resume(self) -> None:
         """Goes on from a checkpoint that holds these members; it may also hold some that have ended since."""
-        if kept is None:
+        if (found := load_checkpoint(self.home / "checkpoint")) is None:
             return
-        state, pointer = kept
+        state, pointer = found
         _check_state(self.home, state)
         place = {number: row for row, number in enumerate(state.pop("members").tolist())}
         if any(member.identity not in place for member in self.members):

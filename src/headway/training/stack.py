@@ -8,11 +8,9 @@ On a GPU the step is compiled and, where asked, the model runs in bfloat16; the 
 optimizer keeps, stay in their own precision.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
@@ -27,10 +25,9 @@ from headway.runs.config import TrainingConfig
 from headway.tasks import Problems
 from headway.training.learner import ADAM_BETAS, ADAM_EPSILON, Step, hidden_matrices, rate
 from headway.training.muon import orthogonalise
-from headway.training.replay import Replay
 
-Weights = dict[str, Tensor]
-"""By name, each with a leading axis `model`."""
+Weights = dict[str, Tensor]  # by name, each with a leading axis `model`
+OWN = ("learning_rate", "muon_rate", "momentum", "weight_decay")
 
 
 @dataclass(frozen=True)
@@ -43,32 +40,17 @@ class Settings:
     weight_decay: Float[Tensor, " model"]
     shares: Float[Tensor, "schedule step"]
     """the learning rates' share of their peak, step by step, of every schedule there is"""
-    schedule: Int[Tensor, " model"]
-    """which schedule is a member's"""
+    schedule: Int[Tensor, " model"]  # which schedule is a member's
 
-    @staticmethod
-    def of(configs: Sequence[TrainingConfig], device: torch.device) -> Settings:
-        def column(name: str) -> Tensor:
-            return torch.tensor([getattr(config, name) for config in configs], dtype=torch.float64, device=device)
 
-        schedules = list(dict.fromkeys((config.steps, config.warmup) for config in configs))
-        sample = {(config.steps, config.warmup): config for config in configs}
-        shares = [[rate(step, sample[which]) for step in range(which[0])] for which in schedules]
-        return Settings(
-            column("learning_rate"),
-            column("muon_rate"),
-            column("momentum"),
-            column("weight_decay"),
-            torch.tensor(shares, dtype=torch.float64, device=device),
-            torch.tensor([schedules.index((config.steps, config.warmup)) for config in configs], device=device),
-        )
-
-    def kept(self, rows: Int[Tensor, " some"]) -> Settings:
-        own = {e.name: getattr(self, e.name)[rows] for e in fields(Settings) if e.name != "shares"}
-        return replace(self, **own)
-
-    def share(self, step: int) -> Float[Tensor, " model"]:
-        return self.shares[:, step][self.schedule]
+def settings_of(configs: Sequence[TrainingConfig], device: torch.device) -> Settings:
+    schedules = {(config.steps, config.warmup): config for config in configs}
+    place = {schedule: row for row, schedule in enumerate(schedules)}
+    columns = [[getattr(config, name) for config in configs] for name in OWN]
+    shares = [[rate(step, config) for step in range(config.steps)] for config in schedules.values()]
+    numbers = (torch.tensor(table, dtype=torch.float64, device=device) for table in (*columns, shares))
+    schedule = [place[config.steps, config.warmup] for config in configs]
+    return Settings(*numbers, schedule=torch.tensor(schedule, device=device))
 
 
 class Stack:
@@ -85,42 +67,37 @@ class Stack:
         """`one_shape` says that all problems have one length; otherwise steps are recorded, not compiled."""
         self.template, self.precision, self.steps = models[0], precision, 0
         stacked, buffers = stack_module_state(list(models))  # pyright: ignore[reportArgumentType]
-        if buffers:
-            names = ", ".join(buffers)
+        if names := ", ".join(buffers):
             raise HeadwayError(
                 f"a population stacks weights alone, and the model also keeps {names}; train with --seeds"
             )
         self.weights: Weights = {name: tensor.detach().to(device) for name, tensor in stacked.items()}
-        self.hidden = hidden_matrices(self.template) if configs[0].optimizer == "muon" else []
-        self.first: Weights = {name: torch.zeros_like(weight) for name, weight in self.weights.items()}
-        self.second: Weights = {n: torch.zeros_like(w) for n, w in self.weights.items() if n not in set(self.hidden)}
-        self.leaves = self._copies()
-        self.settings = Settings.of(configs, device)
+        hidden = set(hidden_matrices(self.template)) if configs[0].optimizer == "muon" else ()
+        first: Weights = {name: torch.zeros_like(weight) for name, weight in self.weights.items()}
+        second: Weights = {name: torch.zeros_like(mean) for name, mean in first.items() if name not in hidden}
+        self.parts = {"model": self.weights, "first": first, "second": second}
+        self.settings = settings_of(configs, device)
         self.recorded = device.type == "cuda" and not one_shape
         self._losses = self._losses_of if self.recorded else compiled(self._losses_of, device)
         self._update = update if self.recorded else compiled(update, device)
-        self._replay = Replay(self._step, self._tensors)
-
-    def _tensors(self) -> list[Tensor]:
-        """All that a step changes."""
-        return [t for table in (self.weights, self.first, self.second, self.leaves) for t in table.values()]
+        self._copy()
 
     def __len__(self) -> int:
         return len(self.settings.momentum)
 
-    @property
-    def bytes(self) -> int:
-        """The size of its state."""
-        return sum(t.nbytes for table in (self.weights, self.first, self.second) for t in table.values())
+    def _copy(self) -> None:
+        """Makes the leaves, which are the weights in the precision that the model runs in: gradients are theirs."""
+        as_run = {name: w.to(self.precision or w.dtype, copy=True) for name, w in self.weights.items()}
+        self.leaves = {name: weight.requires_grad_() for name, weight in as_run.items()}
+        self._replay = Replay(self._step, (*self.parts.values(), self.leaves))
 
     def step(self, problems: Problems) -> Step:
         """One step of every member, on its own rows: those of the first member come first."""
-        members = len(self)
-        source, answer = (t.unflatten(0, (members, -1)) for t in (problems.source, problems.answer))
-        scored = None if problems.scored is None else problems.scored.unflatten(0, (members, -1))
-        share = self.settings.share(self.steps)
+        share = self.settings.shares[:, self.steps][self.settings.schedule]  # model
+        tensors = (problems.source, problems.answer, problems.scored)
+        source, answer, *scored = (t.unflatten(0, (len(self), -1)) for t in tensors if t is not None)
         self.steps += 1
-        given = (source, answer, share, share.new_full((), self.steps), *([] if scored is None else [scored]))
+        given = (source, answer, share, share.new_full((), self.steps), *scored)
         values, exact = self._replay(*given) if self.recorded else self._step(*given)
         return Step(values.clone(), exact.clone()) if self.recorded else Step(values, exact)
 
@@ -129,22 +106,10 @@ class Stack:
     ) -> tuple[Float[Tensor, " model"], Float[Tensor, " model"]]:
         values, exact = self._losses(self.leaves, source, answer, scored)
         slopes = torch.autograd.grad(values.sum(), list(self.leaves.values()))  # a member's loss is its own alone
-        self._update(
-            self.weights,
-            {name: leaf.detach() for name, leaf in self.leaves.items()},
-            dict(zip(self.leaves, slopes, strict=True)),
-            self.first,
-            self.second,
-            self.hidden,
-            self.settings,
-            share,
-            steps,
-        )
+        named = dict(zip(self.leaves, slopes, strict=True))
+        copies = {name: leaf.detach() for name, leaf in self.leaves.items()}
+        self._update(self.parts, copies, named, self.settings, share, steps)
         return values.detach(), exact
-
-    def _copies(self) -> Weights:
-        """The weights in the precision that the model runs in; theirs are the slopes."""
-        return {name: w.to(self.precision or w.dtype, copy=True).requires_grad_() for name, w in self.weights.items()}
 
     def _losses_of(
         self, weights: Weights, source: Tensor, answer: Tensor, scored: Tensor | None
@@ -157,57 +122,48 @@ class Stack:
 
     def finite(self) -> Tensor:
         """Which members have only numbers for weights."""
-        return (
-            torch.stack([weight.reshape(len(weight), -1).sum(1) for weight in self.weights.values()]).isfinite().all(0)
-        )
+        sums = [weight.reshape(len(weight), -1).sum(1) for weight in self.weights.values()]
+        return torch.stack(sums).isfinite().all(0)
 
     def keep(self, rows: Int[Tensor, " some"]) -> None:
         """Drops every other member: no more work is spent on them."""
-        for table in (self.weights, self.first, self.second):
+        for table in self.parts.values():
             for name, tensor in table.items():
                 table[name] = tensor[rows]
-        self.leaves, self.settings = self._copies(), self.settings.kept(rows)
-        self._replay = Replay(self._step, self._tensors)
+        own = {name: getattr(self.settings, name)[rows] for name in (*OWN, "schedule")}
+        self.settings = replace(self.settings, **own)
+        self._copy()
 
     def state(self) -> Weights:
         """Everything the next step depends on."""
-        parts = {"model": self.weights, "first": self.first, "second": self.second}
-        return {f"{part}/{name}": t.cpu() for part, table in parts.items() for name, t in table.items()}
+        return {f"{part}/{name}": t.cpu() for part, table in self.parts.items() for name, t in table.items()}
 
     def restore(self, table: Weights, steps: int) -> None:
         """Goes on from a table; one that is not of this stack is refused."""
-        parts = {"model": self.weights, "first": self.first, "second": self.second}
-        wanted = {f"{part}/{name}": tensor.shape for part, own in parts.items() for name, tensor in own.items()}
+        wanted = {f"{part}/{name}": tensor.shape for part, own in self.parts.items() for name, tensor in own.items()}
         for name in {**wanted, **table}:
             there = table.get(name)
             if there is None or there.shape != wanted.get(name) or not there.is_floating_point():
                 raise BrokenRun(f"the checkpoint is of another stack: {name} does not fit; delete it to begin again")
         for name, tensor in table.items():
             part, _, weight = name.partition("/")
-            parts[part][weight] = tensor.to(parts[part][weight].device)
-        self.leaves, self.steps = self._copies(), steps
-        self._replay = Replay(self._step, self._tensors)
+            self.parts[part][weight] = tensor.to(self.parts[part][weight].device)
+        self.steps = steps
+        self._copy()
 
 
 @torch.no_grad()
 def update(
-    weights: Weights,
-    copies: Weights,
-    slopes: Weights,
-    first: Weights,
-    second: Weights,
-    hidden: list[str],
-    settings: Settings,
-    share: Float[Tensor, " model"],
-    steps: Float[Tensor, ""],
+    parts: dict[str, Weights], copies: Weights, slopes: Weights, settings: Settings, share: Tensor, steps: Tensor
 ) -> None:
     """AdamW and Muon on the stack; the same step as learner.py's, member by member, in place.
 
-    `copies` are the weights in the precision that the model runs in.
+    `parts` are the weights, and their first and second moments; Muon has no second. `copies` are the weights in the
+    precision that the model runs in; `share`, of their peak, is what each member's learning rates are now.
     """
-    precision = next(iter(slopes.values())).dtype
+    (weights, first, second), precision = parts.values(), next(iter(slopes.values())).dtype
     by_shape: dict[torch.Size, list[str]] = defaultdict(list)
-    for name in hidden:
+    for name in (name for name in weights if name not in second):
         by_shape[weights[name].shape[-2:]].append(name)
     for (rows, columns), names in by_shape.items():
         moved = []
@@ -215,8 +171,7 @@ def update(
             slope, momentum = slopes[name].to(weights[name].dtype), _beside(settings.momentum, weights[name])
             first[name].lerp_(slope, 1 - momentum)
             moved.append(slope.lerp(first[name], momentum.expand_as(slope)).reshape(-1, rows, columns))
-        turned = orthogonalise(torch.cat(moved), precision)
-        pieces = turned.split([len(piece) for piece in moved])
+        pieces = orthogonalise(torch.cat(moved), precision).split([len(piece) for piece in moved])
         for name, piece in zip(names, pieces, strict=True):
             step = _beside(settings.muon_rate * share, weights[name])
             weights[name].mul_(1 - step * _beside(settings.weight_decay, weights[name]))
@@ -237,3 +192,43 @@ def update(
 def _beside(column: Float[Tensor, " model"], weight: Tensor) -> Tensor:
     """A number a member, shaped to stand beside its weight."""
     return column.to(weight.dtype).view(-1, *[1] * (weight.ndim - 1))
+
+
+class Replay:
+    """Work on a GPU recorded once for each shape of its inputs and played back: no time is lost between its pieces.
+
+    `work` takes tensors and changes those of `state` in place; the next call overwrites what it returns. Compiling
+    makes faster pieces but takes many seconds for every shape; recording takes a moment. So steps are recorded where
+    the problems of training have several lengths.
+    """
+
+    def __init__(self, work: Callable[..., tuple[Tensor, ...]], state: Sequence[dict[str, Tensor]]) -> None:
+        self.work, self.state = work, state
+        self.recorded: dict[tuple[torch.Size, ...], tuple[torch.cuda.CUDAGraph, list[Tensor], tuple[Tensor, ...]]] = {}
+
+    def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        shape = tuple(tensor.shape for tensor in inputs)
+        if shape not in self.recorded:
+            self.recorded[shape] = self._record(inputs)
+        graph, own, results = self.recorded[shape]
+        for mine, given in zip(own, inputs, strict=True):
+            mine.copy_(given)
+        graph.replay()
+        return results
+
+    def _record(self, inputs: Sequence[Tensor]) -> tuple[torch.cuda.CUDAGraph, list[Tensor], tuple[Tensor, ...]]:
+        own, changed = [tensor.clone() for tensor in inputs], [t for table in self.state for t in table.values()]
+        before = [tensor.detach().clone() for tensor in changed]
+        beside = torch.cuda.Stream()
+        beside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(beside):
+            for _ in range(2):  # whatever is set up at first use is not part of the record
+                self.work(*own)
+        torch.cuda.current_stream().wait_stream(beside)
+        with torch.no_grad():
+            for tensor, kept in zip(changed, before, strict=True):
+                tensor.copy_(kept)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            results = self.work(*own)
+        return graph, own, results

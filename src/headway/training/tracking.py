@@ -1,13 +1,13 @@
 """Curves in a tracker of the user's: TensorBoard or trackio, from the extra `tracking`; off by default."""
 
+import importlib
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from headway.errors import HeadwayError, unknown
 
-Log = Callable[[int, dict[str, float]], object]
-"""Takes a step and its numbers."""
+Log = Callable[[int, dict[str, float]], object]  # takes a step and its numbers
 Tracker = Callable[[Path, str], AbstractContextManager[Log | None]]
 """Opened with the run folder and the run's name, while the run trains."""
 
@@ -15,12 +15,14 @@ Tracker = Callable[[Path, str], AbstractContextManager[Log | None]]
 def find_tracker(name: str | None) -> Tracker:
     """The tracker of this name; refuses, before anything is trained, one whose packages are missing."""
     if name is None:
-        return _none
-    known = {"tensorboard": _tensorboard, "trackio": _trackio}
+        return lambda run, title: nullcontext()
+    known = {"tensorboard": (_tensorboard, "torch.utils.tensorboard"), "trackio": (_trackio, "trackio")}
     if name not in known:
         raise unknown("tracker", name, known)
+    tracker, module = known[name]
     try:
-        return known[name]()
+        importlib.import_module(module)
+        return tracker
     except ImportError as error:
         raise HeadwayError(
             f"--tracker {name} needs more packages ({error}): pip install 'headway[tracking]'"
@@ -28,30 +30,19 @@ def find_tracker(name: str | None) -> Tracker:
 
 
 @contextmanager
-def _none(run: Path, title: str) -> Iterator[None]:
-    yield None
-
-
-def _tensorboard() -> Tracker:
+def _tensorboard(run: Path, title: str) -> Iterator[Log]:
     from torch.utils.tensorboard import SummaryWriter
 
-    @contextmanager
-    def opened(run: Path, title: str) -> Iterator[Log]:
-        with SummaryWriter(str(run / "tensorboard")) as writer:
-            yield lambda step, numbers: [writer.add_scalar(key, value, step) for key, value in numbers.items()]
-
-    return opened
+    with SummaryWriter(str(run / "tensorboard")) as writer:
+        yield lambda step, numbers: [writer.add_scalar(key, value, step) for key, value in numbers.items()]
 
 
-def _trackio() -> Tracker:
+@contextmanager
+def _trackio(run: Path, title: str) -> Iterator[Log]:
     import trackio  # pyright: ignore[reportMissingImports]
 
-    @contextmanager
-    def opened(run: Path, title: str) -> Iterator[Log]:
-        trackio.init(project="headway", name=title)
-        try:
-            yield lambda step, numbers: trackio.log(numbers, step=step)
-        finally:
-            trackio.finish()
-
-    return opened
+    trackio.init(project="headway", name=title)
+    try:
+        yield lambda step, numbers: trackio.log(numbers, step=step)
+    finally:
+        trackio.finish()

@@ -20,43 +20,30 @@ class Track:
     name: str
     classifier: Overrides
     """for tasks that answer with a class"""
-    adder: Overrides
-    """for tasks that answer with a sequence"""
+    adder: Overrides  # for tasks that answer with a sequence
     rates: tuple[float, ...] = (1.0,)
     """multiples of the recipe's learning rates; the best in range is taken, for all seeds of an encoding"""
-    options: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """by task: what training shows"""
-    chooses: bool = False
-    """whether a rate is chosen among several"""
+    options: dict[str, dict[str, Any]] = field(default_factory=dict)  # by task: what training shows
+    chooses: bool = False  # whether a rate is chosen among several
 
     def overrides(self, task: Task) -> Overrides:
         return self.adder if task.classes is None else self.classifier
 
 
 RATES = (0.5, 1.0, 2.0)
+ADAMW = Overrides(optimizer="adamw", steps=3000, batch=128)
 MUON_CLASSIFIER = Overrides(pooling="max", steps=1000, batch=128, layers=2)
 MUON_ADDER = Overrides(model="decoder", layers=1, d_model=128, heads=8, d_ff=512, steps=3000, batch=128, hard=0.5)
 SUMS = {"digits": 20, "shortest": 1}
 LEAST_FIRST = {**SUMS, "first": "least"}
+MORE = {"sortedness": {"ranges": 0.5, "pools": 0.5}, "addition": LEAST_FIRST}
 
 TRACKS = {
     track.name: track
     for track in (
-        Track(
-            "plain",
-            Overrides(pooling="mean", optimizer="adamw", steps=3000, batch=128),
-            Overrides(optimizer="adamw", steps=3000, batch=128),
-            options={"addition": SUMS},
-        ),
+        Track("plain", replace(ADAMW, pooling="mean"), ADAMW, options={"addition": SUMS}),
         Track("tuned", MUON_CLASSIFIER, MUON_ADDER, RATES, {"addition": LEAST_FIRST}, chooses=True),
-        Track(
-            "open",
-            replace(MUON_CLASSIFIER, hard=0.5),
-            MUON_ADDER,
-            RATES,
-            {"sortedness": {"ranges": 0.5, "pools": 0.5}, "addition": LEAST_FIRST},
-            chooses=True,
-        ),
+        Track("open", replace(MUON_CLASSIFIER, hard=0.5), MUON_ADDER, RATES, MORE, chooses=True),
     )
 }
 

@@ -8,13 +8,11 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from headway.output import format_value
 from headway.runs.metrics import metric_of_runs
-from headway.trials.record import Metrics
-from headway.trials.trial import Trial
+from headway.trials.trial import Metrics, Trial
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -29,9 +27,7 @@ class Board:
     def __init__(self, title: str, total: int, metric: str | None, quiet: bool) -> None:
         self.title, self.total, self.metric, self.quiet = title, total, metric, quiet
         self.done = self.reused = 0
-        self.failed: dict[str, str] = {}
-        self.running: dict[str, float] = {}
-        self.words = ""
+        self.words, self.failed, self.running = "", dict[str, str](), dict[str, float]()
         self.best: tuple[float, str] | None = None
         self.began = self.spoke = time.monotonic()
         self._ends: deque[tuple[float, int]] = deque(maxlen=RECENT)
@@ -42,13 +38,12 @@ class Board:
             from rich.console import Console
             from rich.live import Live
 
-            self._live = Live(
-                console=Console(stderr=True), get_renderable=self._table, refresh_per_second=4, transient=True
-            )
+            console = Console(stderr=True)
+            self._live = Live(console=console, get_renderable=self._table, refresh_per_second=4, transient=True)
             self._live.start()
         return self
 
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._live is not None:
             self._live.stop()
 
@@ -64,7 +59,13 @@ class Board:
         else:
             self.done += 1
         self._ends.append((time.monotonic(), 0 if reused else 1))
-        self._weigh(trial, metrics or {})
+        found = metrics or {}
+        self.metric = self.metric or next((name for name in USUAL if found.get(name) is not None), None)
+        value = found.get(self.metric or "")
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            sign = -1 if metric_of_runs(self.metric or "").lower_is_better else 1
+            if self.best is None or sign * value > sign * self.best[0]:
+                self.best = (value, trial.title)
         self.tick()
 
     def tick(self) -> None:
@@ -81,7 +82,7 @@ class Board:
             parts.append(f"{_clock(seconds)} to go")
         if self.best is not None:
             parts.append(f"best {self.metric} {format_value(self.best[0])} ({self.best[1]})")
-        return ", ".join([*parts, self.words] if self.words else parts)
+        return ", ".join(filter(None, [*parts, self.words]))
 
     @property
     def left(self) -> int:
@@ -94,17 +95,6 @@ class Board:
             return None
         since = self.began if len(self._ends) < RECENT else self._ends[0][0]
         return (time.monotonic() - since) / ended * (self.left + len(self.running) / 2)
-
-    def _weigh(self, trial: Trial, metrics: Metrics) -> None:
-        """Keeps the best trial so far."""
-        if self.metric is None:
-            self.metric = next((name for name in USUAL if metrics.get(name) is not None), None)
-        value = metrics.get(self.metric or "")
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return
-        sign = -1 if metric_of_runs(self.metric or "").lower_is_better else 1
-        if self.best is None or sign * value > sign * self.best[0]:
-            self.best = (value, trial.title)
 
     def _table(self) -> Table:
         from rich import box

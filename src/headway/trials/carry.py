@@ -13,6 +13,7 @@ import importlib
 import os
 import resource
 import secrets
+import shutil
 import signal
 import sys
 import threading
@@ -21,7 +22,6 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import torch
 
@@ -32,19 +32,25 @@ from headway.runs.folder import RunFolder
 from headway.subjects.own import open_run
 from headway.tasks import create_task
 from headway.training.batches import read_data
-from headway.training.checkpoint import remove_checkpoints
-from headway.training.loop import train_run
+from headway.training.loop import Watch, train_run
 from headway.training.population import Member, train_population
-from headway.training.session import Watch
 from headway.training.tracking import find_tracker
 from headway.trials.claims import alone
-from headway.trials.record import RECORD, StudyRecord, metrics_of, read_record, training_metrics, write_record
-from headway.trials.trial import Piece, Result, Study, Terms, Trial
+from headway.trials.trial import (
+    RECORD,
+    Piece,
+    Result,
+    StudyRecord,
+    Terms,
+    Trial,
+    metrics_of,
+    read_record,
+    training_metrics,
+    write_record,
+)
 
-GRACE = 10.0
-"""seconds after the time limit at which a process that does not answer is ended"""
-WAIT = 60.0
-"""seconds for a process that works in a folder, and should be gone, to end"""
+GRACE = 10.0  # seconds after the time limit at which a process that does not answer is ended
+WAIT = 60.0  # seconds for a process that works in a folder, and should be gone, to end
 NO_MEMORY = ("out of memory", "can't allocate memory", "failed to map segment", "Cannot allocate memory")
 """what is said where there is none left"""
 
@@ -73,9 +79,14 @@ def perform(piece: Piece, terms: Terms, results: list[Result], watch: Watch | No
     for study in piece.studies:  # before the clock ticks: importing may take longer than a trial
         importlib.import_module(study.function.partition(":")[0])
     began = time.perf_counter()
-    with _limits(terms, terms.seconds(piece)), _locked(piece, terms):
-        device = choose_device(terms.device)
-        checkpoints = Path(terms.out) / piece.home / "checkpoint"
+    with _limits(terms, terms.seconds(piece)), contextlib.ExitStack() as locks:
+        for address in sorted(trial.address for trial in piece.trials if terms.shared):
+            # nobody else works in these folders: not even a process that was given up and is not yet gone
+            path = Path(terms.out) / "claims" / f"{address}.lock"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            locks.enter_context(alone(path, WAIT))
+            locks.callback(path.unlink, missing_ok=True)
+        device, checkpoints = choose_device(terms.device), Path(terms.out) / piece.home / "checkpoint"
         begun = [t for t in piece.population or piece.trials if os.path.lexists(t.folder(terms.out).path)]
         try:
             _train(piece, terms, device, watch)
@@ -84,7 +95,7 @@ def perform(piece: Piece, terms: Terms, results: list[Result], watch: Watch | No
             if not terms.shared or not left or isinstance(error, CannotWrite | TooLong):
                 raise
             if piece.population:
-                remove_checkpoints(checkpoints)
+                shutil.rmtree(checkpoints, ignore_errors=True)
             for trial in begun:  # whatever was left there, it is in the way
                 if metrics_of(trial.folder(terms.out), trial.config, ()) is None:
                     set_aside(trial.folder(terms.out), terms.out)
@@ -129,7 +140,13 @@ def _studied(trial: Trial, piece: Piece, terms: Terms, device: torch.device, sha
         metrics, entries = training_metrics(folder), read_record(folder, trial.config) if piece.studies else {}
         for study in piece.studies:
             if study.name not in entries or not entries[study.name].answers(study, folder):
-                entries[study.name] = _study(study, folder, device, terms.resources.precision)
+                module, _, name = study.function.partition(":")
+                before, run, since = _stamps(folder), open_run(folder, device), time.perf_counter()
+                make = getattr(importlib.import_module(module), name)
+                found = make(study, run, device, terms.resources.precision)
+                written = [name for name, stamp in _stamps(folder).items() if before.get(name) != stamp]
+                hashes = {name: disk.sha256(folder.path / name) for name in written}
+                entries[study.name] = StudyRecord(study.options, found, hashes, time.perf_counter() - since)
                 write_record(folder, trial.config, entries)
             metrics |= entries[study.name].metrics
         return Result(trial.address, share + time.perf_counter() - began, metrics)
@@ -139,70 +156,40 @@ def _studied(trial: Trial, piece: Piece, terms: Terms, device: torch.device, sha
         return _failed(trial, error, share + time.perf_counter() - began, terms)
 
 
-def _study(study: Study, folder: RunFolder, device: torch.device, precision: str) -> StudyRecord:
-    """Makes a study of a trained trial."""
-    module, _, name = study.function.partition(":")
-    before, run = _stamps(folder), open_run(folder, device)
-    began = time.perf_counter()
-    metrics = getattr(importlib.import_module(module), name)(study, run, device, precision)
-    written = [name for name, stamp in _stamps(folder).items() if before.get(name) != stamp]
-    hashes = {name: disk.sha256(folder.path / name) for name in written}
-    return StudyRecord(study.options, metrics, hashes, time.perf_counter() - began)
-
-
 def _stamps(folder: RunFolder) -> dict[str, tuple[int, int]]:
     """The files of a folder, each with what changes when it is replaced."""
-    with os.scandir(folder.path) as entries:
-        found = {entry.name: entry.stat() for entry in entries if entry.is_file() and entry.name != RECORD}
-    return {name: (stamp.st_ino, stamp.st_mtime_ns) for name, stamp in found.items() if not name.startswith(".")}
+    found = {path.name: path.stat() for path in folder.path.glob("[!.]*") if path.is_file() and path.name != RECORD}
+    return {name: (stamp.st_ino, stamp.st_mtime_ns) for name, stamp in found.items()}
 
 
 def _failed(trial: Trial, error: BaseException, seconds: float, terms: Terms) -> Result:
     if isinstance(error, OSError) and error.filename and Path(str(error.filename)).is_relative_to(terms.out):
         error = disk.explained(error, Path(str(error.filename)))
-    said = str(error) if isinstance(error, HeadwayError) else f"{type(error).__name__}: {error}"
     kind = type(error).__name__
+    said = str(error) if isinstance(error, HeadwayError) else f"{kind}: {error}"
     if isinstance(error, MemoryError) or any(words in said for words in NO_MEMORY):
         kind, said = "OutOfMemory", f"the trial wanted more memory than it may take ({said.splitlines()[0][:200]})"
     return Result(trial.address, seconds, None, kind, " ".join(said.split()), traceback.format_exc())
 
 
 @contextlib.contextmanager
-def _locked(piece: Piece, terms: Terms) -> Iterator[None]:
-    """Nobody else works in these folders: not even a process that was given up and is not yet gone."""
-    claims = Path(terms.out) / "claims"
-    with contextlib.ExitStack() as stack:
-        for address in sorted(trial.address for trial in piece.trials if terms.shared):
-            claims.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(alone(path := claims / f"{address}.lock", WAIT))
-            stack.callback(path.unlink, missing_ok=True)
-        yield
-
-
-@contextlib.contextmanager
 def _limits(terms: Terms, seconds: float | None) -> Iterator[None]:
     """Memory by the system's own limit; time by a signal, and where that is not answered by the process's end."""
     (soft, hard), memory = resource.getrlimit(resource.RLIMIT_DATA), terms.resources.memory
-    in_main = threading.current_thread() is threading.main_thread()
-    before: Any = None
-    if memory is not None and terms.device == "cpu":
-        most = memory if hard == resource.RLIM_INFINITY else min(memory, hard)
-        resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
-    if seconds is not None:
-        faulthandler.dump_traceback_later(seconds + GRACE, exit=True)
-        if in_main:
 
-            def ring(number: int, frame: FrameType | None) -> None:
-                raise TooLong(f"it took longer than the {seconds:g} seconds it may; raise timeout under [resources]")
+    def ring(number: int, frame: FrameType | None) -> None:
+        raise TooLong(f"it took longer than the {seconds:g} seconds it may; raise timeout under [resources]")
 
-            before = signal.signal(signal.SIGALRM, ring)
-            signal.setitimer(signal.ITIMER_REAL, seconds, GRACE / 4)  # again, where somebody caught it
-    try:
-        yield
-    finally:
+    with contextlib.ExitStack() as undo:
+        undo.callback(resource.setrlimit, resource.RLIMIT_DATA, (soft, hard))
+        if memory is not None and terms.device == "cpu":
+            most = memory if hard == resource.RLIM_INFINITY else min(memory, hard)
+            resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
         if seconds is not None:
-            faulthandler.cancel_dump_traceback_later()
-            if in_main:
-                signal.setitimer(signal.ITIMER_REAL, 0)
-                signal.signal(signal.SIGALRM, before)
-        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+            faulthandler.dump_traceback_later(seconds + GRACE, exit=True)
+            undo.callback(faulthandler.cancel_dump_traceback_later)
+        if seconds is not None and threading.current_thread() is threading.main_thread():
+            undo.callback(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, ring))
+            undo.callback(signal.setitimer, signal.ITIMER_REAL, 0)
+            signal.setitimer(signal.ITIMER_REAL, seconds, GRACE / 4)  # again, where somebody caught it
+        yield

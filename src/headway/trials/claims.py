@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import math
 import os
 import re
 import secrets
@@ -23,7 +24,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
 
 from headway.errors import BrokenRun, CannotWrite, HeadwayError
 from headway.runs import disk
@@ -31,8 +31,7 @@ from headway.runs.shapes import fill
 
 BEAT = 1.0
 PATIENCE = 15.0
-MUTEX = 30.0
-"""seconds for another driver to let go of the mutex: it holds it for a moment, unless it was stopped in it"""
+MUTEX = 30.0  # seconds for another driver to let go of the mutex: it holds it for a moment, unless it was stopped in it
 
 
 @dataclass(frozen=True)
@@ -45,25 +44,15 @@ class Owner:
     beat: int
 
 
-@dataclass
-class _Seen:
-    """The last beat of another owner, and when we first saw it."""
-
-    beat: int | None
-    since: float
-
-
 class Claims:
     """The claims of one driver, while it is entered."""
 
     def __init__(self, folder: Path, beat: float = BEAT, patience: float = PATIENCE) -> None:
         self.folder, self.beat, self.patience = folder, beat, patience
         self.name = f"{re.sub(r'[^A-Za-z0-9]', '-', socket.gethostname())[:40]}-{os.getpid()}-{secrets.token_hex(4)}"
-        self.lost = False
-        """whether somebody took this owner for dead"""
-        self._ended = threading.Event()
-        self._seen: dict[str, _Seen] = {}
-        self._mine: set[str] = set()
+        self.lost = False  # whether somebody took this owner for dead
+        self._owners, self._ended, self._mine = folder / "owners", threading.Event(), set[str]()
+        self._seen = dict[str, tuple[int | None, float]]()  # the last beat of other owners, and when it was first seen
 
     def __enter__(self) -> Claims:
         try:
@@ -77,7 +66,7 @@ class Claims:
         self._beating.start()
         return self
 
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self._ended.set()
         self._beating.join()
         for address in list(self._mine):
@@ -95,9 +84,7 @@ class Claims:
                     return False
                 if self._alive(owner := _owner_in(path)):
                     return owner == self.name
-                beside = self.folder / f".{address}.{secrets.token_hex(3)}.part"
-                beside.write_text(self.name, encoding="utf-8")
-                os.replace(beside, path)
+                self._replace(path, self.name)
         except OSError as error:
             raise CannotWrite(f"cannot write {path}: {error.strerror}; what is done is kept") from error
         self._mine.add(address)
@@ -121,35 +108,25 @@ class Claims:
     def _mutex(self) -> contextlib.AbstractContextManager[None]:
         return alone(self.folder / ".mutex", MUTEX)
 
-    @property
-    def _owners(self) -> Path:
-        return self.folder / "owners"
-
     def _owner(self, name: str) -> Path:
-        return self._owners / f"{Path(name).name}.json"
+        return self._owners / f"{name}.json"
 
     def _alive(self, name: str) -> bool:
         """Whether the owner of that name is; one that is not is struck off, for good."""
         if name == self.name:
             return True
-        if not re.fullmatch(r"[A-Za-z0-9-]{1,80}", name):
-            return False  # nobody is called so
-        if not os.path.lexists(self._owner(name)):
-            return False  # it has ended, or never was
+        if not re.fullmatch(r"[A-Za-z0-9-]{1,80}", name) or not os.path.lexists(self._owner(name)):
+            return False  # nobody is called so; or it has ended, or never was
         beat, gone = None, False
         try:
             owner = fill(Owner, disk.read_json(self._owner(name)))
             beat, gone = owner.beat, owner.place == place() and not _runs(owner.pid, owner.born)
-        except BrokenRun:
-            gone = True  # owners are written whole: this is none
-        except HeadwayError:
-            pass  # the disk gives no answer; a shared one may have it in a moment
-        except (TypeError, ValueError, OverflowError):
-            gone = True
-        seen = self._seen.setdefault(name, _Seen(beat, time.monotonic()))
-        if beat != seen.beat:
-            seen.beat, seen.since = beat, time.monotonic()
-        if gone or time.monotonic() - seen.since > self.patience:
+        except (TypeError, ValueError, OverflowError) as error:
+            # owners are written whole: this is none, unless a shared disk gives no answer, and may in a moment
+            gone = isinstance(error, BrokenRun) or not isinstance(error, HeadwayError)
+        if name not in self._seen or beat != self._seen[name][0]:
+            self._seen[name] = beat, time.monotonic()
+        if gone or time.monotonic() - self._seen[name][1] > self.patience:
             with contextlib.suppress(OSError):
                 self._owner(name).unlink()
             return False
@@ -161,16 +138,18 @@ class Claims:
             count += 1
             # a disk that is full now, or a mutex that is held long, may not be at the next beat
             with contextlib.suppress(OSError, HeadwayError), self._mutex():
-                if self._owner(self.name).exists():
+                self.lost = not self._owner(self.name).exists()
+                if not self.lost:
                     self._write(count)
-                else:
-                    self.lost = True
 
     def _write(self, beat: int) -> None:
-        content = asdict(Owner(place(), os.getpid(), born(os.getpid()), beat))
-        beside = self._owners / f".{self.name}.part"
-        beside.write_text(json.dumps(content), encoding="utf-8")
-        os.replace(beside, self._owner(self.name))
+        owner = Owner(place(), os.getpid(), born(os.getpid()), beat)
+        self._replace(self._owner(self.name), json.dumps(asdict(owner)))
+
+    def _replace(self, path: Path, text: str) -> None:
+        beside = path.with_name(f".{path.stem}.{self.name}.part")
+        beside.write_text(text, encoding="utf-8")
+        os.replace(beside, path)
 
 
 def _owner_in(path: Path) -> str:
@@ -197,28 +176,26 @@ def born(pid: int) -> str:
 
 
 def _runs(pid: int, since: str) -> bool:
-    if pid < 1:
-        return False
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return False
     except OSError:
         pass
-    return born(pid) == since
+    return pid > 0 and born(pid) == since
 
 
 @contextlib.contextmanager
-def alone(path: Path, patience: float | None = None) -> Iterator[None]:
+def alone(path: Path, patience: float = math.inf) -> Iterator[None]:
     """Holds a lock of the system's own, which a process that dies lets go; waits, at most `patience` seconds."""
-    until = None if patience is None else time.monotonic() + patience
+    until = time.monotonic() + patience
     while True:
         # nothing is waited for but the lock: a pipe or a link in its place is refused by the system
         with open(path, "a", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK | os.O_NOFOLLOW)) as file:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | (0 if until is None else fcntl.LOCK_NB))
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                if until is not None and time.monotonic() > until:
+                if time.monotonic() > until:
                     raise HeadwayError(
                         f"another process works in what {path} guards; wait for it, or stop it"
                     ) from error

@@ -5,9 +5,8 @@ Several drivers may share a folder by claims: what another one has claimed is le
 Ctrl-C is answered here, the first lets what runs come to its end, and the second stops it.
 """
 
-from __future__ import annotations
-
 import contextlib
+import shutil
 import signal
 import threading
 import time
@@ -20,28 +19,23 @@ from types import FrameType
 from headway.errors import CannotWrite, HeadwayError
 from headway.progress import Progress
 from headway.runs import disk
-from headway.training.checkpoint import remove_checkpoints
-from headway.training.session import RunReport, Watch, report_of
+from headway.training.loop import RunReport, Watch, report_of
 from headway.trials.board import Board
 from headway.trials.claims import Claims
-from headway.trials.engines import Ended, Engine
-from headway.trials.record import Metrics, metrics_of
-from headway.trials.trial import Piece, Result, Trial
+from headway.trials.local import Ended, Engine
+from headway.trials.trial import Metrics, Piece, Result, Trial, metrics_of
 
-LOOK = 0.5
-"""seconds between looks at trials that other drivers have"""
+LOOK = 0.5  # seconds between looks at trials that other drivers have
 
 
 @dataclass
 class Outcomes:
     """What has become of the trials so far, each once."""
 
-    found: dict[str, Metrics] = field(default_factory=dict)
-    """by address"""
+    found: dict[str, Metrics] = field(default_factory=dict)  # by address
     reused: set[str] = field(default_factory=set)
     failed: dict[str, str] = field(default_factory=dict)
-    busy: float = 0.0
-    """seconds that trials took, all together"""
+    busy: float = 0.0  # seconds that trials took, all together
     attempts: dict[str, int] = field(default_factory=dict)
 
 
@@ -50,10 +44,9 @@ class Interrupts:
 
     count = 0
 
-    def __enter__(self) -> Interrupts:
+    def __enter__(self) -> None:
         if threading.current_thread() is threading.main_thread():
             self._before = signal.signal(signal.SIGINT, self._ring)
-        return self
 
     def __exit__(self, *error: object) -> None:
         if threading.current_thread() is threading.main_thread():
@@ -71,16 +64,13 @@ class Driver:
     board: Board
     claims: Claims | None = None
     interrupts: Interrupts = field(default_factory=Interrupts)
-    failures: Path | None = None
-    """the folder in which failures are kept; without one, the first failure is raised"""
+    failures: Path | None = None  # the folder in which failures are kept; without one, the first failure is raised
     fail_fast: bool = False
-    watch: Watch | None = None
-    """told the steps of all pieces together"""
+    watch: Watch | None = None  # told the steps of all pieces together
 
     def __post_init__(self) -> None:
         self.out, self.outcomes, self.engine.hear = Path(self.engine.terms.out), Outcomes(), self._hear
         self._tickets, self._running, self._steps = 0, dict[int, Piece](), dict[int, int]()
-        self._total, self._several = 0, False
 
     def run(self, pieces: Sequence[Piece], last: bool = True) -> None:
         """Carries out what is not done of these. `last` counts the trials: their studies are the ones asked for."""
@@ -112,11 +102,10 @@ class Driver:
         """Starts what is left to do of a piece; one of which another driver has claimed a trial is looked at later."""
         left = self._unfinished(piece, last)
         if self.claims is not None:
-            for number, trial in enumerate(left.trials):
-                if not self.claims.take(trial.address):
-                    self._drop(left.trials[:number])
-                    elsewhere.append(left)
-                    return
+            if not all(self.claims.take(trial.address) for trial in left.trials):
+                self._drop(left.trials)
+                elsewhere.append(left)
+                return
             claimed, left = left, self._unfinished(left, last)  # another driver may have done some in this very moment
             self._drop([trial for trial in claimed.trials if trial not in left.trials])
         if left.trials:
@@ -130,11 +119,10 @@ class Driver:
         """What is not done of a piece; what is, is reused."""
         left = []
         for trial in piece.trials:
-            metrics = metrics_of(trial.folder(self.out), trial.config, piece.studies)
-            if metrics is None:
+            if (metrics := metrics_of(trial.folder(self.out), trial.config, piece.studies)) is None:
                 left.append(trial)
                 continue
-            remove_checkpoints(trial.folder(self.out).checkpoints)  # a kill may have left them
+            shutil.rmtree(trial.folder(self.out).checkpoints, ignore_errors=True)  # a kill may have left them
             if self.claims is not None:
                 self.claims.tidy(trial.address)
             self._found(trial, metrics, last, reused=True)
@@ -154,15 +142,20 @@ class Driver:
             self.watch(sum(self._steps.values()), self._total, title + words)
 
     def _end(self, ended: Ended, waiting: deque[Piece], last: bool) -> None:
-        piece = self._running.pop(ended.ticket)
-        if ended.results is None:
-            self._died(piece, ended, waiting)
+        """Keeps count of a piece; one whose process died is started again, as often as it may."""
+        piece, terms = self._running.pop(ended.ticket), self.engine.terms
+        if ended.results is None and self._may_try_again(piece.trials) and not ended.late:
+            self._steps.pop(ended.ticket, None)
+            waiting.appendleft(piece)
             return
-        for trial, result in zip(piece.trials, ended.results, strict=True):
+        died = [Result(trial.address, 0.0, None, "Died", ended.why, "") for trial in piece.trials]
+        for trial, result in zip(piece.trials, died if ended.results is None else ended.results, strict=True):
             self.outcomes.busy += result.seconds
+            # a trial that shares its GPU may have wanted no more than its share
+            crowded = result.kind == "OutOfMemory" and terms.device == "cuda" and (terms.resources.gpus or 1) < 1
             if result.metrics is not None:
                 self._found(trial, result.metrics, last, reused=False)
-            elif self._crowded(result) and self._may_try_again([trial]):
+            elif crowded and self._may_try_again([trial]):
                 waiting.append(replace(piece, trials=(trial,)))
             else:
                 self._fail(trial, result, ended.tail)
@@ -175,21 +168,6 @@ class Driver:
             self.outcomes.attempts[trial.address] = attempts
             self.board.running.pop(trial.title, None)
         return attempts <= self.engine.terms.resources.retries
-
-    def _crowded(self, result: Result) -> bool:
-        """Whether a trial that shares its GPU may have wanted no more than its share."""
-        terms = self.engine.terms
-        return result.kind == "OutOfMemory" and terms.device == "cuda" and (terms.resources.gpus or 1) < 1
-
-    def _died(self, piece: Piece, ended: Ended, waiting: deque[Piece]) -> None:
-        """Starts a piece again whose process died; as often as it may."""
-        if self._may_try_again(piece.trials) and not ended.late:
-            self._steps.pop(ended.ticket, None)
-            waiting.appendleft(piece)
-            return
-        for trial in piece.trials:
-            self._fail(trial, Result(trial.address, 0.0, None, "Died", ended.why, ""), ended.tail)
-        self._drop(piece.trials)
 
     def _found(self, trial: Trial, metrics: Metrics, last: bool, reused: bool) -> None:
         outcomes = self.outcomes
@@ -218,16 +196,10 @@ class Driver:
         self.outcomes.found.pop(trial.address, None)
         self.outcomes.reused.discard(trial.address)
         self.outcomes.failed[trial.address] = result.error
-        content = {
-            "trial": trial.address,
-            "settings": trial.settings,
-            "kind": result.kind,
-            "error": result.error,
-            "attempts": self.outcomes.attempts.get(trial.address, 0) + (result.kind != "Died"),
-            "tail": "\n".join(filter(None, [tail, result.tail])),
-        }
-        path = self.failures / f"{trial.address}.json"
-        disk.write_json(path, content)
+        said = {"trial": trial.address, "settings": trial.settings, "kind": result.kind, "error": result.error}
+        attempts = self.outcomes.attempts.get(trial.address, 0) + (result.kind != "Died")
+        path, log = self.failures / f"{trial.address}.json", "\n".join(filter(None, [tail, result.tail]))
+        disk.write_json(path, {**said, "attempts": attempts, "tail": log})
         self.board.end(trial, None, result.error)
         if self.fail_fast:
             raise HeadwayError(f"{trial.title} failed: {result.error}; its log is in {path}")

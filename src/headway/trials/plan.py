@@ -1,22 +1,31 @@
-"""From axes to trials, and from trials to pieces of work. A trial is the config of a run: its hash is the name of its
-folder, so the same trial is never trained twice, whoever asks for it."""
+"""From axes to trials, and from trials to pieces of work and what they cost. A trial is the config of
+a run: its hash is the name of its folder, so the same trial is never trained twice, whoever asks for it."""
 
 import hashlib
 import itertools
 import math
 import random
+import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import torch
+
 from headway.errors import HeadwayError
+from headway.models import build_model
 from headway.runs.config import Overrides, RunConfig
 from headway.tasks import create_task
+from headway.training.batches import draw_batches
 from headway.training.defaults import plan
+from headway.training.learner import Learner
 from headway.training.population import alike
 from headway.training.tracks import find_track
 from headway.trials.trial import Piece, Study, Trial, Value
 
 MOST = 1_000_000
+SHAPES = 8  # so many are timed at most; the others take as long, a step, as the timed one next in size
+TIMED, ENOUGH = 8, 1.0
 
 
 @dataclass(frozen=True)
@@ -73,14 +82,12 @@ class Draws:
             yield {key: some.draw(dice) if isinstance(some, Range) else dice.choice(some) for key, some in table}
 
 
-Axis = Grid | Draws
-"""one way in which trials differ"""
+Axis = Grid | Draws  # one way in which trials differ
 
 
 def trials_of(axes: Sequence[Axis], base: Mapping[str, Value]) -> list[Trial]:
     """Every trial once, in the order of the axes; refuses what cannot be trained."""
-    count = math.prod(axis.count for axis in axes)
-    if count > MOST:
+    if (count := math.prod(axis.count for axis in axes)) > MOST:
         raise HeadwayError(f"the axes make {count:,} trials; a sweep has at most {MOST:,}")
     found: dict[str, Trial] = {}
     for point in itertools.product(*(list(axis.points()) for axis in axes)):
@@ -126,28 +133,74 @@ def pieces_of(trials: Sequence[Trial], studies: Sequence[Study], most: int | Non
     """A piece a trial; on a GPU, where trials of one shape train as one, at most so many of them together."""
     if most is None:
         return [Piece((trial,), tuple(studies)) for trial in trials]
-    shapes: dict[str, list[Trial]] = {}
+    pieces = []
+    for shape in by_shape(trials).values():
+        for group in (tuple(shape[start : start + most]) for start in range(0, len(shape), most)):
+            name = hashlib.sha256("".join(trial.config.digest for trial in group).encode()).hexdigest()[:20]
+            pieces.append(Piece(group, tuple(studies), group, f"populations/{name}"))
+    return pieces
+
+
+def by_shape(trials: Sequence[Trial]) -> dict[str, list[Trial]]:
+    """Those that could train as one stack together."""
+    shapes = defaultdict(list)
     for trial in trials:
-        shapes.setdefault(alike(trial.config).digest, []).append(trial)
-    groups = [tuple(group[start : start + most]) for group in shapes.values() for start in range(0, len(group), most)]
-    return [Piece(group, tuple(studies), group, f"populations/{_digest(group)}") for group in groups]
-
-
-def _digest(group: Sequence[Trial]) -> str:
-    return hashlib.sha256("".join(trial.config.digest for trial in group).encode()).hexdigest()[:20]
+        shapes[alike(trial.config).digest].append(trial)
+    return shapes
 
 
 def choose_best(trials: Sequence[Trial], setting: str, errors: Mapping[str, int]) -> list[Trial]:
     """Of each combination of the other settings, the trials of the value with the fewest errors over all seeds; the
     first of equals. A value of which a trial has no count is passed over."""
-    groups: dict[str, dict[str, list[Trial]]] = {}
+    groups: dict[str, dict[str, list[Trial]]] = defaultdict(lambda: defaultdict(list))
     for trial in trials:
         others = {key: value for key, value in trial.settings.items() if key not in (setting, "seed")}
-        values = groups.setdefault(repr(sorted(others.items())), {})
-        values.setdefault(repr(trial.settings.get(setting)), []).append(trial)
+        groups[repr(sorted(others.items()))][repr(trial.settings.get(setting))].append(trial)
     chosen: list[Trial] = []
     for values in groups.values():
-        counted = [group for group in values.values() if all(trial.address in errors for trial in group)]
-        if counted:
+        if counted := [group for group in values.values() if all(trial.address in errors for trial in group)]:
             chosen += min(counted, key=lambda group: sum(errors[trial.address] for trial in group))
     return chosen
+
+
+@dataclass(frozen=True)
+class Estimate:
+    seconds: float  # of training, all trials one after another
+    shapes: int
+    timed: int
+
+
+def estimate(trials: Sequence[Trial], device: torch.device) -> Estimate:
+    """What trials would cost, before they run: a few steps of some of their shapes are timed on this machine."""
+    shapes = by_shape(trials)
+    sizes = {key: _size(group[0].config) for key, group in shapes.items()}
+    ordered = sorted(shapes, key=sizes.__getitem__)
+    count = min(SHAPES, len(ordered))
+    chosen = {ordered[round(place * (len(ordered) - 1) / max(count - 1, 1))] for place in range(count)}
+    timed, seconds = {key: _seconds_a_step(shapes[key][0].config, device) for key in chosen}, 0.0
+    for key, group in shapes.items():
+        near = min(timed, key=lambda other: abs(sizes[other] - sizes[key]))
+        seconds += timed[near] * sizes[key] / sizes[near] * sum(trial.config.training.steps for trial in group)
+    return Estimate(seconds, len(shapes), len(chosen))
+
+
+def _size(config: RunConfig) -> float:
+    """Roughly the work of a step: tokens times weights."""
+    model = config.model
+    layers = model.layers + (model.decoder_layers if model.kind == "encoder-decoder" else 0)
+    weights = layers * (4 * model.d_model**2 + 2 * model.d_model * model.d_ff)
+    return float(weights * config.training.batch * (model.trained + model.trained_answer))
+
+
+def _seconds_a_step(config: RunConfig, device: torch.device) -> float:
+    task = create_task(config.task, config.options)
+    learner = Learner(build_model(config.model, config.seed).to(device), config.training)
+    batches = draw_batches(task, config.training, [config.seed], None, 0, device)
+    learner.step(next(batches))  # whatever is set up at first use is not timed
+    steps, began = 0, time.perf_counter()
+    while steps < TIMED and time.perf_counter() - began < ENOUGH:
+        learner.step(next(batches))
+        steps += 1
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return (time.perf_counter() - began) / steps

@@ -5,6 +5,7 @@ Results lie in a shared folder where every node sees the same one, or come back 
 driver writes them.
 """
 
+import contextlib
 import logging
 import os
 import socket
@@ -18,13 +19,11 @@ from headway.errors import HeadwayError
 from headway.runs import disk
 from headway.runs.folder import RunFolder
 from headway.trials.carry import carry_out, set_aside
-from headway.trials.engines import Ended, Hear
-from headway.trials.record import RECORD
-from headway.trials.trial import Piece, Result, Terms, Trial
+from headway.trials.local import Ended, Hear
+from headway.trials.trial import RECORD, Piece, Result, Terms, Trial
 
 Files = dict[str, bytes]
-LAST = ("training.json", RECORD)
-"""the files that say that a run, and a trial, is complete: written after all others"""
+LAST = ("training.json", RECORD)  # the files that say that a run, and a trial, is complete: written after all others
 REACHED_WITHIN = 5.0
 
 
@@ -40,14 +39,11 @@ class RayEngine:
         if terms.device == "cuda" and not ray.cluster_resources().get("GPU"):
             terms = replace(terms, device="cpu")
         self.terms, resources = terms, terms.resources
-        self._needs: dict[str, float] = {"CPU": resources.threads}
-        if terms.device == "cuda":
-            self._needs["GPU"] = resources.gpus or 1.0
-        if resources.memory is not None:
-            self._needs["memory"] = resources.memory
-        flags = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
-        wanted: Any = {flags[name]: amount for name, amount in self._needs.items()}
-        self._task = ray.remote(**wanted, max_retries=0)(_returned if returned else _shared)
+        gpus = (resources.gpus or 1.0) if terms.device == "cuda" else None
+        needs = {"CPU": resources.threads, "GPU": gpus, "memory": resources.memory}
+        self._needs = {name: amount for name, amount in needs.items() if amount is not None}
+        wanted: Any = {"num_cpus": resources.threads, "num_gpus": gpus, "memory": resources.memory}
+        self._task = ray.remote(**wanted, max_retries=0)(_returned if returned else carry_out)
         self._running: dict[Any, tuple[int, Piece, float]] = {}
         self._check_nodes()
 
@@ -64,7 +60,8 @@ class RayEngine:
 
     def start(self, ticket: int, piece: Piece) -> None:
         there = {trial.place: run_files(trial.folder(self.terms.out)) for trial in piece.trials if self.returned}
-        self._running[self._task.remote(piece, self.terms, there)] = (ticket, piece, time.monotonic())
+        given: Any = (piece, self.terms, there) if self.returned else (piece, self.terms)
+        self._running[self._task.remote(*given)] = (ticket, piece, time.monotonic())
 
     def wait(self, seconds: float) -> list[Ended]:
         if not self._running:
@@ -76,10 +73,9 @@ class RayEngine:
     def _check_nodes(self) -> None:
         """Refuses what no node can meet, where there are nodes that take trials at all: it would wait for ever."""
         nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
-        if nodes and not any(
-            all(node.get(name, 0) >= amount for name, amount in self._needs.items()) for node in nodes
-        ):
-            told = ", ".join(f"{name} {amount:g}" for name, amount in self._needs.items())
+        needs = self._needs.items()
+        if nodes and not any(all(node.get(name, 0) >= amount for name, amount in needs) for node in nodes):
+            told = ", ".join(f"{name} {amount:g}" for name, amount in needs)
             best = ", ".join(f"{name} {max(node.get(name, 0) for node in nodes):g}" for name in self._needs)
             self.ray.shutdown()
             raise HeadwayError(f"no node has what a trial asks for ({told}; the most there is: {best}); ask for less")
@@ -114,29 +110,20 @@ def write_run(trial: Trial, out: str | Path, files: Files) -> None:
     for name in files:
         if name != Path(name).name or name in ("", ".", "..") or "\\" in name or "\0" in name:
             raise HeadwayError(f"a node sent a file called {name!r}, which is no plain name; it was not written")
-    if folder.path.exists() and _is_another(folder, trial):
+    there = None
+    with contextlib.suppress(HeadwayError):
+        there = folder.config()
+    if folder.path.exists() and there != trial.config:
         set_aside(folder, out)
-    for name in sorted(files, key=lambda name: (name in LAST, LAST.index(name) if name in LAST else 0, name)):
+    for name in sorted(files, key=lambda name: (LAST.index(name) if name in LAST else -1, name)):
         disk.write_bytes(folder.path / name, files[name])
     folder.changed()
 
 
-def _is_another(folder: RunFolder, trial: Trial) -> bool:
-    try:
-        return folder.config() != trial.config
-    except HeadwayError:
-        return True
-
-
 def run_files(folder: RunFolder) -> Files:
     """The files of a run that is complete; of another none."""
-    if not folder.complete:
-        return {}
-    return {path.name: path.read_bytes() for path in folder.path.iterdir() if path.is_file()}
-
-
-def _shared(piece: Piece, terms: Terms, there: dict[str, Files]) -> list[Result]:
-    return carry_out(piece, terms)
+    paths = folder.path.iterdir() if folder.complete else ()
+    return {path.name: path.read_bytes() for path in paths if path.is_file()}
 
 
 def _returned(piece: Piece, terms: Terms, there: dict[str, Files]) -> tuple[list[Result], dict[str, Files]]:
@@ -151,12 +138,9 @@ def _returned(piece: Piece, terms: Terms, there: dict[str, Files]) -> tuple[list
 
 def _join(ray: Any, address: str | None, terms: Terms) -> None:
     """Joins a running cluster, or starts one of this machine; ships the code."""
-    threads = str(terms.resources.threads)
-    environment: Any = {
-        "py_modules": [str(Path(__file__).parents[1])],
-        "env_vars": {"HEADWAY_THREADS": threads, "OMP_NUM_THREADS": threads, "GOMP_SPINCOUNT": "1000"},
-        "excludes": ["**/__pycache__"],
-    }
+    threads = dict.fromkeys(("HEADWAY_THREADS", "OMP_NUM_THREADS"), str(terms.resources.threads))
+    environment: Any = {"py_modules": [str(Path(__file__).parents[1])], "excludes": ["**/__pycache__"]}
+    environment["env_vars"] = {**threads, "GOMP_SPINCOUNT": "1000"}
     if terms.path:
         environment["working_dir"] = terms.path[0]
     if terms.resources.pip:
@@ -165,8 +149,12 @@ def _join(ray: Any, address: str | None, terms: Terms) -> None:
     if ray.is_initialized():
         raise HeadwayError("this process is at a Ray cluster already; end that with ray.shutdown() first")
     try:
-        if address is not None:
-            _reach(address)
+        # an address where nobody listens is refused: Ray itself would wait for minutes
+        host, colon, port = (address or "").rpartition("://")[2].rpartition(":")
+        if colon and not port.isdecimal():
+            raise ValueError("an address is HOST:PORT, such as 10.0.0.1:6379")
+        if colon:  # else it is auto, or a name that Ray knows
+            socket.create_connection((host, int(port)), timeout=REACHED_WITHIN).close()
         ray.init(
             address=address or "local",
             runtime_env=environment,
@@ -177,14 +165,3 @@ def _join(ray: Any, address: str | None, terms: Terms) -> None:
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         where = f"the cluster at {address}" if address else "a cluster of this machine"
         raise HeadwayError(f"cannot join {where}: {' '.join(str(error).split())[:300]}") from error
-
-
-def _reach(address: str) -> None:
-    """Refuses an address where nobody listens: Ray itself would wait for minutes."""
-    host, colon, port = address.rpartition("://")[2].rpartition(":")
-    if not colon:  # auto, or a name that Ray knows
-        return
-    if not port.isdecimal():
-        raise ValueError("an address is HOST:PORT, such as 10.0.0.1:6379")
-    with socket.create_connection((host, int(port)), timeout=REACHED_WITHIN):
-        pass

@@ -2,19 +2,28 @@
 
 A trial is the config of a run and the place of its folder. Everything here is plain data without torch: it travels as
 JSON to a process of this machine, or as it is to a node of a cluster.
+
+On disk a trial that was carried out is its run folder, with `trial.json` beside the weights. That record says what each
+study found, with the hashes of the files it wrote; it is written last. A trial is done when every file is as it says.
 """
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from headway.errors import HeadwayError
+from headway.runs import disk
 from headway.runs.config import RunConfig
 from headway.runs.folder import RunFolder
+from headway.runs.seal import read_sealed, sealed
+from headway.runs.shapes import fill
 
-Value = int | float | str | bool | None
-"""of a setting, or of a metric"""
+RECORD = "trial.json"
+Value = int | float | str | bool | None  # of a setting, or of a metric
+Metrics = dict[str, Value]
 
 
 @dataclass(frozen=True)
@@ -29,10 +38,8 @@ class Study:
 @dataclass(frozen=True)
 class Trial:
     config: RunConfig
-    settings: dict[str, Value] = field(default_factory=dict)
-    """what distinguishes it from the others"""
-    place: str = ""
-    """its folder, inside the folder of all"""
+    settings: dict[str, Value] = field(default_factory=dict)  # what distinguishes it from the others
+    place: str = ""  # its folder, inside the folder of all
 
     @property
     def address(self) -> str:
@@ -54,8 +61,7 @@ class Piece:
     studies: tuple[Study, ...] = ()
     population: tuple[Trial, ...] = ()
     """all that train as one stack, including those that are done: how a sum is rounded depends on how many there are"""
-    home: str = ""
-    """the folder of the stack's checkpoint, inside the folder of all"""
+    home: str = ""  # the folder of the stack's checkpoint, inside the folder of all
 
     def __len__(self) -> int:
         return len(self.trials)
@@ -72,45 +78,39 @@ class Resources:
     """What one trial may take."""
 
     threads: int = 1
-    memory: int | None = None
-    """bytes; a trial that wants more fails"""
-    gpus: float | None = None
-    """share of a GPU for a worker (default: a whole one where there is one)"""
-    timeout: float | None = None
-    """seconds after which a trial is stopped"""
-    retries: int = 1
-    """how often a trial is started again whose process died"""
-    population: int = 64
-    """trials of one shape that a GPU trains as one, at most"""
-    precision: str = "auto"
-    """in which a GPU trains and tests"""
-    pip: tuple[str, ...] = ()
-    """packages that Ray installs for the trials"""
+    memory: int | None = None  # bytes; a trial that wants more fails
+    gpus: float | None = None  # share of a GPU for a worker (default: a whole one where there is one)
+    timeout: float | None = None  # seconds after which a trial is stopped
+    retries: int = 1  # how often a trial is started again whose process died
+    population: int = 64  # trials of one shape that a GPU trains as one, at most
+    precision: str = "auto"  # in which a GPU trains and tests
+    pip: tuple[str, ...] = ()  # packages that Ray installs for the trials
 
 
 @dataclass(frozen=True)
 class Terms:
     """How trials are carried out: the same for all that a driver is given."""
 
-    out: str
-    """the folder that holds the folders of all"""
+    out: str  # the folder that holds the folders of all
     device: str = "cpu"
     resources: Resources = field(default_factory=Resources)
     shared: bool = False
     """whether other drivers may work here too: folders are locked, and set aside where they are broken"""
     resume: bool = True
-    may_diverge: bool = True
-    """whether a run whose loss is no number ends as it is, and not with an error"""
+    may_diverge: bool = True  # whether a run whose loss is no number ends as it is, and not with an error
     checkpoint_every: int | None = None
-    data: str | None = None
-    """a data folder to train on"""
+    data: str | None = None  # a data folder to train on
     tracker: str | None = None
     path: tuple[str, ...] = field(default_factory=lambda: tuple(sys.path))
     """folders in which a worker looks for the user's modules"""
-    watched: bool = False
-    """whether workers say how far a trial has come"""
+    watched: bool = False  # whether workers say how far a trial has come
     command: tuple[str, ...] = field(default_factory=lambda: tuple(sys.argv[1:]))
     """what the person typed, for the record of how a run was made"""
+
+    @property
+    def together(self) -> int | None:
+        """How many trials of one shape train as one; None where each trains by itself."""
+        return self.resources.population if self.device == "cuda" else None
 
     def seconds(self, piece: Piece) -> float | None:
         """How long a piece may take."""
@@ -123,8 +123,7 @@ class Result:
 
     address: str
     seconds: float
-    metrics: dict[str, Value] | None = None
-    """None where it failed"""
+    metrics: Metrics | None = None  # None where it failed
     kind: str = ""
     error: str = ""
     tail: str = ""
@@ -137,14 +136,63 @@ def to_line(piece: Piece, terms: Terms) -> str:
 
 def from_line(line: str | bytes) -> tuple[Piece, Terms]:
     piece, terms = json.loads(line)
-    trials, population = (
-        tuple(Trial(RunConfig.from_json(each["config"]), each["settings"], each["place"]) for each in piece[key])
-        for key in ("trials", "population")
-    )
-    studies = tuple(Study(**each) for each in piece["studies"])
-    terms["resources"]["pip"] = tuple(terms["resources"]["pip"])
-    terms |= {"path": tuple(terms["path"]), "command": tuple(terms["command"])}
-    return (
-        Piece(trials, studies, population, piece["home"]),
-        Terms(**{**terms, "resources": Resources(**terms["resources"])}),
-    )
+    for key in ("trials", "population"):
+        piece[key] = tuple(Trial(**{**each, "config": RunConfig.from_json(each["config"])}) for each in piece[key])
+    piece["studies"] = tuple(Study(**each) for each in piece["studies"])
+    terms["resources"] = Resources(**{**terms["resources"], "pip": tuple(terms["resources"]["pip"])})
+    return Piece(**piece), Terms(**{**terms, "path": tuple(terms["path"]), "command": tuple(terms["command"])})
+
+
+@dataclass(frozen=True)
+class StudyRecord:
+    """What a study was asked, what it found, and the hashes of the files it wrote."""
+
+    asked: dict[str, Any]
+    metrics: Metrics
+    files: dict[str, str]
+    seconds: float
+
+    def answers(self, study: Study, folder: RunFolder) -> bool:
+        """Whether this is the answer to that study, and its files are as they were written."""
+        files = [(folder.path / Path(name).name, digest) for name, digest in self.files.items()]
+        return self.asked == study.options and all(p.is_file() and disk.sha256(p) == digest for p, digest in files)
+
+
+def read_record(folder: RunFolder, config: RunConfig) -> dict[str, StudyRecord]:
+    """What the trial's studies found so far; nothing where the record is missing, broken or another's."""
+    path = folder.path / RECORD
+    try:
+        content = read_sealed(path) if path.exists() else {}
+        if (content["trial"], content["weights"]) != (config.digest, folder.training().weights_sha256):
+            return {}
+        entries = {name: fill(StudyRecord, entry) for name, entry in content["studies"].items()}
+        return entries if all(isinstance(d, str) for each in entries.values() for d in each.files.values()) else {}
+    except (HeadwayError, KeyError, AttributeError, TypeError):
+        return {}
+
+
+def write_record(folder: RunFolder, config: RunConfig, entries: dict[str, StudyRecord]) -> None:
+    studies, weights = {name: asdict(entry) for name, entry in entries.items()}, folder.training().weights_sha256
+    folder.record("trial", sealed({"trial": config.digest, "weights": weights, "studies": studies}))
+
+
+def training_metrics(folder: RunFolder) -> Metrics:
+    ended = folder.training()
+    return {key: getattr(ended, key) for key in ("steps", "final_loss", "perfect", "parameters")}
+
+
+def metrics_of(folder: RunFolder, config: RunConfig, studies: Sequence[Study]) -> Metrics | None:
+    """What a trial that is done has found, every file held against its hash; None where it is not done."""
+    if not folder.complete:
+        return None
+    try:
+        if folder.verified() != config:
+            return None
+        found, entries = training_metrics(folder), read_record(folder, config) if studies else {}
+        for study in studies:
+            if study.name not in entries or not entries[study.name].answers(study, folder):
+                return None
+            found |= entries[study.name].metrics
+        return found
+    except HeadwayError:
+        return None

@@ -11,16 +11,14 @@ import threading
 from dataclasses import asdict
 from multiprocessing.connection import Connection
 
-DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
-
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to answer
     if sys.platform == "linux":  # a driver that was killed leaves nobody writing in folders that its successor resumes
-        ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     pipe = Connection(int(sys.argv[1]))
     os.set_inheritable(pipe.fileno(), False)
-    lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    lines = queue.SimpleQueue[bytes]()
     threading.Thread(target=_read, args=(pipe, lines), daemon=True).start()
     from headway.trials.carry import carry_out
     from headway.trials.trial import from_line
@@ -43,7 +41,3 @@ def _read(pipe: Connection, lines: queue.SimpleQueue[bytes]) -> None:
             lines.put(pipe.recv_bytes())
     finally:
         os._exit(0)  # the driver has ended, or wants us to
-
-
-if __name__ == "__main__":
-    main()

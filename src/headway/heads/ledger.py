@@ -4,16 +4,13 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from headway.errors import HeadwayError
 from headway.heads.variants import Outcome, Variants
 from headway.models.sites import Closed
-from headway.runs import disk
-from headway.runs.seal import KEY, is_sealed, sealed
+from headway.runs.seal import read_sealed, write_sealed
 from headway.tasks import Problems
 
 
@@ -25,22 +22,12 @@ class Ledger:
 
     def outcome(self, variants: Variants, problems: Problems, closed: Sequence[Closed]) -> Outcome:
         """What became of a piece of the problems: read where it was measured before, else measured and written."""
-        key = self._key(variants, problems, closed)
-        known = self._read()
+        key, known = self._key(variants, problems, closed), read_sealed(self.path)
         if key in known:
-            right, loss = known[key]
-            device = problems.source.device
-            return Outcome(torch.tensor(right, device=device), torch.tensor(loss, device=device))
+            return Outcome(*(torch.tensor(each, device=problems.source.device) for each in known[key]))
         found = variants(problems, closed)
-        disk.write_json(self.path, sealed({**known, key: [found.right.tolist(), found.loss.tolist()]}))
+        write_sealed(self.path, {**known, key: [found.right.tolist(), found.loss.tolist()]})
         return found
-
-    def _read(self) -> dict[str, Any]:
-        try:
-            content = disk.read_json(self.path)
-        except HeadwayError:
-            return {}  # not there, or half a file of another program's: measured again
-        return {key: value for key, value in content.items() if key != KEY} if is_sealed(content) else {}
 
     def _key(self, variants: Variants, problems: Problems, closed: Sequence[Closed]) -> str:
         """Everything that the numbers depend on, the weights among it."""

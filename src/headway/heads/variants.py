@@ -16,7 +16,6 @@ from headway.errors import HeadwayError
 from headway.evaluation.verdicts import losses_of, right, right_or_tied
 from headway.heads.ablations import Replacements, find_ablation
 from headway.models import Gate, Gates, Head
-from headway.models.rerun import Recording
 from headway.models.sites import Closed, site_of
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
@@ -36,6 +35,11 @@ class Outcome:
     @property
     def losses(self) -> list[float]:
         return self.loss.double().mean(-1).tolist()
+
+    @property
+    def points(self) -> list[tuple[float, float]]:
+        """The accuracy and the loss of each variant."""
+        return list(zip(self.accuracy, self.losses, strict=True))
 
 
 class Variants:
@@ -69,7 +73,9 @@ class Variants:
         recording = self.runner.record(batch, self._gates([base], outputs, len(batch)))
         right = torch.empty(len(variants), len(batch), dtype=torch.bool, device=batch.source.device)
         losses = torch.empty(len(variants), len(batch), device=batch.source.device)
-        whole = self._whole(batch, recording, base)
+        metric = self.subject.measured_by
+        beside_whole = metric is not None and metric.beside_whole
+        whole = (self.runner.record(batch) if base else recording).logits if beside_whole else None
         changed = [{site_of(part) for part in closed - base} for closed in variants]
 
         def gates(some: Sequence[int]) -> Gates:
@@ -79,13 +85,6 @@ class Variants:
             right[number] = self._right(logits, batch)
             losses[number] = self.costs(logits, batch, whole)
         return Outcome(right, losses)
-
-    def _whole(self, batch: Problems, recording: Recording, base: Closed) -> Tensor | None:
-        """The logits with all heads open, where the metric holds others against them."""
-        metric = self.subject.measured_by
-        if metric is None or not metric.beside_whole:
-            return None
-        return recording.logits if not base else self.runner.record(batch).logits
 
     def _right(self, logits: Tensor, batch: Problems) -> Tensor:
         """Which problems are right. Where a metric is the question, a token that is as likely as the likeliest will do:
@@ -101,18 +100,16 @@ class Variants:
 
     def _gates(self, variants: Sequence[Closed], outputs: Replacements, rows: int) -> Gates:
         """The gates of every problem under every variant, for the sites where any is closed."""
-        device, gates = self.subject.device, {}
+        gates = {}
         for site in {site_of(part) for closed in variants for part in closed}:
             heads = self.width.get(site, 1)  # a feed-forward block is one
-            passed = torch.tensor(
-                [
-                    [float(site not in closed and Head(site, head) not in closed) for head in range(heads)]
-                    for closed in variants
-                ],
-                device=device,
-            )
+            passed = [
+                [float(site not in closed and Head(site, head) not in closed) for head in range(heads)]
+                for closed in variants
+            ]
             fill = outputs.get(site)
             if fill is not None and len(fill) > 1:
                 fill = fill.repeat(len(variants), 1, 1, 1)
-            gates[site] = Gate(passed if len(variants) == 1 else passed.repeat_interleave(rows, dim=0), fill)
+            table = torch.tensor(passed, device=self.subject.device)
+            gates[site] = Gate(table if len(variants) == 1 else table.repeat_interleave(rows, dim=0), fill)
         return gates

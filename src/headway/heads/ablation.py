@@ -8,7 +8,8 @@ critical where the whole interval lies above it, redundant where it lies below, 
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from types import EllipsisType
+from typing import Literal
 
 from jaxtyping import Int
 from torch import Tensor
@@ -17,7 +18,7 @@ from headway.errors import HeadwayError
 from headway.evaluation.intervals import Interval, needed_examples, tango
 from headway.heads.question import Margin
 from headway.heads.variants import Outcome, Variants
-from headway.models.sites import Closed
+from headway.models.sites import Closed, Part
 from headway.progress import SILENT, Watch
 from headway.tasks import Problems
 
@@ -99,16 +100,12 @@ class EffectSums:
         self.sums = {name: value.cpu() for name, value in self.sums.items()}
         self.strata = {name: (count, right.cpu()) for name, (count, right) in self.strata.items()}
 
-    def effects(self, closed: Sequence[Closed], member: int | None = None) -> list[Effect]:
+    def effects(self, closed: Sequence[Closed], member: int | EllipsisType = ...) -> list[Effect]:
         """Of the first variant, which closes nothing, and of `closed`."""
-
-        def listed(values: Tensor) -> list[Any]:
-            return (values if member is None else values[member]).tolist()
-
-        table = {name: listed(value) for name, value in self.sums.items()}
-        strata = {name: (count, listed(right)) for name, (count, right) in sorted(self.strata.items())}
+        table = {name: value[member].tolist() for name, value in self.sums.items()}
+        strata = {name: (count, right[member].tolist()) for name, (count, right) in sorted(self.strata.items())}
         examples, effects = self.examples, []
-        for place, parts in enumerate([frozenset[Any](), *closed]):
+        for place, parts in enumerate([frozenset[Part](), *closed]):
             mean = table["increase"][place] / examples
             variance = max(table["squares"][place] - examples * mean * mean, 0.0) / max(1, examples - 1)
             counts = (table[name][place] for name in ("right", "lost", "gained"))
@@ -178,13 +175,13 @@ class Judge:
     def _interval(self, effect: Effect, confidence: float) -> Interval:
         return effect.interval(confidence) if self.margin.loss is None else effect.loss_interval(confidence)
 
-    def interval(self, effect: Effect) -> Interval | None:
-        return None if self.exact else self._interval(effect, self.confidence)
+    def interval(self, effect: Effect) -> list[float] | None:
+        return None if self.exact else self._interval(effect, self.confidence).to_json()
 
     def confirms(self, effect: Effect) -> bool:
         """Whether a removal is within the margin by its whole interval (of this one effect, at 95%)."""
         return self._interval(effect, CONFIDENCE).high < self.limit
 
     def verdict(self, effect: Effect) -> Verdict:
-        found = self.interval(effect) or Interval(self.cost(effect), self.cost(effect))
-        return "critical" if found.low > self.limit else "redundant" if found.high < self.limit else "unclear"
+        low, high = self.interval(effect) or [self.cost(effect)] * 2
+        return "critical" if low > self.limit else "redundant" if high < self.limit else "unclear"

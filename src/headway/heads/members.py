@@ -22,7 +22,7 @@ from headway.evaluation.verdicts import best_constant, losses_of
 from headway.heads.ablation import Effect, EffectSums, Judge, TooWeak
 from headway.heads.population import Member, RefusedMember
 from headway.heads.question import HeadsQuestion
-from headway.heads.result import HeadRow, HeadStudy, Removal, as_list
+from headway.heads.result import HeadRow, HeadStudy, Removal
 from headway.heads.study import CONFIRMED, EXAMPLES, SELECTED
 from headway.heads.together import Curve
 from headway.heads.variants import Outcome
@@ -127,7 +127,7 @@ def study_stack(subjects: Sequence[Subject], weights: dict[str, Tensor], questio
             ablation=question.ablation,
             whole=whole,
             judge=judge,
-            heads=tuple(HeadRow(h, e, v, as_list(judge.interval(e)), {question.ablation: v}) for h, e, v in verdicts),
+            heads=tuple(HeadRow(h, e, v, judge.interval(e), {question.ablation: v}) for h, e, v in verdicts),
             alone=Removal(tuple(cheap[member]), alone),
             together=Removal(tuple(head for head in heads if head in gone[member]), together),
             curves=(curves[member],),

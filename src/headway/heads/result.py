@@ -5,11 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from headway.causes.patterns import Pattern
+from headway.causes.patterns import Feed, Pattern
 from headway.causes.roles import Roles
-from headway.causes.upstream import Feed
 from headway.errors import HeadwayError
-from headway.evaluation.intervals import Interval, wilson
+from headway.evaluation.intervals import wilson
 from headway.evaluation.metrics import METRICS
 from headway.heads.ablation import Effect, Judge, Verdict
 from headway.heads.ablations import ABLATIONS
@@ -158,7 +157,7 @@ class HeadStudy:
                     "part": _named(*effect.closed),
                     "accuracy": effect.accuracy,
                     "drop": effect.drop,
-                    "interval": as_list(self.judge.interval(effect)),
+                    "interval": self.judge.interval(effect),
                     "loss_increase": effect.loss_increase,
                     "verdict": "unclear" if self.withheld else self.judge.verdict(effect),
                 }
@@ -256,10 +255,6 @@ class HeadStudy:
         except ImportError as error:
             raise HeadwayError("to_dataframe needs pandas: pip install pandas; to_csv() needs nothing") from error
         return pandas.read_csv(io.StringIO(self.to_csv()))
-
-
-def as_list(interval: Interval | None) -> list[float] | None:
-    return None if interval is None else interval.to_json()
 
 
 def _named(*sites: Part) -> str:

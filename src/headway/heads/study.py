@@ -6,20 +6,18 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from headway.causes.patterns import find_patterns
+from headway.causes.patterns import find_feeds, find_patterns
 from headway.causes.roles import find_roles
-from headway.causes.upstream import find_feeds
 from headway.errors import HeadwayError
 from headway.evaluation.examples import MOST_LISTED
 from headway.evaluation.verdicts import best_constant
 from headway.heads.ablation import Effect, Judge, Verdict, measure
 from headway.heads.ablations import ABLATIONS
-from headway.heads.ledger import Ledger
 from headway.heads.optimum import Optimum, check_searchable, find_optimum
 from headway.heads.question import HeadsQuestion, RemovalQuestion
-from headway.heads.result import HeadRow, HeadStudy, Removal, Withheld, as_list
+from headway.heads.result import HeadRow, HeadStudy, Removal, Withheld
 from headway.heads.together import Curve, Pair, by_gradient, greedy, in_order, in_rounds, pairs
-from headway.heads.variants import Variants
+from headway.heads.variants import Ledger, Variants
 from headway.models import Head
 from headway.models.sites import Closed, Part
 from headway.progress import Progress
@@ -126,7 +124,7 @@ class _Work:
         shown = [kind for kind in (*ABLATIONS, question.ablation) if kind in verdicts]
         by_head = [{kind: verdicts[kind][place] for kind in shown} for place in range(len(effects))]
         return tuple(
-            HeadRow(head, effect, own[question.ablation], as_list(self.judge.interval(effect)), own)
+            HeadRow(head, effect, own[question.ablation], self.judge.interval(effect), own)
             for head, effect, own in zip(subject.heads, effects, by_head, strict=True)
         )
 

@@ -36,11 +36,8 @@ class Curve:
     def fitting(self, margin: Margin) -> list[Closed]:
         """The sets that are within the margin on the problems of the curve, the largest first."""
         points = zip(self.sets, self.accuracy, self.loss, strict=True)
-        found = [
-            closed
-            for closed, right, loss in points
-            if closed and margin.allows(self.accuracy[0] - right, loss - self.loss[0])
-        ]
+        whole, least = self.accuracy[0], self.loss[0]
+        found = [closed for closed, right, loss in points if closed and margin.allows(whole - right, loss - least)]
         return sorted(found, key=len, reverse=True)
 
     def to_json(self) -> dict[str, Any]:

@@ -17,8 +17,7 @@ from headway.subjects.subject import Subject
 from headway.tasks.problems import Contrast
 
 PROFILED = 60  # pairs of each contrast
-MOST_KINDS, CLEAR = 8, 0.25
-"""a silhouette below `CLEAR` is no structure: then there is one kind"""
+MOST_KINDS, CLEAR = 8, 0.25  # a silhouette below `CLEAR` is no structure: then there is one kind
 
 
 @dataclass(frozen=True)
@@ -41,8 +40,7 @@ def profile_contrasts(subject: Subject, seed: int = 0) -> list[Contrast]:
 
 
 def profile_of(subject: Subject, contrasts: Sequence[Contrast]) -> Profile | None:
-    """Every attention site, patched at all positions; None where the model is wrong on more than half of the pairs of
-    a contrast."""
+    """Every attention site, patched at all positions; None where the model is wrong on most pairs of a contrast."""
     pairs = Pairs(subject, contrasts)
     sites = [site for site in subject.runner.sites if site.kind != "feed"]
     found = counted(pairs, [Patch(frozenset({site})) for site in sites])
@@ -59,8 +57,7 @@ def profile_of(subject: Subject, contrasts: Sequence[Contrast]) -> Profile | Non
 
 
 def kinds_of(found: Sequence[Profile | None]) -> dict[str, Any]:
-    """How many kinds of solution, by signature and by cluster, with what each does on average; None is a run that is
-    too often wrong to be tested."""
+    """How many kinds of solution, and what each does on average; None is a run too often wrong to be tested."""
     profiles = [profile for profile in found if profile is not None]
     runs = {"runs": len(profiles), "left_out": len(found) - len(profiles)}
     if not profiles:

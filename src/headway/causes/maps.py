@@ -15,8 +15,7 @@ from headway.subjects.ragged import NOTHING
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
-LEAST = 20
-"""problems of a kind, below which no average is given for it"""
+LEAST = 20  # problems of a kind, below which no average is given for it
 
 
 def maps_of(subject: Subject, problem: Problems) -> dict[str, Any]:

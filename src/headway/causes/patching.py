@@ -87,11 +87,10 @@ class Pairs:
         own, donors = (self.runner.record(side[rows]) for side in (self.problems, self.donors))
         place, found = self.place[rows], [torch.empty(0)] * len(patches)
         changed = [{site_of(part) for part in patch.parts} for patch in patches]
-
-        def gates(some: Sequence[int]) -> Gates:
-            return self._gates([patches[number] for number in some], donors, place)
-
-        for number, logits in self.runner.replay_each(own, changed, gates):
+        replayed = self.runner.replay_each(
+            own, changed, lambda some: self._gates([patches[number] for number in some], donors, place)
+        )
+        for number, logits in replayed:
             found[number] = _at(logits, place)
         return torch.stack(found)
 

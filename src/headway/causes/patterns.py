@@ -32,8 +32,7 @@ from headway.tasks import Problems
 CLEAR = 0.3
 NONE = "none clear"
 NO = -9  # the column of what is no digit
-LOST = 0.5
-"""of a head's score: what must be gone for another one to be called its cause"""
+LOST = 0.5  # of a head's score: what must be gone for another one to be called its cause
 
 
 @dataclass(frozen=True)
@@ -76,8 +75,7 @@ def _of_site(
 ) -> list[Pattern]:
     queries, keys = maps.shape[-2:]
     causal = site.kind == "self" and bool((maps.sum((0, 1)).triu(1 + keys - queries) == 0).all()) and queries > 1
-    seen = torch.ones(queries, keys, dtype=torch.bool, device=maps.device)
-    seen = seen.tril(keys - queries) if causal else seen
+    seen = torch.ones(queries, keys, dtype=torch.bool, device=maps.device).tril(keys - queries if causal else keys)
     half = maps[: max(1, len(maps) // 2)]
     top = half.mean((0, 2)).argmax(-1)  # head: the key that is looked at most, in half of the problems
     targets = targets_of(subject, site, queries, keys, maps.device)
@@ -90,20 +88,19 @@ def _of_site(
             table[name] = score, base.mean(0)
     vertical = torch.nn.functional.one_hot(top, keys).bool()[:, None].expand(-1, queries, -1)  # head query key
     table["vertical"] = _score(maps, vertical & seen, seen)
-    names = list(table)
     gains = torch.stack([score - base for score, base in table.values()])  # name row head
     room = torch.stack([(1 - base).clamp(min=1e-9).expand(len(top)) for _, base in table.values()])  # name head
     best, each = _label(gains.mean(1), room), _label(gains, room[:, None])
     share = (maps.clamp(min=1e-12).log() * maps).sum(-1).neg()  # row head query
-    choice = seen.sum(-1) > 1  # queries that have a choice
-    entropy = (share / seen.sum(-1).clamp(min=2).log())[..., choice].mean((0, 2))
+    count = seen.sum(-1)
+    entropy = (share / count.clamp(min=2).log())[..., count > 1].mean((0, 2))  # of queries that have a choice
     gap = (torch.arange(keys, device=maps.device) - torch.arange(queries, device=maps.device)[:, None]).abs().float()
     distance = (maps * gap).sum(-1).mean((0, 2)) if site.kind == "self" else None
     means = {name: (score.mean(0), base.expand(len(best))) for name, (score, base) in table.items()}
     return [
         Pattern(
             Head(site, head),
-            NONE if best[head] < 0 else names[int(best[head])],
+            NONE if best[head] < 0 else list(table)[int(best[head])],
             float((each[:, head] == best[head]).double().mean()),
             int(top[head]),
             {name: (float(score[head]), float(base[head])) for name, (score, base) in means.items()},
@@ -149,8 +146,7 @@ def targets_of(
     """The keys that each score is about."""
     query, key = torch.arange(queries, device=device)[:, None], torch.arange(keys, device=device)[None]
     found: dict[str, Tensor] = {}
-    layout = subject.layout
-    if layout is not None:
+    if (layout := subject.layout) is not None:
         source, answer = [NO if column is None else column for column in layout.source], list(layout.answer)
         encoded = any(each.kind == "cross" for each in subject.runner.width)
         asked = source if site.stack == "encoder" else answer if encoded else source + answer

@@ -23,11 +23,11 @@ from headway.progress import SILENT, Watch
 from headway.subjects.splits import Split
 from headway.subjects.subject import Subject
 
-PAIRS, GROWN = 200, 60
-"""pairs of each contrast: for the table, and for growing sets"""
+PAIRS, GROWN = 200, 60  # pairs of each contrast: for the table, and for growing sets
 LEAST, CONFIDENCE = 0.02, 0.95
 ENOUGH, ADDS, PAIR_ADDS, MOST, LIKELY = 0.95, 0.02, 0.1, 8, 20
 RANDOM_SETS, ENOUGH_PAIRS, MOST_PLACEBO = 10, 30, 0.02
+Heads = tuple[Head, ...]
 
 
 @dataclass(frozen=True)
@@ -86,12 +86,12 @@ class Explained:
     """A set of heads that is enough to bring one contrast to its digit, and the set of all that are named for it."""
 
     contrast: str
-    heads: tuple[Head, ...]
+    heads: Heads
     real: Flips
     placebo: Flips
     control: float | None
     """flips by as many heads that are not named, the mean of random sets; None where there are not enough"""
-    named: tuple[Head, ...]
+    named: Heads
     by_named: Flips
     """flips when all named heads are patched together"""
 
@@ -147,8 +147,7 @@ class Roles:
         }
 
     def by_site(self) -> dict[str, dict[str, float]]:
-        """For each kind of contrast the whole sites and feed-forward blocks that turn at least half of its pairs, the
-        columns together."""
+        """The whole sites and feed-forward blocks that turn at least half of the pairs of each kind of contrast."""
         flips: dict[str, dict[str, float]] = {}
         for strength in self.table:
             share = strength.both.share
@@ -189,11 +188,10 @@ def find_roles(subject: Subject, seed: int = 0, watch: Watch = SILENT) -> Roles:
     """The table of all heads, sites and feed-forward blocks, and a set of heads for every contrast."""
     assert subject.contrasts is not None
     contrasts = subject.contrasts(PAIRS, Split.REPORT.seed(seed))
-    pairs = Pairs(subject, contrasts)
     parts: list[Part] = [*subject.heads, *subject.runner.sites]
     patches = [Patch(frozenset({part})) for part in parts]
     patches += [Patch(frozenset({part}), at_answer=True) for part in parts if site_of(part).stack == "decoder"]
-    table = strengths(pairs, patches)
+    table = strengths(Pairs(subject, contrasts), patches)
     to_grow = {contrast.name: contrast for contrast in subject.contrasts(GROWN, Split.SELECT.seed(seed))}
     explained, names = [], list(dict.fromkeys(contrast.name for contrast in contrasts))
     for name in names:
@@ -244,9 +242,9 @@ def counted(pairs: Pairs, patches: Sequence[Patch]) -> _Counts:
     return _Counts([[(a, b) for a, b in row] for row in flips.tolist()], known[:, 0].tolist(), moved.tolist())
 
 
-def grow(pairs: Pairs, heads: Sequence[Head]) -> tuple[Head, ...]:
+def grow(pairs: Pairs, heads: Sequence[Head]) -> Heads:
     """A set of heads that flips most pairs: one more at a time, or two where no one adds anything."""
-    chosen: tuple[Head, ...] = ()
+    chosen: Heads = ()
     known, share = int(pairs.known.sum()), 0.0
     while known and share < ENOUGH and len(chosen) < MOST:
         ranked = _ranked(pairs, chosen, [(head,) for head in heads if head not in chosen])
@@ -260,9 +258,7 @@ def grow(pairs: Pairs, heads: Sequence[Head]) -> tuple[Head, ...]:
     return _trimmed(pairs, chosen, share * known, known)
 
 
-def _ranked(
-    pairs: Pairs, chosen: tuple[Head, ...], more: Sequence[tuple[Head, ...]]
-) -> list[tuple[tuple[Head, ...], float]]:
+def _ranked(pairs: Pairs, chosen: Heads, more: Sequence[Heads]) -> list[tuple[Heads, float]]:
     """What to add, with the flips it would make; the most flips first, among equals the largest shift of the logits."""
     if not more:
         return []
@@ -272,7 +268,7 @@ def _ranked(
     return [(more[place], float(flips[place])) for place in order]
 
 
-def _trimmed(pairs: Pairs, chosen: tuple[Head, ...], score: float, known: int) -> tuple[Head, ...]:
+def _trimmed(pairs: Pairs, chosen: Heads, score: float, known: int) -> Heads:
     """Without the heads that the others have made needless, the earliest chosen first."""
     for head in chosen if len(chosen) > 1 else ():
         fewer = tuple(other for other in chosen if other != head)
@@ -282,9 +278,7 @@ def _trimmed(pairs: Pairs, chosen: tuple[Head, ...], score: float, known: int) -
     return chosen
 
 
-def _reported(
-    pairs: Pairs, chosen: tuple[Head, ...], named: tuple[Head, ...], heads: Sequence[Head], seed: str
-) -> Explained:
+def _reported(pairs: Pairs, chosen: Heads, named: Heads, heads: Sequence[Head], seed: str) -> Explained:
     others, chance = [head for head in heads if head not in chosen and head not in named], random.Random(seed)
     enough = chosen and len(others) >= len(chosen)
     sets = [tuple(chance.sample(others, len(chosen))) for _ in range(RANDOM_SETS)] if enough else []
@@ -293,7 +287,7 @@ def _reported(
     made = dict(zip(wanted, found, strict=True))
     known = [int((pairs.known & (pairs.contrast == n)).sum()) // 2 for n in range(len(pairs.contrasts))]
 
-    def flips(some: tuple[Head, ...], contrast: int) -> Flips:
+    def flips(some: Heads, contrast: int) -> Flips:
         if contrast >= len(known):
             return Flips(0, 0)
         return Flips(sum(made[some][contrast]) if some else 0, known[contrast])

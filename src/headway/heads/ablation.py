@@ -68,8 +68,7 @@ class Effect:
 
 
 class EffectSums:
-    """Adds up what became of problems under variants, of which the first closes nothing. Outcomes of many models
-    have a leading axis `model`."""
+    """Adds up outcomes under variants, of which the first closes nothing; of many models by a leading axis `model`."""
 
     def __init__(self) -> None:
         self.examples = 0
@@ -108,10 +107,10 @@ class EffectSums:
         for place, parts in enumerate([frozenset[Part](), *closed]):
             mean = table["increase"][place] / examples
             variance = max(table["squares"][place] - examples * mean * mean, 0.0) / max(1, examples - 1)
-            counts = (table[name][place] for name in ("right", "lost", "gained"))
+            right, lost, gained = (table[name][place] for name in ("right", "lost", "gained"))
             loss, spread = table["loss"][place] / examples, math.sqrt(variance / examples)
-            by_stratum = {name: (count, right[place]) for name, (count, right) in strata.items()}
-            effects.append(Effect(parts, examples, *counts, loss, mean, spread, by_stratum))
+            by_stratum = {name: (count, own[place]) for name, (count, own) in strata.items()}
+            effects.append(Effect(parts, examples, right, lost, gained, loss, mean, spread, by_stratum))
         return effects
 
 

@@ -19,7 +19,7 @@ from torch.func import functional_call, vmap
 
 from headway.evaluation.stacked import PASS_TOKENS
 from headway.evaluation.verdicts import best_constant, losses_of
-from headway.heads.ablation import Effect, EffectSums, Judge, TooWeak
+from headway.heads.ablation import Effect, EffectSums, Judge, TooWeak, Verdict
 from headway.heads.population import Member, RefusedMember
 from headway.heads.question import HeadsQuestion
 from headway.heads.result import HeadRow, HeadStudy, Removal
@@ -84,8 +84,7 @@ class StackedVariants:
 
 
 def study_stack(subjects: Sequence[Subject], weights: dict[str, Tensor], question: HeadsQuestion) -> list[Member]:
-    """Of each member every head alone, then which can go together. The subjects share a model, whose weights are
-    nobody's, and a task."""
+    """Every head of each member alone, then which can go together; the subjects share a task and a model."""
     began, lender = time.monotonic(), subjects[0]
     variants = StackedVariants(lender, weights)
     heads, total = variants.heads, question.count or EXAMPLES
@@ -121,13 +120,14 @@ def study_stack(subjects: Sequence[Subject], weights: dict[str, Tensor], questio
             continue
         whole, *own = effects[member]
         _, together, alone = last[member]
-        verdicts = [(head, effect, judge.verdict(effect)) for head, effect in zip(heads, own, strict=True)]
+        verdicts: list[Verdict] = [judge.verdict(effect) for effect in own]
+        rows = zip(heads, own, verdicts, strict=True)
         study = HeadStudy(
             subject=subject.name,
             ablation=question.ablation,
             whole=whole,
             judge=judge,
-            heads=tuple(HeadRow(h, e, v, judge.interval(e), {question.ablation: v}) for h, e, v in verdicts),
+            heads=tuple(HeadRow(h, e, v, judge.interval(e), {question.ablation: v}) for h, e, v in rows),
             alone=Removal(tuple(cheap[member]), alone),
             together=Removal(tuple(head for head in heads if head in gone[member]), together),
             curves=(curves[member],),

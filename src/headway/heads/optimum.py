@@ -39,12 +39,10 @@ from headway.subjects.splits import Split, draw_split
 from headway.tasks import Problems
 
 CONFIDENCE = 0.99
-STAGES = (8, 32, 128, 512, 4_096, 32_768, 131_072)
-"""problems seen by the end of each"""
+STAGES = (8, 32, 128, 512, 4_096, 32_768, 131_072)  # problems seen by the end of each
 CHECKED, PIECE = 100_000, 5_000  # fresh problems, where not all can be listed; so many between two looks at the clock
 MOST_HEADS = 26
-CPU_ROWS, GPU_NUMBERS = 1_024, 1_500_000_000
-"""problems under sets in one pass; on a GPU so many numbers of the widest tensor"""
+CPU_ROWS, GPU_NUMBERS = 1_024, 1_500_000_000  # problems under sets in a pass; on a GPU numbers of the widest tensor
 
 
 @dataclass(frozen=True)
@@ -157,11 +155,9 @@ class _Search:
         except _OutOfTime:
             late = True
         best = believed[0] if effect is None else effect.closed
-        count, took = len(known[0]) if known else 0, time.monotonic() - self.began
-        return Optimum(best, effect, count, late, most, CONFIDENCE, self._searched(), tuple(self.sizes), took)
-
-    def _searched(self) -> int:
-        return sum(size.sets for size in self.sizes)
+        count, searched = len(known[0]) if known else 0, sum(size.sets for size in self.sizes)
+        took = time.monotonic() - self.began
+        return Optimum(best, effect, count, late, most, CONFIDENCE, searched, tuple(self.sizes), took)
 
     def _of_size(self, size: int) -> tuple[Effect | None, bool]:
         """A set of this size that is within the margin, if there is one, and whether that is sure."""
@@ -180,12 +176,11 @@ class _Search:
             if effect is not None:
                 break
         self.sizes.append(Size(size, math.comb(len(self.heads), size), left, checked))
-        self.watch(self._searched(), 2 ** len(self.heads))
+        self.watch(sum(each.sets for each in self.sizes), 2 ** len(self.heads))
         return effect, self.listable or not len(sets)
 
     def _errors(self, sets: Int[Tensor, " set"], problems: Problems, precision: torch.dtype) -> Int[Tensor, " set"]:
-        """On how many of the problems each set is wrong beyond doubt; in smaller pieces where memory does not
-        suffice."""
+        """On how many problems each set is wrong beyond doubt; in smaller pieces where memory does not suffice."""
         some = max(1, min(len(problems), self.rows // 2))
         total = torch.zeros(len(sets), dtype=torch.int32, device=self.device)
         try:

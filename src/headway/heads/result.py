@@ -71,13 +71,12 @@ class Removal:
 
     def to_json(self, exact: bool) -> dict[str, Any]:
         """The heads, and what is left; without an interval where that is exact."""
-        effect = self.effect
         return {
             "count": self.count,
             "heads": [str(head) for head in self.heads],
-            "accuracy": effect.accuracy,
-            "loss_increase": effect.loss_increase,
-            "interval": None if exact else wilson(effect.right, effect.examples).to_json(),
+            "accuracy": self.accuracy,
+            "loss_increase": self.effect.loss_increase,
+            "interval": None if exact else wilson(self.effect.right, self.effect.examples).to_json(),
         }
 
 

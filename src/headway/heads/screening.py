@@ -61,10 +61,10 @@ def screen(variants: Variants, problems: Problems, ends: int) -> Screening:
         raise HeadwayError(f"screen is {ends}; it must be at least 1: so many heads at each end are closed for real")
     subject, metric = variants.subject, variants.subject.measured_by
     # a divergence is flat where nothing is closed, and a share of tokens everywhere: there the loss stands in
-    by_loss = metric is None or metric.name in ("loss", "kl", "accuracy")
+    gradient_of = "loss" if metric is None or metric.name in ("loss", "kl", "accuracy") else metric.name
 
     def cost(logits: Tensor, batch: Problems) -> Tensor:
-        return losses_of(logits, batch) if by_loss else variants.costs(logits, batch, None)
+        return losses_of(logits, batch) if gradient_of == "loss" else variants.costs(logits, batch, None)
 
     estimates = sum_at_gates(subject, problems, cost, lambda gradient: -float(gradient.sum()) / len(problems))
     order = sorted(estimates, key=estimates.__getitem__)
@@ -73,14 +73,11 @@ def screen(variants: Variants, problems: Problems, ends: int) -> Screening:
     costs = [[estimates[head] for head in chosen], [effect.loss_increase for effect in effects]]
     correlation = float(spearmanr(*costs)[0]) if len(chosen) > 1 else 1.0  # pyright: ignore[reportArgumentType]
     exact = dict(zip(chosen, effects, strict=True))
-    return Screening(subject.name, len(problems), estimates, exact, "loss" if by_loss else metric.name, correlation)
+    return Screening(subject.name, len(problems), estimates, exact, gradient_of, correlation)
 
 
 def sum_at_gates(
-    subject: Subject,
-    problems: Problems,
-    cost: Callable[[Tensor, Problems], Tensor],
-    summed: Callable[[Tensor], float],
+    subject: Subject, problems: Problems, cost: Callable[[Tensor, Problems], Tensor], summed: Callable[[Tensor], float]
 ) -> dict[Head, float]:
     """For each of a subject's heads what `summed` makes of the gradients at its gate, one for each problem of a batch,
     of a cost that is a function of the logits; added up over the batches."""

@@ -28,12 +28,9 @@ from headway.tasks import Problems
 EXAMPLES, SELECTED, CONFIRMED, PAIRED, LOOKED_AT, RANDOM_ORDERS = 10_000, 2_000, 10_000, 500, 1_000, 3
 MANY, ROUNDS = 48, 12
 """heads, above which they go in rounds, a twelfth of what is left at a time, and pairs are not tried"""
-PIECE = 64
-"""problems, after which a long sweep writes down what it has"""
-LEAST = 30
-"""examples of a user's own that results are reported on, where heads are judged by a metric"""
-BUDGET = 20.0
-"""seconds for the search of all sets"""
+PIECE = 64  # problems, after which a long sweep writes down what it has
+LEAST = 30  # examples of a user's own that results are reported on, where heads are judged by a metric
+BUDGET = 20.0  # seconds for the search of all sets
 
 Veto = Callable[[Subject], Withheld]
 
@@ -114,18 +111,16 @@ class _Work:
         verdicts: dict[str, list[Verdict]] = {question.ablation: [self.judge.verdict(effect) for effect in effects]}
         sample = self._drawn(Split.REPORT, min(self.total, EXAMPLES))
         sampled = replace(self.judge, exact=False)
-        for kind in kinds:
-            if kind in verdicts:
-                continue
+        for kind in (kind for kind in kinds if kind != question.ablation):
             variants = Variants(subject, kind, question.seed)
             own = variants.ablation.usable(sample)
             if len(own):
                 verdicts[kind] = [sampled.verdict(effect) for effect in measure(variants, [own], self.singles)[1:]]
         shown = [kind for kind in (*ABLATIONS, question.ablation) if kind in verdicts]
-        by_head = [{kind: verdicts[kind][place] for kind in shown} for place in range(len(effects))]
+        rows: list[dict[str, Verdict]] = [{kind: verdicts[kind][n] for kind in shown} for n in range(len(effects))]
         return tuple(
             HeadRow(head, effect, own[question.ablation], self.judge.interval(effect), own)
-            for head, effect, own in zip(subject.heads, effects, by_head, strict=True)
+            for head, effect, own in zip(subject.heads, effects, rows, strict=True)
         )
 
     def remove_in_turn(self, singles: Sequence[Effect]) -> tuple[Curve, ...]:
@@ -203,8 +198,7 @@ def searched(study: HeadStudy, subject: Subject, question: RemovalQuestion) -> H
 def search_all(
     variants: Variants, confirmed: Closed, curve: Curve, question: RemovalQuestion, budget: float | int
 ) -> Optimum:
-    """The largest set of all, beginning with those believed to be within the margin: the one that was confirmed, then
-    the smaller ones of its curve."""
+    """The largest set of all, beginning with those believed to fit: the confirmed one, then the smaller ones."""
     known = [confirmed, *(closed for closed in curve.fitting(question.margin) if len(closed) < len(confirmed))]
     with Progress(f"searching all sets of heads of {variants.subject.name}", question.quiet) as watch:
         return find_optimum(variants, known, question.max_drop, budget=budget, seed=question.seed, watch=watch)

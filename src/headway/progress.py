@@ -82,3 +82,7 @@ def _bar() -> Bar:
         columns.append(BarColumn(bar_width=20))
     columns += [MofNCompleteColumn(table_column=whole), TimeRemainingColumn(table_column=whole), Words()]
     return Bar(*columns, console=console, transient=True)
+
+
+SILENT = Progress("", quiet=True)
+"""watches work that nobody waits for"""

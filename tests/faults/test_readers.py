@@ -22,8 +22,7 @@ from safetensors.torch import load_file
 from headway.api.certifying import _compared
 from headway.attach.prompts import problems_of, read_prompts
 from headway.compare.index import list_runs
-from headway.heads.ledger import Ledger
-from headway.heads.variants import Variants
+from headway.heads.variants import Ledger, Variants
 from headway.lengths import measuring
 from headway.lengths.measuring import errors_in_range, measure_run, questions_of
 from headway.report.page import write_page

@@ -23,6 +23,7 @@ from headway.heads.study import study_subject
 from headway.heads.variants import Variants
 from headway.models import Head
 from headway.models.sites import Closed
+from headway.progress import SILENT
 from headway.runs.folder import RunFolder
 from headway.subjects.own import open_run, subject_of
 from headway.subjects.subject import Subject
@@ -92,7 +93,7 @@ def test_a_known_set_that_turns_out_not_to_be_within_the_margin_gives_way(folder
     assert found.proved
     assert len(found.closed) == size
     variants = Variants(subject)
-    search = module._Search(variants, 0.1, 1e9, 0, None)
+    search = module._Search(variants, 0.1, 1e9, 0, SILENT)
     plain, calls = search._within, []
 
     def within(closed: Closed) -> Any:
@@ -124,7 +125,7 @@ def test_a_list_that_is_not_drawn_evenly_is_not_taken_for_one_that_is(tmp_path: 
         "addition", out=tmp_path, options={"digits": 1, "operators": "+-"}, steps=2, batch=4, d_model=16, d_ff=16
     )
     assert not subject_of(both).even
-    search = module._Search(Variants(subject_of(both)), 0.1, 1e9, 0, None)
+    search = module._Search(Variants(subject_of(both)), 0.1, 1e9, 0, SILENT)
     assert not search.listable
 
 

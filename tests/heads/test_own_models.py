@@ -17,15 +17,13 @@ pytest.importorskip("transformers")
 
 import headway
 from headway.attach.runner import UserRunner
-from headway.causes.patterns import find_patterns
-from headway.causes.upstream import find_feeds
+from headway.causes.patterns import find_feeds, find_patterns
 from headway.cli import main
 from headway.errors import HeadwayError
 from headway.evaluation.metrics import METRICS
 from headway.heads.ablation import measure
 from headway.heads.ablations import neighbours
-from headway.heads.ledger import Ledger
-from headway.heads.variants import Variants
+from headway.heads.variants import Ledger, Variants
 from headway.subjects.ragged import lengths_of
 from headway.subjects.subject import Subject
 

@@ -20,7 +20,6 @@ from headway.evaluation.exact import Evaluation, device_of, evaluate_chunks
 from headway.evaluation.metrics import METRICS
 from headway.heads.ablation import TooWeak, measure
 from headway.heads.ablations import find_ablation
-from headway.heads.ledger import Ledger
 from headway.heads.members import study_stack
 from headway.heads.optimum import check_searchable
 from headway.heads.population import FILE, Member, PopulationStudy, RefusedMember
@@ -29,7 +28,7 @@ from headway.heads.question import HeadsQuestion, PruneQuestion, RemovalQuestion
 from headway.heads.result import HeadStudy
 from headway.heads.screening import Screening, screen
 from headway.heads.study import searched, study_subject
-from headway.heads.variants import Variants
+from headway.heads.variants import Ledger, Variants
 from headway.machine import choose_device, environment, exact_products
 from headway.models import Head, Model
 from headway.models.sites import Named, heads_named

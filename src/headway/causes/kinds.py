@@ -17,8 +17,7 @@ from headway.subjects.subject import Subject
 from headway.tasks.problems import Contrast
 
 PROFILED = 60  # pairs of each contrast
-MOST_KINDS, CLEAR = 8, 0.25
-"""a silhouette below `CLEAR` is no structure: then there is one kind"""
+MOST_KINDS, CLEAR = 8, 0.25  # a silhouette below `CLEAR` is no structure: then there is one kind
 
 
 @dataclass(frozen=True)
@@ -33,9 +32,6 @@ class Profile:
         kinds = parts_that_flip_half(self.flips)
         return "; ".join(f"{kind}: {' + '.join(sites) or 'no one site'}" for kind, sites in kinds.items())
 
-    def vector(self) -> list[float]:
-        return [share for row in self.flips.values() for share in row.values()]
-
 
 def profile_contrasts(subject: Subject, seed: int = 0) -> list[Contrast]:
     """The pairs that every run is tested on."""
@@ -44,11 +40,10 @@ def profile_contrasts(subject: Subject, seed: int = 0) -> list[Contrast]:
 
 
 def profile_of(subject: Subject, contrasts: Sequence[Contrast]) -> Profile | None:
-    """Every attention site, patched at all positions; None where the model is wrong on more than half of the pairs of
-    a contrast."""
+    """Every attention site, patched at all positions; None where the model is wrong on most pairs of a contrast."""
     pairs = Pairs(subject, contrasts)
     sites = [site for site in subject.runner.sites if site.kind != "feed"]
-    found = counted(pairs, pairs([Patch(frozenset({site})) for site in sites]))
+    found = counted(pairs, [Patch(frozenset({site})) for site in sites])
     if min(found.known) < PROFILED // 2:
         return None
     shares = {
@@ -62,25 +57,24 @@ def profile_of(subject: Subject, contrasts: Sequence[Contrast]) -> Profile | Non
 
 
 def kinds_of(found: Sequence[Profile | None]) -> dict[str, Any]:
-    """How many kinds of solution, by signature and by cluster, with what each does on average; None is a run that is
-    too often wrong to be tested."""
+    """How many kinds of solution, and what each does on average; None is a run too often wrong to be tested."""
     profiles = [profile for profile in found if profile is not None]
-    left_out = len(found) - len(profiles)
+    runs = {"runs": len(profiles), "left_out": len(found) - len(profiles)}
     if not profiles:
-        return {"runs": 0, "left_out": left_out, "signatures": [], "kinds": 0, "silhouette": None, "clusters": []}
+        return {**runs, "signatures": [], "kinds": 0, "silhouette": None, "clusters": []}
     signatures = Counter(profile.signature() for profile in profiles)
-    number, silhouette, labels = _clusters([profile.vector() for profile in profiles])
-    clusters = []
-    for label in sorted(set(labels), key=lambda label: -labels.count(label)):
-        own = [profile for profile, each in zip(profiles, labels, strict=True) if each == label]
-        clusters.append({"runs": len(own), "flips": _mean(own), "members": [profile.subject for profile in own]})
+    shares = [[share for row in profile.flips.values() for share in row.values()] for profile in profiles]
+    number, silhouette, labels = _clusters(shares)
+    largest_first = sorted(set(labels), key=lambda label: -labels.count(label))
+    clusters = [[p for p, own in zip(profiles, labels, strict=True) if own == label] for label in largest_first]
     return {
-        "runs": len(profiles),
-        "left_out": left_out,
+        **runs,
         "signatures": [{"signature": text, "runs": count} for text, count in signatures.most_common()],
         "kinds": number,
         "silhouette": silhouette,
-        "clusters": clusters,
+        "clusters": [
+            {"runs": len(own), "flips": _mean(own), "members": [profile.subject for profile in own]} for own in clusters
+        ],
         "flips": _mean(profiles),
     }
 
@@ -90,22 +84,18 @@ def kinds_finding(found: dict[str, Any]) -> str:
     left_out = f" ({found['left_out']} more are too often wrong to be tested)" if found["left_out"] else ""
     if not found["runs"]:
         return f"No run could be tested for what its sites bring{left_out}."
+    runs, silhouette = f"{found['runs']:,} runs{left_out}", found["silhouette"]
     if found["kinds"] == 1:
-        words = f"no kinds can be told apart among {found['runs']:,} runs{left_out}"
-        score = "" if found["silhouette"] is None else f": the best silhouette is {found['silhouette']:.2f}"
-        return f"By what their sites bring to the answer {words}{score}."
-    sizes = ", ".join(str(cluster["runs"]) for cluster in found["clusters"])
-    return (
-        f"By what their sites bring to the answer {found['runs']:,} runs{left_out} are of {found['kinds']} kinds "
-        f"({sizes} runs; silhouette {found['silhouette']:.2f})."
-    )
+        score = "" if silhouette is None else f": the best silhouette is {silhouette:.2f}"
+        return f"By what their sites bring to the answer no kinds can be told apart among {runs}{score}."
+    kinds = f"{found['kinds']} kinds ({', '.join(str(cluster['runs']) for cluster in found['clusters'])} runs"
+    return f"By what their sites bring to the answer {runs} are of {kinds}; silhouette {silhouette:.2f})."
 
 
 def _mean(profiles: Sequence[Profile]) -> dict[str, dict[str, float]]:
-    first = profiles[0].flips
     return {
         part: {name: sum(p.flips[part][name] for p in profiles) / len(profiles) for name in row}
-        for part, row in first.items()
+        for part, row in profiles[0].flips.items()
     }
 
 

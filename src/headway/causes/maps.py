@@ -15,25 +15,22 @@ from headway.subjects.ragged import NOTHING
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
-LEAST = 20
-"""problems of a kind, below which no average is given for it"""
+LEAST = 20  # problems of a kind, below which no average is given for it
 
 
 def maps_of(subject: Subject, problem: Problems) -> dict[str, Any]:
     """The maps of one problem, with its tokens as labels."""
     if len(problem) != 1:
         raise HeadwayError(f"maps of one problem are asked for, {len(problem)} are given; take one row")
-    source = [token for token in problem.source[0].tolist() if token != NOTHING]
-    if subject.runner.varied_lengths:
-        return _content(_averaged(subject, problem), *_sequences(subject, source, problem.answer[0].tolist()))
-    labels = subject.spelled(source), subject.spelled(_read(subject, problem))
-    return _content(_averaged(subject, problem), *labels)
+    source, maps = _spelled(subject, problem.source[0]), _averaged(subject, problem)
+    if not subject.runner.varied_lengths:
+        return _content(maps, source, subject.spelled(_read(subject, problem)))
+    written = subject.spelled(problem.answer[0].tolist()[:-1])
+    return _content(maps, source, ["›", *written], source + written)
 
 
-def _sequences(subject: Subject, source: list[int], answer: list[int]) -> tuple[list[str], ...]:
-    """All that a user's model may look at, told apart by length: the source, what a decoder has written, and both."""
-    told = subject.spelled(source), subject.spelled(answer[:-1])
-    return told[0], ["›", *told[1]], told[0] + told[1]
+def _spelled(subject: Subject, tokens: Tensor) -> list[str]:
+    return subject.spelled([token for token in tokens.tolist() if token != NOTHING])
 
 
 def worked_examples(subject: Subject, problems: Problems, sets: Mapping[str, Sequence[Head]]) -> list[dict[str, Any]]:
@@ -42,8 +39,8 @@ def worked_examples(subject: Subject, problems: Problems, sets: Mapping[str, Seq
     answers = {name: _answers(subject, problems, heads) for name, heads in {"": (), **sets}.items()}
     return [
         {
-            "read": subject.spelled([token for token in problems.source[row].tolist() if token != NOTHING]),
-            "wanted": subject.spelled([token for token in problems.answer[row].tolist() if token != NOTHING]),
+            "read": _spelled(subject, problems.source[row]),
+            "wanted": _spelled(subject, problems.answer[row]),
             "answers": {name: answer[row] for name, answer in answers.items()},
             **maps_of(subject, problems[row : row + 1]),
         }
@@ -88,15 +85,14 @@ def _averaged(subject: Subject, problems: Problems) -> dict[Site, Tensor]:
         trace = Trace()
         subject.runner.run(batch, trace=trace)
         for site, attention in trace.maps.items():
-            total = attention.double().sum(0)  # head query key
-            totals[site] = totals[site] + total if site in totals else total
+            totals[site] = attention.double().sum(0) + totals.get(site, 0)  # head query key
     return {site: total / len(problems) for site, total in totals.items()}
 
 
 def _content(
     maps: dict[Site, Tensor], source: list[str], read: list[str], both: list[str] | None = None
 ) -> dict[str, Any]:
-    """`both` where the lengths say which tokens a site looks at."""
+    """`both` where the lengths say which tokens a site looks at: the source, what a decoder has written, or both."""
     content, encoded = [], any(site.stack == "encoder" for site in maps)
     for site, attention in maps.items():
         own = source if site.stack == "encoder" else read if encoded else source + read
@@ -104,12 +100,6 @@ def _content(
         if both is not None or len(queries) != attention.shape[1] or len(keys) != attention.shape[2]:
             known = {len(each): each for each in (both or [], read, source)}
             queries, keys = (known.get(size) or [str(n) for n in range(size)] for size in attention.shape[1:])
-        content.append(
-            {
-                "site": str(site),
-                "queries": queries,
-                "keys": keys,
-                "heads": [[[round(weight, 5) for weight in row] for row in head] for head in attention.tolist()],
-            }
-        )
+        weights = [[[round(weight, 5) for weight in row] for row in head] for head in attention.tolist()]
+        content.append({"site": str(site), "queries": queries, "keys": keys, "heads": weights})
     return {"maps": content}

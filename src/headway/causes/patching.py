@@ -44,8 +44,7 @@ class Pairs:
     """All pairs of all contrasts as one batch: a patch is made on the whole of it."""
 
     def __init__(self, subject: Subject, contrasts: Sequence[Contrast]) -> None:
-        self.subject, self.contrasts = subject, contrasts
-        self.runner = subject.runner
+        self.runner, self.contrasts = subject.runner, contrasts
         self.problems = Problems.join([side for c in contrasts for side in (c.clean, c.other)])
         self.donors = Problems.join([side for c in contrasts for side in (c.other, c.clean)])
         counts = [2 * len(c.clean) for c in contrasts]
@@ -62,46 +61,36 @@ class Pairs:
         """rows whose digit the model has right in both problems: only those say something"""
 
     def _digits(self, problems: Problems) -> Float[Tensor, "row token"]:
-        def piece(rows: slice) -> Tensor:
-            with torch.inference_mode():
-                return _at(self.runner.run(problems[rows]), self.place[rows])
-
-        return torch.cat(self.runner.each(piece, problems))
+        run = torch.inference_mode()(self.runner.run)
+        return torch.cat(self.runner.each(lambda rows: _at(run(problems[rows]), self.place[rows]), problems))
 
     def __call__(self, patches: Sequence[Patch]) -> Patched:
         for patch in patches:
             if patch.at_answer and any(site_of(part).stack == "encoder" for part in patch.parts):
                 raise HeadwayError("an encoder writes no answer; patch it at all positions")
 
-        def piece(rows: slice) -> Tensor:
-            with torch.inference_mode():
-                return self._of_rows(rows, patches)
-
-        logits = torch.cat(self.runner.each(piece, self.problems), dim=1)
+        logits = torch.cat(self.runner.each(lambda rows: self._of_rows(rows, patches), self.problems), dim=1)
         written = logits.argmax(-1)  # patch row
         flipped = torch.where(self.placebo, written != self.own, written == self.other) & self.known
-        return Patched(flipped, self._moved(logits))
+        whole = self._gap(self.base) - self._gap(self.full)
+        moved = (self._gap(self.base) - self._gap(logits)) / whole.where(whole.abs() > 1e-6, 1.0)
+        return Patched(flipped, torch.where(self.placebo, 0.0, moved))
 
-    def _moved(self, logits: Float[Tensor, "patch row token"]) -> Float[Tensor, "patch row"]:
-        def gap(logits: Tensor) -> Tensor:
-            own, other = (
-                logits.gather(-1, d.expand(logits.shape[:-1])[..., None])[..., 0] for d in (self.own, self.other)
-            )
-            return own - other
+    def _gap(self, logits: Float[Tensor, "*patch row token"]) -> Float[Tensor, "*patch row"]:
+        """How far the logit of a row's own digit is above that of the other problem's."""
+        digits = (digit.expand(logits.shape[:-1])[..., None] for digit in (self.own, self.other))
+        own, other = (logits.gather(-1, digit)[..., 0] for digit in digits)
+        return own - other
 
-        whole = gap(self.base) - gap(self.full)
-        return torch.where(self.placebo, 0.0, (gap(self.base) - gap(logits)) / whole.where(whole.abs() > 1e-6, 1.0))
-
+    @torch.inference_mode()
     def _of_rows(self, rows: slice, patches: Sequence[Patch]) -> Float[Tensor, "patch row token"]:
         own, donors = (self.runner.record(side[rows]) for side in (self.problems, self.donors))
-        place = self.place[rows]
-        found = [torch.empty(0)] * len(patches)
+        place, found = self.place[rows], [torch.empty(0)] * len(patches)
         changed = [{site_of(part) for part in patch.parts} for patch in patches]
-
-        def gates(some: Sequence[int]) -> Gates:
-            return self._gates([patches[number] for number in some], donors, place)
-
-        for number, logits in self.runner.replay_each(own, changed, gates):
+        replayed = self.runner.replay_each(
+            own, changed, lambda some: self._gates([patches[number] for number in some], donors, place)
+        )
+        for number, logits in replayed:
             found[number] = _at(logits, place)
         return torch.stack(found)
 

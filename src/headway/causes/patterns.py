@@ -1,5 +1,7 @@
-"""Where each head looks, as scores with a stated meaning. A pattern is a description, not a cause (patching.py tests
-causes).
+"""Where each head looks, as scores with a stated meaning, and which heads make it look there.
+
+A pattern is a description, not a cause (patching.py tests causes). A feed is one: a head is closed, and the patterns of
+the later ones are measured again; what falls was fed by it.
 
 A score is the weight a head puts on certain keys, the mean over its queries:
 diagonal      the query's own place              previous, next   the place before, behind it
@@ -14,6 +16,7 @@ label is the score that gains most over its baseline, among those that gain at l
 where none does, "none clear". It is stable in the share of problems in which, taken one by one, it wins as well.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,12 +25,14 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from headway.models import Gates, Head, Site, Trace
+from headway.progress import SILENT, Watch
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
 CLEAR = 0.3
 NONE = "none clear"
 NO = -9  # the column of what is no digit
+LOST = 0.5  # of a head's score: what must be gone for another one to be called its cause
 
 
 @dataclass(frozen=True)
@@ -46,14 +51,8 @@ class Pattern:
     """mean distance of query and key, where they are of one sequence"""
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "label": self.label,
-            "stable": self.stable,
-            "key": self.key,
-            "scores": {name: {"score": score, "shuffled": base} for name, (score, base) in self.scores.items()},
-            "entropy": self.entropy,
-            "distance": self.distance,
-        }
+        scores = {name: {"score": score, "shuffled": base} for name, (score, base) in self.scores.items()}
+        return {name: value for name, value in vars(self).items() if name != "head"} | {"scores": scores}
 
 
 @torch.no_grad()
@@ -66,10 +65,8 @@ def find_patterns(subject: Subject, problems: Problems, gates: Gates | None = No
         subject.runner.run(batch, gates, trace)
         for site, attention in trace.maps.items():
             maps.setdefault(site, []).append(attention)
-    found = []
-    for site in subject.sites:
-        if site in maps:  # some attention does not tell where it looks
-            found += _of_site(subject, site, torch.cat(maps[site]), problems)
+    told = [site for site in subject.sites if site in maps]  # some attention does not tell where it looks
+    found = [each for site in told for each in _of_site(subject, site, torch.cat(maps[site]), problems)]
     return [pattern for pattern in found if pattern.head in set(subject.heads)]
 
 
@@ -78,41 +75,35 @@ def _of_site(
 ) -> list[Pattern]:
     queries, keys = maps.shape[-2:]
     causal = site.kind == "self" and bool((maps.sum((0, 1)).triu(1 + keys - queries) == 0).all()) and queries > 1
-    seen = torch.ones(queries, keys, dtype=torch.bool, device=maps.device)
-    seen = seen.tril(keys - queries) if causal else seen
+    seen = torch.ones(queries, keys, dtype=torch.bool, device=maps.device).tril(keys - queries if causal else keys)
     half = maps[: max(1, len(maps) // 2)]
     top = half.mean((0, 2)).argmax(-1)  # head: the key that is looked at most, in half of the problems
     targets = targets_of(subject, site, queries, keys, maps.device)
     table: dict[str, tuple[Tensor, Tensor]] = {
         name: _score(maps, mask & seen, seen) for name, mask in targets.items() if bool((mask & seen).any())
     }
-    repeated = {} if problems is None else repeats(subject, site, problems, queries, keys)
-    for name, mask in repeated.items():
+    for name, mask in repeats(subject, site, problems, queries, keys).items():
         if bool(mask.any()):
             score, base = _score(maps, mask[:, None] & seen, seen)
             table[name] = score, base.mean(0)
     vertical = torch.nn.functional.one_hot(top, keys).bool()[:, None].expand(-1, queries, -1)  # head query key
     table["vertical"] = _score(maps, vertical & seen, seen)
-    names = list(table)
     gains = torch.stack([score - base for score, base in table.values()])  # name row head
     room = torch.stack([(1 - base).clamp(min=1e-9).expand(len(top)) for _, base in table.values()])  # name head
     best, each = _label(gains.mean(1), room), _label(gains, room[:, None])
     share = (maps.clamp(min=1e-12).log() * maps).sum(-1).neg()  # row head query
-    choice = seen.sum(-1) > 1  # queries that have a choice
-    entropy = (share / seen.sum(-1).clamp(min=2).log())[..., choice].mean((0, 2))
-    place = torch.arange(keys, device=maps.device)
-    gap = (place[None] - torch.arange(queries, device=maps.device)[:, None]).abs().float()
+    count = seen.sum(-1)
+    entropy = (share / count.clamp(min=2).log())[..., count > 1].mean((0, 2))  # of queries that have a choice
+    gap = (torch.arange(keys, device=maps.device) - torch.arange(queries, device=maps.device)[:, None]).abs().float()
     distance = (maps * gap).sum(-1).mean((0, 2)) if site.kind == "self" else None
+    means = {name: (score.mean(0), base.expand(len(best))) for name, (score, base) in table.items()}
     return [
         Pattern(
             Head(site, head),
-            NONE if best[head] < 0 else names[int(best[head])],
+            NONE if best[head] < 0 else list(table)[int(best[head])],
             float((each[:, head] == best[head]).double().mean()),
             int(top[head]),
-            {
-                n: (float(score.mean(0)[head]), float(base.expand(len(best))[head]))
-                for n, (score, base) in table.items()
-            },
+            {name: (float(score[head]), float(base[head])) for name, (score, base) in means.items()},
             float(entropy[head]),
             None if distance is None else float(distance[head]),
         )
@@ -131,26 +122,22 @@ def _score(maps: Tensor, mask: Bool[Tensor, "*head query key"], seen: Tensor) ->
     asked = mask.any(-1)  # *head query
     count = asked.sum(-1).clamp(min=1)
     weight = (maps * mask).sum(-1)  # row head query
-    score = (weight * asked).sum(-1) / count
-    base = (mask.sum(-1) / seen.sum(-1)).mul(asked).sum(-1) / count
-    return score, base
+    return (weight * asked).sum(-1) / count, (mask.sum(-1) / seen.sum(-1)).mul(asked).sum(-1) / count
 
 
 def repeats(
-    subject: Subject, site: Site, problems: Problems, queries: int, keys: int
+    subject: Subject, site: Site, problems: Problems | None, queries: int, keys: int
 ) -> dict[str, Bool[Tensor, "row query key"]]:
     """The keys that a score is about where tokens repeat, which differ from problem to problem."""
-    if not subject.runner.varied_lengths or site.kind != "self" or problems.source.is_floating_point():
+    if problems is None or problems.source.is_floating_point() or not subject.runner.varied_lengths:
         return {}
     source = problems.source
     read = source if keys == source.shape[1] else torch.cat((source, problems.answer[:, :-1]), dim=1)
-    if queries != keys or read.shape[1] != keys:
+    if site.kind != "self" or queries != keys or read.shape[1] != keys:
         return {}
     place = torch.arange(keys, device=read.device)
     same = (read[:, :, None] == read[:, None]) & (place[None, :, None] > place)  # row query key: an earlier one
-    behind = torch.zeros_like(same)
-    behind[:, :, 1:] = same[:, :, :-1]
-    return {"same token": same, "induction": behind}
+    return {"same token": same, "induction": torch.nn.functional.pad(same[:, :, :-1], (1, 0))}
 
 
 def targets_of(
@@ -159,8 +146,7 @@ def targets_of(
     """The keys that each score is about."""
     query, key = torch.arange(queries, device=device)[:, None], torch.arange(keys, device=device)[None]
     found: dict[str, Tensor] = {}
-    layout = subject.layout
-    if layout is not None:
+    if (layout := subject.layout) is not None:
         source, answer = [NO if column is None else column for column in layout.source], list(layout.answer)
         encoded = any(each.kind == "cross" for each in subject.runner.width)
         asked = source if site.stack == "encoder" else answer if encoded else source + answer
@@ -174,3 +160,49 @@ def targets_of(
     if site.kind == "self":
         found |= {"diagonal": key == query, "previous": key == query - 1, "next": key == query + 1}
     return found
+
+
+@dataclass(frozen=True)
+class Feed:
+    """One head, where it looks, and how much of that is left without each other head before it."""
+
+    head: Head
+    pattern: str
+    score: float
+    without: dict[Head, float]
+
+    @property
+    def fed_by(self) -> list[Head]:
+        """The heads without which more than half of it is gone."""
+        return [head for head, left in self.without.items() if left < (1 - LOST) * self.score]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "head": str(self.head),
+            "pattern": self.pattern,
+            "score": self.score,
+            "fed_by": [str(head) for head in self.fed_by],
+            "without": {str(head): left for head, left in self.without.items()},
+        }
+
+    def finding(self) -> str:
+        told = ", ".join(f"{head} ({self.without[head]:.2f} without it)" for head in self.fed_by)
+        others = [left for head, left in self.without.items() if head not in self.fed_by]
+        rest = f"; without any other one at least {min(others):.2f}" if others else ""
+        return f"{self.head} puts {self.score:.2f} of its weight on {self.pattern} because of {told}{rest}."
+
+
+def find_feeds(subject: Subject, problems: Problems, patterns: Sequence[Pattern], watch: Watch = SILENT) -> list[Feed]:
+    """For every head with a clear pattern, what is left of it without each head of an earlier site."""
+    order = {site: place for place, site in enumerate(subject.sites)}
+    clear = [pattern for pattern in patterns if pattern.label != NONE]
+    left: dict[Head, dict[Head, float]] = {pattern.head: {} for pattern in clear}
+    for number, closed in enumerate(subject.heads, start=1):
+        later = {pattern.head: pattern for pattern in clear if order[pattern.head.site] > order[closed.site]}
+        found = find_patterns(subject, problems, subject.runner.close([closed])) if later else []
+        for each in found:
+            if each.head in later:
+                left[each.head][closed] = each.scores[later[each.head].label][0]
+        watch(number, len(subject.heads))
+    feeds = [Feed(p.head, p.label, p.scores[p.label][0], left[p.head]) for p in clear if left[p.head]]
+    return [feed for feed in feeds if feed.fed_by]

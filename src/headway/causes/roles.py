@@ -7,8 +7,6 @@ adds anything; heads that turn out needless are dropped again. The set is grown 
 beside its placebo and random sets of as many heads that are not named. It is one set that is enough, not the only one.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,55 +15,19 @@ from typing import Any
 
 import torch
 
-from headway.causes.patching import Pairs, Patch, Patched
-from headway.evaluation.exact import Watch
+from headway.causes.patching import Pairs, Patch
 from headway.evaluation.intervals import exact_interval, wilson
 from headway.models import Head, Site
 from headway.models.sites import Part, site_of
+from headway.progress import SILENT, Watch
 from headway.subjects.splits import Split
 from headway.subjects.subject import Subject
-from headway.tasks.problems import Contrast
 
-PAIRS, GROWN = 200, 60
-"""pairs of each contrast: for the table, and for growing sets"""
+PAIRS, GROWN = 200, 60  # pairs of each contrast: for the table, and for growing sets
 LEAST, CONFIDENCE = 0.02, 0.95
 ENOUGH, ADDS, PAIR_ADDS, MOST, LIKELY = 0.95, 0.02, 0.1, 8, 20
 RANDOM_SETS, ENOUGH_PAIRS, MOST_PLACEBO = 10, 30, 0.02
-
-
-@dataclass(frozen=True)
-class Strength:
-    """What patching one part did to the pairs of one contrast."""
-
-    part: Part
-    contrast: str
-    at_answer: bool
-    flips: tuple[int, int]
-    """in the one direction and in the other"""
-    pairs: int
-    """that the model has right, each patched in both directions"""
-    moved: float
-    """of the logits, on average: 0 not at all, 1 all the way"""
-    placebo: Flips
-    named: bool
-
-    @property
-    def share(self) -> float | None:
-        return sum(self.flips) / (2 * self.pairs) if self.pairs else None
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "part": str(self.part),
-            "contrast": self.contrast,
-            "at_answer": self.at_answer,
-            "flips": self.share,
-            "interval": Flips(sum(self.flips), self.pairs).interval(),
-            "by_direction": [flips / self.pairs for flips in self.flips] if self.pairs else None,
-            "pairs": self.pairs,
-            "moved": self.moved if self.pairs else None,
-            "placebo": self.placebo.share,
-            "named": self.named,
-        }
+Heads = tuple[Head, ...]
 
 
 @dataclass(frozen=True)
@@ -85,16 +47,51 @@ class Flips:
 
 
 @dataclass(frozen=True)
+class Strength:
+    """What patching one part did to the pairs of one contrast."""
+
+    part: Part
+    contrast: str
+    at_answer: bool
+    flips: tuple[int, int]
+    """in the one direction and in the other"""
+    pairs: int
+    """that the model has right, each patched in both directions"""
+    moved: float
+    """of the logits, on average: 0 not at all, 1 all the way"""
+    placebo: Flips
+    named: bool
+
+    @property
+    def both(self) -> Flips:
+        return Flips(sum(self.flips), self.pairs)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "part": str(self.part),
+            "contrast": self.contrast,
+            "at_answer": self.at_answer,
+            "flips": self.both.share,
+            "interval": self.both.interval(),
+            "by_direction": [flips / self.pairs for flips in self.flips] if self.pairs else None,
+            "pairs": self.pairs,
+            "moved": self.moved if self.pairs else None,
+            "placebo": self.placebo.share,
+            "named": self.named,
+        }
+
+
+@dataclass(frozen=True)
 class Explained:
     """A set of heads that is enough to bring one contrast to its digit, and the set of all that are named for it."""
 
     contrast: str
-    heads: tuple[Head, ...]
+    heads: Heads
     real: Flips
     placebo: Flips
     control: float | None
     """flips by as many heads that are not named, the mean of random sets; None where there are not enough"""
-    named: tuple[Head, ...]
+    named: Heads
     by_named: Flips
     """flips when all named heads are patched together"""
 
@@ -119,6 +116,21 @@ class Explained:
             "flips_by_named": self.by_named.share,
         }
 
+    def finding(self) -> str:
+        kind, column = self.contrast.split()
+        what = {
+            "operand": f"the digits of column {column}",
+            "carry": f"the carry into column {column}",
+            "propagated": f"a carry that column {int(column) - 1} passes on to column {column}",
+        }.get(kind)
+        where, heads = f"answer {'digit' if what else 'token'} {column}", " and ".join(map(str, self.heads))
+        control = "" if self.control is None else f", as many heads at random {self.control:.1%}"
+        placebo = "no placebo" if self.placebo.share is None else f"placebo pairs {self.placebo.share:.1%}"
+        return (
+            f"To bring {what or self.contrast} to {where}, {heads} {'are' if self.heads[1:] else 'is'} enough: "
+            f"patched, {self.real.share:.1%} of {self.real.pairs} pairs turn, both ways ({placebo}{control})."
+        )
+
 
 @dataclass(frozen=True)
 class Roles:
@@ -135,12 +147,12 @@ class Roles:
         }
 
     def by_site(self) -> dict[str, dict[str, float]]:
-        """For each kind of contrast the whole sites and feed-forward blocks that turn at least half of its pairs, the
-        columns together."""
+        """The whole sites and feed-forward blocks that turn at least half of the pairs of each kind of contrast."""
         flips: dict[str, dict[str, float]] = {}
         for strength in self.table:
-            if isinstance(strength.part, Site) and not strength.at_answer and strength.share is not None:
-                flips.setdefault(str(strength.part), {})[strength.contrast] = strength.share
+            share = strength.both.share
+            if isinstance(strength.part, Site) and not strength.at_answer and share is not None:
+                flips.setdefault(str(strength.part), {})[strength.contrast] = share
         return parts_that_flip_half(flips)
 
     @staticmethod
@@ -151,23 +163,7 @@ class Roles:
 
     def findings(self) -> list[str]:
         """What may be said by the tests, and nothing else."""
-        words = []
-        for each in self.explained:
-            kind, column = each.contrast.split()
-            what = {
-                "operand": f"the digits of column {column}",
-                "carry": f"the carry into column {column}",
-                "propagated": f"a carry that column {int(column) - 1} passes on to column {column}",
-            }.get(kind)
-            where = f"answer digit {column}" if what else f"answer token {column}"
-            if each.sound:
-                control = "" if each.control is None else f", as many heads at random {each.control:.1%}"
-                placebo = "no placebo" if each.placebo.share is None else f"placebo pairs {each.placebo.share:.1%}"
-                heads, turned = " and ".join(map(str, each.heads)), f"{each.real.share:.1%} of {each.real.pairs} pairs"
-                words.append(
-                    f"To bring {what or each.contrast} to {where}, {heads} {'are' if each.heads[1:] else 'is'} enough"
-                    f": patched, {turned} turn, both ways ({placebo}{control})."
-                )
+        words = [each.finding() for each in self.explained if each.sound]
         names = {"operand": "The digits of a column", "carry": "A carry", "propagated": "A carry that is passed on"}
         for kind, parts in self.by_site().items():
             if parts:
@@ -188,34 +184,30 @@ def parts_that_flip_half(flips: Mapping[str, Mapping[str, float]]) -> dict[str, 
     return {kind: {part: mean for part, mean in parts.items() if mean >= 0.5} for kind, parts in means.items()}
 
 
-def find_roles(subject: Subject, seed: int = 0, watch: Watch | None = None) -> Roles:
+def find_roles(subject: Subject, seed: int = 0, watch: Watch = SILENT) -> Roles:
     """The table of all heads, sites and feed-forward blocks, and a set of heads for every contrast."""
     assert subject.contrasts is not None
     contrasts = subject.contrasts(PAIRS, Split.REPORT.seed(seed))
-    pairs = Pairs(subject, contrasts)
     parts: list[Part] = [*subject.heads, *subject.runner.sites]
     patches = [Patch(frozenset({part})) for part in parts]
     patches += [Patch(frozenset({part}), at_answer=True) for part in parts if site_of(part).stack == "decoder"]
-    table = strengths(pairs, patches)
+    table = strengths(Pairs(subject, contrasts), patches)
     to_grow = {contrast.name: contrast for contrast in subject.contrasts(GROWN, Split.SELECT.seed(seed))}
-    by_name: dict[str, list[Contrast]] = {}
-    for contrast in contrasts:
-        by_name.setdefault(contrast.name, []).append(contrast)  # the real one, then its placebo
-    explained = []
-    for name, both in by_name.items():
-        named = tuple(s.part for s in table if s.named and s.contrast == name and not s.at_answer)
-        named_heads = tuple(part for part in named if isinstance(part, Head))
-        grown = Pairs(subject, [c for c in (to_grow.get(name),) if c is not None and not c.placebo] or both[:1])
-        heads = grow(grown, subject.heads)
-        explained.append(_reported(Pairs(subject, both), heads, named_heads, subject.heads, f"{seed} {name}"))
-        if watch is not None:
-            watch(len(explained), len(by_name))
+    explained, names = [], list(dict.fromkeys(contrast.name for contrast in contrasts))
+    for name in names:
+        both = [contrast for contrast in contrasts if contrast.name == name]  # the real one, then its placebo
+        parts = [s.part for s in table if s.named and s.contrast == name and not s.at_answer]
+        named = tuple(part for part in parts if isinstance(part, Head))
+        grown = to_grow.get(name, both[0])
+        heads = grow(Pairs(subject, [both[0] if grown.placebo else grown]), subject.heads)
+        explained.append(_reported(Pairs(subject, both), heads, named, subject.heads, f"{seed} {name}"))
+        watch(len(explained), len(names))
     return Roles(tuple(table), tuple(explained))
 
 
 def strengths(pairs: Pairs, patches: Sequence[Patch]) -> list[Strength]:
     """What each patch of one part did to each contrast."""
-    found = counted(pairs, pairs(patches))
+    found = counted(pairs, patches)
     places = {(c.name, c.placebo): number for number, c in enumerate(pairs.contrasts)}
     wanted = [number for number, c in enumerate(pairs.contrasts) if not c.placebo]
     level = 1 - (1 - CONFIDENCE) / max(1, len(patches) * len(wanted))
@@ -228,9 +220,8 @@ def strengths(pairs: Pairs, patches: Sequence[Patch]) -> list[Strength]:
             placebo = Flips(0, 0) if other is None else Flips(sum(found.flips[place][other]), found.known[other])
             low = min(exact_interval(count, known, level).low for count in flips)
             named = low > max(LEAST, placebo.share or 0.0)
-            table.append(
-                Strength(part, name, patch.at_answer, flips, known, found.moved[place][number], placebo, named)
-            )
+            moved = found.moved[place][number]
+            table.append(Strength(part, name, patch.at_answer, flips, known, moved, placebo, named))
     return table
 
 
@@ -241,9 +232,9 @@ class _Counts:
     moved: list[list[float]]  # patch contrast
 
 
-def counted(pairs: Pairs, patched: Patched) -> _Counts:
+def counted(pairs: Pairs, patches: Sequence[Patch]) -> _Counts:
     """Flips by contrast and direction, of the pairs that the model has right."""
-    group = 2 * pairs.contrast + (~pairs.forward).long()
+    patched, group = pairs(patches), 2 * pairs.contrast + (~pairs.forward).long()
     member = torch.nn.functional.one_hot(group, 2 * len(pairs.contrasts)).double() * pairs.known[:, None]  # row group
     flips = (patched.flipped.double() @ member).long().view(len(patched.flipped), -1, 2)
     known = member.sum(0).long().view(-1, 2)  # the same in both directions
@@ -251,18 +242,15 @@ def counted(pairs: Pairs, patched: Patched) -> _Counts:
     return _Counts([[(a, b) for a, b in row] for row in flips.tolist()], known[:, 0].tolist(), moved.tolist())
 
 
-def grow(pairs: Pairs, heads: Sequence[Head]) -> tuple[Head, ...]:
+def grow(pairs: Pairs, heads: Sequence[Head]) -> Heads:
     """A set of heads that flips most pairs: one more at a time, or two where no one adds anything."""
-    chosen: tuple[Head, ...] = ()
-    known = int(pairs.known.sum())
-    share = 0.0
+    chosen: Heads = ()
+    known, share = int(pairs.known.sum()), 0.0
     while known and share < ENOUGH and len(chosen) < MOST:
-        left = [head for head in heads if head not in chosen]
-        ranked = _ranked(pairs, chosen, [(head,) for head in left])
+        ranked = _ranked(pairs, chosen, [(head,) for head in heads if head not in chosen])
         best, score = ranked[0] if ranked else ((), 0.0)
         if score / known < share + ADDS:
-            likely = [more[0] for more, _ in ranked[:LIKELY]]
-            both = _ranked(pairs, chosen, list(combinations(likely, 2)))
+            both = _ranked(pairs, chosen, list(combinations([more[0] for more, _ in ranked[:LIKELY]], 2)))
             best, score = both[0] if both else ((), 0.0)
             if score / known < share + PAIR_ADDS:
                 break
@@ -270,49 +258,40 @@ def grow(pairs: Pairs, heads: Sequence[Head]) -> tuple[Head, ...]:
     return _trimmed(pairs, chosen, share * known, known)
 
 
-def _ranked(
-    pairs: Pairs, chosen: tuple[Head, ...], more: Sequence[tuple[Head, ...]]
-) -> list[tuple[tuple[Head, ...], float]]:
+def _ranked(pairs: Pairs, chosen: Heads, more: Sequence[Heads]) -> list[tuple[Heads, float]]:
     """What to add, with the flips it would make; the most flips first, among equals the largest shift of the logits."""
     if not more:
         return []
     patched = pairs([Patch(frozenset((*chosen, *each))) for each in more])
-    flips = patched.flipped.sum(1).tolist()
-    shift = (patched.moved * pairs.known).mean(1).tolist()
+    flips, shift = patched.flipped.sum(1).tolist(), (patched.moved * pairs.known).mean(1).tolist()
     order = sorted(range(len(more)), key=lambda place: (-flips[place], -shift[place]))
     return [(more[place], float(flips[place])) for place in order]
 
 
-def _trimmed(pairs: Pairs, chosen: tuple[Head, ...], score: float, known: int) -> tuple[Head, ...]:
+def _trimmed(pairs: Pairs, chosen: Heads, score: float, known: int) -> Heads:
     """Without the heads that the others have made needless, the earliest chosen first."""
-    for head in chosen:
+    for head in chosen if len(chosen) > 1 else ():
         fewer = tuple(other for other in chosen if other != head)
-        if fewer:
-            left = float(pairs([Patch(frozenset(fewer))]).flipped.sum())
-            if left >= score - ADDS * known:
-                return _trimmed(pairs, fewer, left, known)
+        left = float(pairs([Patch(frozenset(fewer))]).flipped.sum())
+        if left >= score - ADDS * known:
+            return _trimmed(pairs, fewer, left, known)
     return chosen
 
 
-def _reported(
-    pairs: Pairs, chosen: tuple[Head, ...], named: tuple[Head, ...], heads: Sequence[Head], seed: str
-) -> Explained:
-    others = [head for head in heads if head not in chosen and head not in named]
-    chance = random.Random(seed)
+def _reported(pairs: Pairs, chosen: Heads, named: Heads, heads: Sequence[Head], seed: str) -> Explained:
+    others, chance = [head for head in heads if head not in chosen and head not in named], random.Random(seed)
     enough = chosen and len(others) >= len(chosen)
     sets = [tuple(chance.sample(others, len(chosen))) for _ in range(RANDOM_SETS)] if enough else []
     wanted = [some for some in (chosen, named, *sets) if some]
-    found = counted(pairs, pairs([Patch(frozenset(some)) for some in wanted])) if wanted else None
+    found = counted(pairs, [Patch(frozenset(some)) for some in wanted]).flips if wanted else []
+    made = dict(zip(wanted, found, strict=True))
     known = [int((pairs.known & (pairs.contrast == n)).sum()) // 2 for n in range(len(pairs.contrasts))]
 
-    def flips(some: tuple[Head, ...], contrast: int) -> Flips:
+    def flips(some: Heads, contrast: int) -> Flips:
         if contrast >= len(known):
             return Flips(0, 0)
-        made = sum(found.flips[wanted.index(some)][contrast]) if found is not None and some else 0
-        return Flips(made, known[contrast])
+        return Flips(sum(made[some][contrast]) if some else 0, known[contrast])
 
     shares = [flips(some, 0).share or 0.0 for some in sets]
-    control = sum(shares) / len(shares) if shares else None
-    return Explained(
-        pairs.contrasts[0].name, chosen, flips(chosen, 0), flips(chosen, 1), control, named, flips(named, 0)
-    )
+    control, name = sum(shares) / len(shares) if shares else None, pairs.contrasts[0].name
+    return Explained(name, chosen, flips(chosen, 0), flips(chosen, 1), control, named, flips(named, 0))

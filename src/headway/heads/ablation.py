@@ -8,17 +8,18 @@ critical where the whole interval lies above it, redundant where it lies below, 
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from types import EllipsisType
+from typing import Literal
 
 from jaxtyping import Int
 from torch import Tensor
 
 from headway.errors import HeadwayError
-from headway.evaluation.exact import Watch
 from headway.evaluation.intervals import Interval, needed_examples, tango
 from headway.heads.question import Margin
 from headway.heads.variants import Outcome, Variants
-from headway.models.sites import Closed
+from headway.models.sites import Closed, Part
+from headway.progress import SILENT, Watch
 from headway.tasks import Problems
 
 Verdict = Literal["critical", "redundant", "unclear"]
@@ -67,8 +68,7 @@ class Effect:
 
 
 class EffectSums:
-    """Adds up what became of problems under variants, of which the first closes nothing. Outcomes of many models
-    have a leading axis `model`."""
+    """Adds up outcomes under variants, of which the first closes nothing; of many models by a leading axis `model`."""
 
     def __init__(self) -> None:
         self.examples = 0
@@ -99,31 +99,18 @@ class EffectSums:
         self.sums = {name: value.cpu() for name, value in self.sums.items()}
         self.strata = {name: (count, right.cpu()) for name, (count, right) in self.strata.items()}
 
-    def effects(self, closed: Sequence[Closed], member: int | None = None) -> list[Effect]:
+    def effects(self, closed: Sequence[Closed], member: int | EllipsisType = ...) -> list[Effect]:
         """Of the first variant, which closes nothing, and of `closed`."""
-
-        def listed(values: Tensor) -> list[Any]:
-            return (values if member is None else values[member]).tolist()
-
-        table = {name: listed(value) for name, value in self.sums.items()}
-        strata = {name: (count, listed(right)) for name, (count, right) in sorted(self.strata.items())}
+        table = {name: value[member].tolist() for name, value in self.sums.items()}
+        strata = {name: (count, right[member].tolist()) for name, (count, right) in sorted(self.strata.items())}
         examples, effects = self.examples, []
-        for place, parts in enumerate([frozenset[Any](), *closed]):
+        for place, parts in enumerate([frozenset[Part](), *closed]):
             mean = table["increase"][place] / examples
             variance = max(table["squares"][place] - examples * mean * mean, 0.0) / max(1, examples - 1)
-            effects.append(
-                Effect(
-                    parts,
-                    examples,
-                    int(table["right"][place]),
-                    int(table["lost"][place]),
-                    int(table["gained"][place]),
-                    table["loss"][place] / examples,
-                    mean,
-                    math.sqrt(variance / examples),
-                    {name: (count, int(right[place])) for name, (count, right) in strata.items()},
-                )
-            )
+            right, lost, gained = (table[name][place] for name in ("right", "lost", "gained"))
+            loss, spread = table["loss"][place] / examples, math.sqrt(variance / examples)
+            by_stratum = {name: (count, own[place]) for name, (count, own) in strata.items()}
+            effects.append(Effect(parts, examples, right, lost, gained, loss, mean, spread, by_stratum))
         return effects
 
 
@@ -131,19 +118,15 @@ def measure(
     variants: Variants,
     chunks: Iterable[Problems],
     closed: Sequence[Closed],
-    base: Closed = frozenset(),
-    watch: Watch | None = None,
+    watch: Watch = SILENT,
     total: int = 0,
     measured: Callable[[Problems, Sequence[Closed]], Outcome] | None = None,
 ) -> list[Effect]:
-    """The effect of closing each of `closed`, beside `base` alone, which comes first. `measured` may know outcomes."""
+    """The effect of closing each of `closed`, beside nothing, which comes first. `measured` may know outcomes."""
     tally = EffectSums()
     for chunk in chunks:
-        sets = [frozenset(), *closed]
-        outcome = variants(chunk, sets, base) if measured is None else measured(chunk, sets)
-        tally.add(outcome, variants.subject.strata(chunk))
-        if watch is not None:
-            watch(tally.examples, total)
+        tally.add((measured or variants)(chunk, [frozenset(), *closed]), variants.subject.strata(chunk))
+        watch(tally.examples, total)
     return tally.effects(closed)
 
 
@@ -188,21 +171,16 @@ class Judge:
         if not self.exact and self.margin.loss is not None and examples < least_for_loss:
             raise HeadwayError(f"{examples:,} examples are too few for an interval of the loss; take {least_for_loss}")
 
-    def interval(self, effect: Effect) -> Interval | None:
-        if self.exact:
-            return None
-        if self.margin.loss is not None:
-            return effect.loss_interval(self.confidence)
-        return effect.interval(self.confidence)
+    def _interval(self, effect: Effect, confidence: float) -> Interval:
+        return effect.interval(confidence) if self.margin.loss is None else effect.loss_interval(confidence)
+
+    def interval(self, effect: Effect) -> list[float] | None:
+        return None if self.exact else self._interval(effect, self.confidence).to_json()
 
     def confirms(self, effect: Effect) -> bool:
         """Whether a removal is within the margin by its whole interval (of this one effect, at 95%)."""
-        if self.margin.loss is not None:
-            return effect.loss_interval(CONFIDENCE).high < self.margin.loss
-        return effect.interval(CONFIDENCE).high < self.margin.drop
+        return self._interval(effect, CONFIDENCE).high < self.limit
 
     def verdict(self, effect: Effect) -> Verdict:
-        found = self.interval(effect) or Interval(self.cost(effect), self.cost(effect))
-        if found.low > self.limit:
-            return "critical"
-        return "redundant" if found.high < self.limit else "unclear"
+        low, high = self.interval(effect) or [self.cost(effect)] * 2
+        return "critical" if low > self.limit else "redundant" if high < self.limit else "unclear"

@@ -1,6 +1,7 @@
 """The kinds of ablation: what takes the place of a closed head's output. A new kind is one class and its line in
 `ABLATIONS`."""
 
+from collections import Counter
 from collections.abc import Mapping
 
 import torch
@@ -46,40 +47,31 @@ class Zero(Ablation):
 
 
 class Mean(Ablation):
-    """Puts the mean of a head's outputs in its place."""
+    """Puts the mean of a head's outputs over held-out problems in its place: at each position, or, where problems are
+    of different lengths, over all positions."""
 
+    @torch.inference_mode()
     def __init__(self, subject: Subject, seed: int) -> None:
         super().__init__(subject, seed)
-        self.means = self._mean_outputs()
+        problems = draw_split(subject, Split.MEANS, MEAN_OVER, seed, held_out=True)
+        over = (0, 1) if self.runner.varied_lengths else (0,)
+
+        @torch.inference_mode()
+        def sums(rows: slice) -> dict[Site, tuple[Tensor, int]]:
+            outputs = self.runner.record(self.runner.trim(problems[rows])).trace.outputs
+            counted = {site: output.shape[: len(over)].numel() for site, output in outputs.items()}
+            return {site: (each.double().sum(over, keepdim=True), counted[site]) for site, each in outputs.items()}
+
+        totals: dict[Site, Tensor] = {}
+        counts = Counter[Site]()
+        for piece in self.runner.each(sums, problems):
+            for site, (total, count) in piece.items():
+                totals[site] = total + totals.get(site, 0)
+                counts[site] += count
+        self.means = {site: (total / counts[site]).float() for site, total in totals.items()}
 
     def replacements(self, donors: Problems | None = None) -> Replacements:
         return self.means
-
-    @torch.inference_mode()
-    def _mean_outputs(self) -> Replacements:
-        """The mean output of each head over held-out problems: at each position, or, where problems are of different
-        lengths, over all positions."""
-        problems = draw_split(self.subject, Split.MEANS, MEAN_OVER, self.seed, held_out=True)
-        pooled = self.runner.varied_lengths
-
-        def sums(rows: slice) -> dict[Site, tuple[Tensor, int]]:
-            with torch.inference_mode():
-                outputs = self.runner.record(self.runner.trim(problems[rows])).trace.outputs
-                return {site: _sum_of(output, pooled) for site, output in outputs.items()}
-
-        totals: dict[Site, Tensor] = {}
-        counts: dict[Site, int] = {}
-        for piece in self.runner.each(sums, problems):
-            for site, (total, count) in piece.items():
-                totals[site] = totals[site] + total if site in totals else total
-                counts[site] = counts.get(site, 0) + count
-        return {site: (total / counts[site]).float() for site, total in totals.items()}
-
-
-def _sum_of(output: Float[Tensor, "row query head dim"], pooled: bool) -> tuple[Tensor, int]:
-    """The sum over the problems, or over all their positions where these are pooled, and of how many it is."""
-    total = output.double().sum((0, 1) if pooled else 0, keepdim=True)
-    return total, len(output) * (output.shape[1] if pooled else 1)
 
 
 class Resample(Ablation):

@@ -17,20 +17,19 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.func import functional_call, vmap
 
-from headway.evaluation.exact import Watch
 from headway.evaluation.stacked import PASS_TOKENS
 from headway.evaluation.verdicts import best_constant, losses_of
-from headway.heads.ablation import Effect, EffectSums, Judge, TooWeak
+from headway.heads.ablation import Effect, EffectSums, Judge, TooWeak, Verdict
 from headway.heads.population import Member, RefusedMember
 from headway.heads.question import HeadsQuestion
-from headway.heads.result import HeadRow, HeadStudy, Removal, as_list
+from headway.heads.result import HeadRow, HeadStudy, Removal
 from headway.heads.study import CONFIRMED, EXAMPLES, SELECTED
 from headway.heads.together import Curve
 from headway.heads.variants import Outcome
 from headway.machine import compiled
-from headway.models import Gate, Head, Model
+from headway.models import Gate, Model
 from headway.models.sites import Closed
-from headway.progress import Progress
+from headway.progress import SILENT, Progress, Watch
 from headway.subjects.splits import Split
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
@@ -62,27 +61,22 @@ class StackedVariants:
         tokens = problems.source.shape[1] + problems.answer.shape[1]
         at_once = max(1, PASS_TOKENS // (self.members * tokens))  # always as many: a pass is compiled for its shape
         at_once = at_once if self.device.type == "cuda" else min(at_once, variants * rows)
-        right, losses = [], []
+        found: list[tuple[Tensor, Tensor]] = []
         for start in range(0, variants * rows, at_once):
             place = torch.arange(start, start + at_once, device=self.device).clamp(max=variants * rows - 1)
             own, opened = problems[place % rows], ~closed[:, place // rows]  # the last pass is filled up
-            found = self._pass(self.weights, own.source, own.answer, own.scored, opened)
-            kept = min(at_once, variants * rows - start)
-            right.append(found[0][:, :kept])
-            losses.append(found[1][:, :kept])
-        shape = self.members, variants, rows
-        return Outcome(torch.cat(right, dim=1).view(shape), torch.cat(losses, dim=1).view(shape))
+            found.append(self._pass(self.weights, own.source, own.answer, own.scored, opened))
+        both = (torch.cat(each, dim=1)[:, : variants * rows] for each in zip(*found, strict=True))
+        return Outcome(*(each.reshape(self.members, variants, rows) for each in both))
 
     def _pass_of(
         self, weights: dict[str, Tensor], source: Tensor, answer: Tensor, scored: Tensor | None, opened: Tensor
     ) -> tuple[Bool[Tensor, "model row"], Float[Tensor, "model row"]]:
-        problems = Problems(source, answer, scored)
-        places: dict[object, list[int]] = {}
-        for place, head in enumerate(self.heads):
-            places.setdefault(head.site, []).append(place)
+        problems, width = Problems(source, answer, scored), self.subject.runner.width
 
         def of_member(own: dict[str, Tensor], opened: Tensor) -> tuple[Tensor, Tensor]:
-            gates = {site: Gate(opened[:, at[0] : at[-1] + 1].float()) for site, at in places.items()}
+            by_site = zip(width, opened.split(list(width.values()), dim=1), strict=True)
+            gates = {site: Gate(each.float()) for site, each in by_site if each.shape[1]}
             logits = functional_call(self.model, own, (source, answer, gates)).float()
             return self.subject.correct(logits, problems), losses_of(logits, problems)
 
@@ -90,8 +84,7 @@ class StackedVariants:
 
 
 def study_stack(subjects: Sequence[Subject], weights: dict[str, Tensor], question: HeadsQuestion) -> list[Member]:
-    """Of each member every head alone, then which can go together. The subjects share a model, whose weights are
-    nobody's, and a task."""
+    """Every head of each member alone, then which can go together; the subjects share a task and a model."""
     began, lender = time.monotonic(), subjects[0]
     variants = StackedVariants(lender, weights)
     heads, total = variants.heads, question.count or EXAMPLES
@@ -127,52 +120,42 @@ def study_stack(subjects: Sequence[Subject], weights: dict[str, Tensor], questio
             continue
         whole, *own = effects[member]
         _, together, alone = last[member]
-        rows = [_row(head, effect, judge, question.ablation) for head, effect in zip(heads, own, strict=True)]
-        removed = tuple(head for head in heads if head in gone[member])
-        studies.append(
-            HeadStudy(
-                subject=subject.name,
-                ablation=question.ablation,
-                whole=whole,
-                judge=judge,
-                heads=tuple(rows),
-                alone=Removal(tuple(cheap[member]), alone),
-                together=Removal(removed, together),
-                curves=(curves[member],),
-                seconds=share,
-            )
+        verdicts: list[Verdict] = [judge.verdict(effect) for effect in own]
+        rows = zip(heads, own, verdicts, strict=True)
+        study = HeadStudy(
+            subject=subject.name,
+            ablation=question.ablation,
+            whole=whole,
+            judge=judge,
+            heads=tuple(HeadRow(h, e, v, judge.interval(e), {question.ablation: v}) for h, e, v in rows),
+            alone=Removal(tuple(cheap[member]), alone),
+            together=Removal(tuple(head for head in heads if head in gone[member]), together),
+            curves=(curves[member],),
+            seconds=share,
         )
+        studies.append(study)
     return studies
 
 
-def _row(head: Head, effect: Effect, judge: Judge, ablation: str) -> HeadRow:
-    verdict = judge.verdict(effect)
-    return HeadRow(head, effect, verdict, as_list(judge.interval(effect)), {ablation: verdict})
-
-
 def measure_members(
-    variants: StackedVariants,
-    problems: Problems,
-    closed: Bool[Tensor, "model variant head"],
-    watch: Watch | None = None,
+    variants: StackedVariants, problems: Problems, closed: Bool[Tensor, "model variant head"], watch: Watch = SILENT
 ) -> list[list[Effect]]:
     """For each member the effects of its variants beside all heads open, which comes first."""
     tally, wanted = EffectSums(), torch.cat((torch.zeros_like(closed[:, :1]), closed), dim=1)
     for start in range(0, len(problems), CHUNK):
         some = problems[start : start + CHUNK]
         tally.add(variants(some, wanted), variants.subject.strata(some))
-        if watch is not None:
-            watch(tally.examples, len(problems))
+        watch(tally.examples, len(problems))
     tally.to_cpu()
     return [tally.effects([variants.named(row) for row in rows], member) for member, rows in enumerate(closed.tolist())]
 
 
-def greedy_members(variants: StackedVariants, problems: Problems, watch: Watch | None = None) -> list[Curve]:
+def greedy_members(variants: StackedVariants, problems: Problems, watch: Watch) -> list[Curve]:
     """Of each member the curve of removals; always the head that costs least, given those already gone, goes next."""
     count, members, device = len(variants.heads), variants.members, variants.device
     gone, every = torch.zeros(members, count, dtype=torch.bool, device=device), torch.arange(members, device=device)
     whole = variants(problems, gone[:, None])
-    sets, rights, losses = [gone], [whole.right[:, 0].sum(-1)], [whole.loss[:, 0].double().mean(-1)]
+    steps = [(gone, whole.right[:, 0].sum(-1), whole.loss[:, 0].double().mean(-1))]
     for removed in range(1, count + 1):
         tried = (~gone).nonzero()[:, 1].view(members, -1)  # model variant: each has as many heads left
         closed = gone[:, None].repeat(1, tried.shape[1], 1).scatter(2, tried[..., None], True)
@@ -180,27 +163,18 @@ def greedy_members(variants: StackedVariants, problems: Problems, watch: Watch |
         right, loss = outcome.right.sum(-1), outcome.loss.double().mean(-1)
         best = loss.where(right == right.amax(1, keepdim=True), math.inf).argmin(1)  # of the most right, the least loss
         gone = closed[every, best]
-        sets.append(gone)
-        rights.append(right[every, best])
-        losses.append(loss[every, best])
-        if watch is not None:
-            watch(removed, count)
-    table = zip(*(torch.stack(each, dim=1).tolist() for each in (sets, rights, losses)), strict=True)
-    searched = 1 + count * (count + 1) // 2
-    return [
-        Curve(
-            "greedy",
-            tuple(variants.named(row) for row in own),
-            tuple(right / len(problems) for right in rights),
-            tuple(losses),
-            searched,
-        )
-        for own, rights, losses in table
-    ]
+        steps.append((gone, right[every, best], loss[every, best]))
+        watch(removed, count)
+    table = zip(*(torch.stack(each, dim=1).tolist() for each in zip(*steps, strict=True)), strict=True)
+    curves = []
+    for own, rights, losses in table:
+        sets, accuracy = tuple(map(variants.named, own)), tuple(right / len(problems) for right in rights)
+        curves.append(Curve("greedy", sets, accuracy, tuple(losses), 1 + count * (count + 1) // 2))
+    return curves
 
 
 def confirmed_members(
-    variants: StackedVariants, problems: Problems, curves: Sequence[Curve], judge: Judge, watch: Watch | None = None
+    variants: StackedVariants, problems: Problems, curves: Sequence[Curve], judge: Judge, watch: Watch
 ) -> list[Closed]:
     """Of each member the largest set on its curve that is within the margin also on problems that had no say in it."""
     offers = [[*curve.fitting(judge.margin), frozenset()] for curve in curves]
@@ -212,6 +186,5 @@ def confirmed_members(
                 waiting.remove(member)
             else:
                 offers[member].pop(0)
-        if watch is not None:
-            watch(len(curves) - len(waiting), len(curves))
+        watch(len(curves) - len(waiting), len(curves))
     return [own[0] for own in offers]

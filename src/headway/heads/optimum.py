@@ -14,7 +14,7 @@ on many fresh ones, and is within the margin where its whole interval is.
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, cast
 
@@ -23,7 +23,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from headway.errors import HeadwayError
-from headway.evaluation.exact import Watch, right
+from headway.evaluation.exact import right
 from headway.evaluation.examples import MOST_LISTED
 from headway.evaluation.intervals import exact_interval
 from headway.evaluation.stacked import NARROW
@@ -34,16 +34,15 @@ from headway.machine import exact_products, side_by_side
 from headway.models import Model
 from headway.models.branches import Branches
 from headway.models.sites import Closed
+from headway.progress import SILENT, Watch
 from headway.subjects.splits import Split, draw_split
 from headway.tasks import Problems
 
 CONFIDENCE = 0.99
-STAGES = (8, 32, 128, 512, 4_096, 32_768, 131_072)
-"""problems seen by the end of each"""
+STAGES = (8, 32, 128, 512, 4_096, 32_768, 131_072)  # problems seen by the end of each
 CHECKED, PIECE = 100_000, 5_000  # fresh problems, where not all can be listed; so many between two looks at the clock
 MOST_HEADS = 26
-CPU_ROWS, GPU_NUMBERS = 1_024, 1_500_000_000
-"""problems under sets in one pass; on a GPU so many numbers of the widest tensor"""
+CPU_ROWS, GPU_NUMBERS = 1_024, 1_500_000_000  # problems under sets in a pass; on a GPU numbers of the widest tensor
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class Size:
 
     heads: int
     sets: int
-    left: tuple[int, ...]
+    left: list[int]
     """after each stage"""
     checked: int
     """of those left, until one was within the margin"""
@@ -92,10 +91,7 @@ class Optimum:
             "confidence": self.confidence,
             "searched": self.searched,
             "stages": list(STAGES),
-            "sizes": [
-                {"heads": size.heads, "sets": size.sets, "left": list(size.left), "checked": size.checked}
-                for size in self.sizes
-            ],
+            "sizes": [asdict(size) for size in self.sizes],
             "seconds": self.seconds,
         }
 
@@ -107,7 +103,7 @@ def find_optimum(
     *,
     budget: int | float = math.inf,
     seed: int = 0,
-    watch: Watch | None = None,
+    watch: Watch = SILENT,
 ) -> Optimum:
     """Searches all sets of heads within `budget` seconds. `known` are sets believed to be within the margin, the
     largest first; one that is found not to be gives way to the next."""
@@ -119,12 +115,10 @@ class _OutOfTime(Exception):
 
 
 class _Search:
-    def __init__(self, variants: Variants, margin: float, budget: int | float, seed: int, watch: Watch | None) -> None:
+    def __init__(self, variants: Variants, margin: float, budget: int | float, seed: int, watch: Watch) -> None:
         self.variants, self.subject, self.margin, self.watch = variants, variants.subject, margin, watch
-        self.began, self.budget = time.monotonic(), budget
-        model = cast(Model, variants.runner.model)
-        self.heads = variants.runner.heads
-        self.device = self.subject.device
+        self.began, self.budget, self.seed = time.monotonic(), budget, seed
+        model, self.heads, self.device = cast(Model, variants.runner.model), variants.runner.heads, self.subject.device
         plain = self.subject.correct is right
         quick = torch.bfloat16 if self.device.type == "cuda" and plain else torch.float32
         self.passes = {kind: Branches(model, kind, variants.ablation.replacements()) for kind in {quick, torch.float32}}
@@ -132,9 +126,8 @@ class _Search:
         self.precisions = [quick] + [torch.float32] * (len(STAGES) - 1)
         self.problems = draw_split(self.subject, Split.SCREEN, STAGES[-1], seed)
         self.fresh: list[Problems] = []
-        self.seed, count = seed, self.subject.count
-        listed = self.subject.every is not None and count is not None and count <= MOST_LISTED
-        self.listable = listed and self.subject.even
+        few = self.subject.count is not None and self.subject.count <= MOST_LISTED
+        self.listable = self.subject.every is not None and few and self.subject.even
         self.doubt = (1 - CONFIDENCE) / (2 if self.listable else 3)  # of the baseline, the screening, the last check
         base = draw_split(self.subject, Split.BASELINE, STAGES[-2], seed)
         with exact_products():
@@ -152,10 +145,8 @@ class _Search:
         most, effect, late = len(self.heads), None, False
         try:
             for size in range(len(self.heads), -1, -1):
-                while effect is None and len(believed[0]) == size:
-                    effect = self._within(believed[0])
-                    if effect is None:
-                        believed.pop(0)
+                while len(believed[0]) == size and (effect := self._within(believed[0])) is None:
+                    believed.pop(0)
                 if effect is None:
                     effect, sure = self._of_size(size)
                     most = size - 1 if effect is None and sure and most == size else most
@@ -180,17 +171,16 @@ class _Search:
                 break
         checked, effect = 0, None
         for number in sets[wrong.argsort()][: None if self.listable else 1].tolist():
-            effect, checked = self._within(self._named(number)), checked + 1
+            closed = frozenset(head for place, head in enumerate(reversed(self.heads)) if number >> place & 1)
+            effect, checked = self._within(closed), checked + 1
             if effect is not None:
                 break
-        self.sizes.append(Size(size, math.comb(len(self.heads), size), tuple(left), checked))
-        if self.watch is not None:
-            self.watch(sum(each.sets for each in self.sizes), 2 ** len(self.heads))
+        self.sizes.append(Size(size, math.comb(len(self.heads), size), left, checked))
+        self.watch(sum(each.sets for each in self.sizes), 2 ** len(self.heads))
         return effect, self.listable or not len(sets)
 
     def _errors(self, sets: Int[Tensor, " set"], problems: Problems, precision: torch.dtype) -> Int[Tensor, " set"]:
-        """On how many of the problems each set is wrong beyond doubt; in smaller pieces where memory does not
-        suffice."""
+        """On how many problems each set is wrong beyond doubt; in smaller pieces where memory does not suffice."""
         some = max(1, min(len(problems), self.rows // 2))
         total = torch.zeros(len(sets), dtype=torch.int32, device=self.device)
         try:
@@ -220,8 +210,7 @@ class _Search:
         """The effect of a set on every problem there is where that is within the margin; where they cannot be listed,
         on many, and within it by the whole interval."""
         with exact_products():
-            if self.listable:
-                assert self.subject.every is not None
+            if self.listable and self.subject.every is not None:
                 effect = measure(self.variants, self._each_in_time(self.subject.every()), [closed])[1]
                 return effect if effect.drop <= self.margin else None
             if not closed:
@@ -241,10 +230,6 @@ class _Search:
         for chunk in chunks:
             self._in_time()
             yield chunk
-
-    def _named(self, number: int) -> Closed:
-        last = len(self.heads) - 1
-        return frozenset(head for place, head in enumerate(self.heads) if number >> (last - place) & 1)
 
 
 def check_searchable(variants: Variants, margin: Margin) -> None:

@@ -50,10 +50,28 @@ class PopulationStudy:
         return {**self.to_json(), "members": [summary(study) for study in self.members]}
 
     def findings(self) -> list[str]:
-        words = population_findings(distribution(self.members))
-        if self.kinds is not None:
-            words.append(kinds_finding(self.kinds))
-        return words
+        """The same in sentences."""
+        found, kinds = distribution(self.members), [] if self.kinds is None else [kinds_finding(self.kinds)]
+        if "heads" not in found:
+            none = f"None of the {found['members']} runs is right often enough to say anything about its heads."
+            return [none, *kinds]
+        alone, left, together = found["alone"], found["alone_removed_together"], found["together"]
+        judged = found["members"] - found["refused"]
+        sure = (
+            f"In {found['proved']:,} of {judged:,} runs all sets of heads are accounted for: no larger one can go."
+            if found["proved"]
+            else "Found by greedy removal; a larger set may exist."
+        )
+        refused = f"{found['refused']:,} runs are right too seldom to say anything about their heads."
+        return [
+            f"Of {found['members']:,} runs the median has {alone['median']} of {found['heads']} heads that cost little "
+            f"one at a time ({alone['least']} to {alone['most']}); removed together they leave {left['median']:.4f} "
+            f"right ({left['least']:.4f} to {left['most']:.4f}).",
+            f"Together {together['median']} can go in the median run ({together['least']} to {together['most']}). "
+            f"{sure}",
+            *([refused] if found["refused"] else []),
+            *kinds,
+        ]
 
 
 def summary(member: Member) -> dict[str, Any]:
@@ -69,7 +87,7 @@ def summary(member: Member) -> dict[str, Any]:
         "together": member.together.count,
         "together_accuracy": member.together.accuracy,
         "critical": [str(row.head) for row in member.heads if row.verdict == "critical"],
-        "removed": member.together.names,
+        "removed": [str(head) for head in member.together.heads],
         "optimum": None if member.optimum is None else member.optimum.to_json(),
     }
 
@@ -84,16 +102,15 @@ def distribution(members: Sequence[Member]) -> dict[str, Any]:
         counts = Counter(str(row.head.site) for row in study.heads if row.verdict == "critical")
         for site in dict.fromkeys(str(row.head.site) for row in study.heads):
             critical.setdefault(site, []).append(counts[site])
+    lines = [summary(study) for study in studies]
+    counted_over = ("together", "together_accuracy", "alone", "alone_removed_together")
     return {
         "members": len(members),
         "refused": len(members) - len(studies),
         "heads": len(studies[0].heads),
         "proved": sum(study.optimal for study in studies),
-        "together": spread([study.together.count for study in studies]),
-        "together_accuracy": spread([study.together.accuracy for study in studies]),
-        "alone": spread([study.alone.count for study in studies]),
-        "alone_removed_together": spread([study.alone.accuracy for study in studies]),
-        "critical_heads": spread([sum(row.verdict == "critical" for row in study.heads) for study in studies]),
+        **{name: spread([line[name] for line in lines]) for name in counted_over},
+        "critical_heads": spread([len(line["critical"]) for line in lines]),
         "critical_heads_by_site": {
             site: {"mean": statistics.fmean(counts), "members": counted(counts)} for site, counts in critical.items()
         },
@@ -103,36 +120,11 @@ def distribution(members: Sequence[Member]) -> dict[str, Any]:
 def spread(values: Sequence[int | float]) -> dict[str, Any]:
     """From the least to the most; of whole numbers also how many members have each."""
     ordered = sorted(values)
-
-    def at(share: float) -> int | float:
-        return ordered[round(share * (len(ordered) - 1))]
-
-    found = {"least": ordered[0], "tenth": at(0.1), "median": at(0.5), "nine_tenths": at(0.9), "most": ordered[-1]}
+    shares = {"least": 0, "tenth": 0.1, "median": 0.5, "nine_tenths": 0.9, "most": 1}
+    found = {name: ordered[round(share * (len(ordered) - 1))] for name, share in shares.items()}
     whole = [value for value in ordered if isinstance(value, int)]
     return found | {"mean": statistics.fmean(ordered)} | ({"members": counted(whole)} if whole else {})
 
 
 def counted(values: Sequence[int]) -> dict[str, int]:
     return {str(value): number for value, number in sorted(Counter(values).items())}
-
-
-def population_findings(found: dict[str, Any]) -> list[str]:
-    """The same in sentences."""
-    if "heads" not in found:
-        return [f"None of the {found['members']} runs is right often enough to say anything about its heads."]
-    alone, left, together = found["alone"], found["alone_removed_together"], found["together"]
-    judged = found["members"] - found["refused"]
-    sure = (
-        f"In {found['proved']:,} of {judged:,} runs all sets of heads are accounted for: no larger one can go."
-        if found["proved"]
-        else "Found by greedy removal; a larger set may exist."
-    )
-    words = [
-        f"Of {found['members']:,} runs the median has {alone['median']} of {found['heads']} heads that cost little one "
-        f"at a time ({alone['least']} to {alone['most']}); removed together they leave {left['median']:.4f} right "
-        f"({left['least']:.4f} to {left['most']:.4f}).",
-        f"Together {together['median']} can go in the median run ({together['least']} to {together['most']}). {sure}",
-    ]
-    if found["refused"]:
-        words.append(f"{found['refused']:,} runs are right too seldom to say anything about their heads.")
-    return words

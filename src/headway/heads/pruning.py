@@ -5,7 +5,6 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
 
 from headway.errors import HeadwayError
 from headway.evaluation.examples import batches
@@ -28,21 +27,13 @@ def without(model: Model, config: ModelConfig, heads: Collection[Head]) -> tuple
     weights = dict(model.state_dict())
     for name, module in model.named_modules():
         if isinstance(module, Attention):
-            weights |= _cut(
-                name, module, weights, [h.number for h in known if h.site == module.site and h not in heads]
-            )
+            left = [head.number for head in known if head.site == module.site and head not in heads]
+            rows = [number * module.dim + place for number in left for place in range(module.dim)]
+            weights[f"{name}.query"] = weights[f"{name}.query"][rows]
+            for part in ("key_value", "out.weight"):
+                weights[f"{name}.{part}"] = weights[f"{name}.{part}"][:, rows]
     pruned.load_state_dict({name: weights[name] for name in pruned.state_dict()})
     return pruned, smaller
-
-
-def _cut(name: str, site: Attention, weights: dict[str, Tensor], left: list[int]) -> dict[str, Tensor]:
-    """The weights of a site with only the rows and columns of the heads that are left."""
-    rows = [head * site.dim + place for head in left for place in range(site.dim)]
-    return {
-        f"{name}.query": weights[f"{name}.query"][rows],
-        f"{name}.key_value": weights[f"{name}.key_value"][:, rows],
-        f"{name}.out.weight": weights[f"{name}.out.weight"][:, rows],
-    }
 
 
 @dataclass(frozen=True)
@@ -63,11 +54,9 @@ def compare(whole: Model, pruned: Model, heads: Collection[Head], problems: Prob
         ours, theirs = pruned(batch.source, batch.answer), whole(batch.source, batch.answer, gates)
         difference = max(difference, float((ours - theirs).abs().max()))
         same &= bool((ours.argmax(-1) == theirs.argmax(-1)).all())
-    spent = {id(model): _seconds(model, problems) for model in (whole, pruned)}
-    for _ in range(rounds - 1):  # in turn, so that a busy moment is nobody's alone
-        for model in (whole, pruned):
-            spent[id(model)] = min(spent[id(model)], _seconds(model, problems))
-    return Comparison(difference, same, spent[id(whole)] / spent[id(pruned)])
+    spent = [(_seconds(whole, problems), _seconds(pruned, problems)) for _ in range(rounds)]
+    slow, quick = map(min, zip(*spent, strict=True))  # timed in turn, so that a busy moment is nobody's alone
+    return Comparison(difference, same, slow / quick)
 
 
 def _seconds(model: Model, problems: Problems) -> float:

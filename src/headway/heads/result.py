@@ -1,16 +1,14 @@
 """What a study of one subject's heads found: numbers, verdicts and sentences, as `heads.json` holds them."""
 
-import csv
 import io
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from headway.causes.patterns import Pattern
+from headway.causes.patterns import Feed, Pattern
 from headway.causes.roles import Roles
-from headway.causes.upstream import Feed
 from headway.errors import HeadwayError
-from headway.evaluation.intervals import Interval, wilson
+from headway.evaluation.intervals import wilson
 from headway.evaluation.metrics import METRICS
 from headway.heads.ablation import Effect, Judge, Verdict
 from headway.heads.ablations import ABLATIONS
@@ -18,8 +16,8 @@ from headway.heads.optimum import Optimum
 from headway.heads.question import Margin
 from headway.heads.together import Curve, Pair
 from headway.models import Head
-from headway.models.sites import Closed, site_of
-from headway.output import as_html
+from headway.models.sites import Part, site_of
+from headway.output import as_csv, as_html
 
 SCHEMA = "headway.heads/1"
 Withheld = tuple[dict[str, str], ...]
@@ -36,8 +34,8 @@ class HeadRow:
     """under each kind of ablation that was tried"""
 
     def to_json(self, pattern: Pattern | None, withheld: bool) -> dict[str, Any]:
-        kinds = set(self.verdicts.values())
-        differs = None if withheld or len(self.verdicts) < 2 else {"critical", "redundant"} <= kinds
+        kinds = {} if withheld else self.verdicts
+        differs = None if len(kinds) < 2 else {"critical", "redundant"} <= set(kinds.values())
         return {
             "head": str(self.head),
             "accuracy": self.effect.accuracy,
@@ -45,7 +43,7 @@ class HeadRow:
             "interval": self.interval,
             "loss_increase": self.effect.loss_increase,
             "verdict": "unclear" if withheld else self.verdict,
-            "verdicts": {} if withheld else self.verdicts,
+            "verdicts": kinds,
             "depends_on_ablation": differs,
             "pattern": None if pattern is None else pattern.label,
             "pattern_scores": None if pattern is None else pattern.to_json(),
@@ -71,9 +69,15 @@ class Removal:
     def accuracy(self) -> float:
         return self.effect.accuracy
 
-    @property
-    def names(self) -> list[str]:
-        return [str(head) for head in self.heads]
+    def to_json(self, exact: bool) -> dict[str, Any]:
+        """The heads, and what is left; without an interval where that is exact."""
+        return {
+            "count": self.count,
+            "heads": [str(head) for head in self.heads],
+            "accuracy": self.accuracy,
+            "loss_increase": self.effect.loss_increase,
+            "interval": None if exact else wilson(self.effect.right, self.effect.examples).to_json(),
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,35 +153,18 @@ class HeadStudy:
             "heads": self._rows(),
             "parts": [
                 {
-                    "part": named(effect.closed),
+                    "part": _named(*effect.closed),
                     "accuracy": effect.accuracy,
                     "drop": effect.drop,
-                    "interval": as_list(self.judge.interval(effect)),
+                    "interval": self.judge.interval(effect),
                     "loss_increase": effect.loss_increase,
                     "verdict": "unclear" if self.withheld else self.judge.verdict(effect),
                 }
                 for effect in self.parts
             ],
             **self._conclusions(),
-            "curves": [
-                {
-                    "order": curve.order,
-                    "accuracy": list(curve.accuracy),
-                    "loss": list(curve.loss),
-                    "searched": curve.searched,
-                    "heads": [sorted(map(str, closed)) for closed in curve.sets],
-                }
-                for curve in self.curves
-            ],
-            "pairs": [
-                {
-                    "heads": [str(head) for head in pair.heads],
-                    "drop": pair.drop,
-                    "sum_of_drops": pair.sum_of_drops,
-                    "backup": pair.backup,
-                }
-                for pair in self.pairs
-            ],
+            "curves": [curve.to_json() for curve in self.curves],
+            "pairs": [pair.to_json() for pair in self.pairs],
             "feeds": [feed.to_json() for feed in self.feeds],
             "seconds": self.seconds,
             "findings": self.findings(),
@@ -192,20 +179,12 @@ class HeadStudy:
         """Which heads can go and what they do: nothing where that is withheld."""
         if self.withheld:
             return dict.fromkeys(("alone", "alone_removed_together", "together", "optimum", "roles"))
-        best, alone, together = self.optimum, self.alone.effect, self.together.effect
+        best, alone = self.optimum, self.alone.to_json(self.exact)
         return {
-            "alone": {"count": self.alone.count, "heads": self.alone.names},
-            "alone_removed_together": {
-                "accuracy": alone.accuracy,
-                "loss_increase": alone.loss_increase,
-                "interval": None if self.exact else wilson(alone.right, self.examples).to_json(),
-            },
+            "alone": {"count": alone.pop("count"), "heads": alone.pop("heads")},
+            "alone_removed_together": alone,
             "together": {
-                "count": self.together.count,
-                "heads": self.together.names,
-                "accuracy": together.accuracy,
-                "loss_increase": together.loss_increase,
-                "interval": None if self.exact else wilson(together.right, self.examples).to_json(),
+                **self.together.to_json(self.exact),
                 "optimal": self.optimal,
                 "confidence": None if best is None else best.confidence,
                 "searched": max(curve.searched for curve in self.curves) + (0 if best is None else best.searched),
@@ -218,32 +197,23 @@ class HeadStudy:
         """The answer in sentences, the false one beside the true one; or why there is none."""
         if self.withheld:
             return [f"Withheld: {each['check']}: {each['reason'].rstrip('.')}." for each in self.withheld]
-        heads, checked = len(self.heads), "all" if self.exact else "fresh"
-        limit = f"{self.margin.drop:g}" if self.margin.loss is None else f"{self.margin.loss:g} of {self._counted}"
+        heads, known, alone, together = len(self.heads), METRICS.get(self.metric), self.alone, self.together
+        cost = "loss" if self.metric == "exact" else self.metric if known is None else known.says or known.name
+        limit = f"{self.margin.drop:g}" if self.margin.loss is None else f"{self.margin.loss:g} of {cost}"
+        if self.metric == "exact":
+            left = f"leave {alone.accuracy:.4f} right"
+            left_all = f"{together.accuracy:.4f} right, of {self.baseline:.4f} with all heads"
+        else:
+            left = f"raise the {cost} by {alone.effect.loss_increase:.4f}"
+            raised = f"raise the {cost} by {together.effect.loss_increase:.4f}"
+            left_all = f"they {raised}, from {self.whole.loss:.4f} with all heads"
         return [
-            f"One at a time, {self.alone.count} of {heads} heads cost less than {limit} each; removed together they "
-            f"{self._left(self.alone)} (n = {self.examples:,} {checked} problems).",
-            f"Together, {self.together.count} of {heads} heads can go within {limit}: {self._left_all()}. "
-            f"{self._how_sure()}",
+            f"One at a time, {alone.count} of {heads} heads cost less than {limit} each; removed together they "
+            f"{left} (n = {self.examples:,} {'all' if self.exact else 'fresh'} problems).",
+            f"Together, {together.count} of {heads} heads can go within {limit}: {left_all}. {self._how_sure()}",
             *(self.roles.findings() if self.roles is not None else []),
             *(feed.finding() for feed in self.feeds),
         ]
-
-    @property
-    def _counted(self) -> str:
-        """What a cost is counted in."""
-        known = METRICS.get(self.metric)
-        return "loss" if self.metric == "exact" else self.metric if known is None else known.says or known.name
-
-    def _left(self, removal: Removal) -> str:
-        if self.metric == "exact":
-            return f"leave {removal.accuracy:.4f} right"
-        return f"raise the {self._counted} by {removal.effect.loss_increase:.4f}"
-
-    def _left_all(self) -> str:
-        if self.metric == "exact":
-            return f"{self.together.accuracy:.4f} right, of {self.baseline:.4f} with all heads"
-        return f"they {self._left(self.together)}, from {self.whole.loss:.4f} with all heads"
 
     def _how_sure(self) -> str:
         best = self.optimum
@@ -263,29 +233,19 @@ class HeadStudy:
 
     def _repr_html_(self) -> str:
         """Sentences and a table in a notebook."""
-        rows = [
-            {
-                "head": row["head"],
-                "drop": f"{row['drop']:.4f}",
-                "verdict": row["verdict"],
-                "pattern": row["pattern"] or "",
-            }
-            for row in self._rows()
-        ]
-        return as_html(self.findings(), rows)
+        rows = [{**row, "drop": f"{row['drop']:.4f}", "pattern": row["pattern"] or ""} for row in self._rows()]
+        shown = ("head", "drop", "verdict", "pattern")
+        return as_html(self.findings(), [{name: row[name] for name in shown} for row in rows])
 
     def to_csv(self) -> str:
         """One line a head, tidy."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
         numbers = ("head", "accuracy", "drop")
-        writer.writerow([*numbers, "low", "high", "loss_increase", "verdict", *ABLATIONS, "pattern"])
+        table = [[*numbers, "low", "high", "loss_increase", "verdict", *ABLATIONS, "pattern"]]
         for row in self._rows():
             kinds = (row["verdicts"].get(kind, "") for kind in ABLATIONS)
-            interval = row["interval"] or ("", "")
-            measured = (row[name] for name in numbers)
-            writer.writerow([*measured, *interval, row["loss_increase"], row["verdict"], *kinds, row["pattern"] or ""])
-        return text.getvalue()
+            measured = *(row[name] for name in numbers), *(row["interval"] or ("", "")), row["loss_increase"]
+            table.append([*measured, row["verdict"], *kinds, row["pattern"] or ""])
+        return as_csv(table)
 
     def to_dataframe(self) -> Any:
         """The same as a pandas table, where pandas is there."""
@@ -296,14 +256,6 @@ class HeadStudy:
         return pandas.read_csv(io.StringIO(self.to_csv()))
 
 
-def as_list(interval: Interval | None) -> list[float] | None:
-    return None if interval is None else interval.to_json()
-
-
-def named(closed: Closed) -> str:
+def _named(*sites: Part) -> str:
     """A part as people write it: a site, or a layer where all its sites are closed."""
-    names = sorted(map(str, closed))
-    if len(names) == 1:
-        return names[0]
-    site = site_of(next(iter(closed)))
-    return f"{site.stack}.{site.layer}"
+    return str(sites[0]) if len(sites) == 1 else f"{site_of(sites[0]).stack}.{site_of(sites[0]).layer}"

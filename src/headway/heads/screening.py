@@ -4,18 +4,19 @@ One pass forward and one back give the gradient at every gate. To first order a 
 that can be believed is measured: the heads that seem to cost most and least are ablated, and the two orders compared.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from headway.errors import HeadwayError
 from headway.evaluation.verdicts import losses_of
 from headway.heads.ablation import Effect, measure
-from headway.heads.gradients import gradients_at_gates
 from headway.heads.variants import Variants
-from headway.models import Head
-from headway.models.sites import Closed
+from headway.models import Gate, Head
+from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
 
@@ -54,40 +55,43 @@ class Screening:
 
 def screen(variants: Variants, problems: Problems, ends: int) -> Screening:
     """All heads by the gradient, and the `ends` highest and lowest also by ablating them."""
-    if ends < 1:
-        raise HeadwayError(f"screen is {ends}; it must be at least 1: so many heads at each end are closed for real")
-    gradient_of = _differentiated(variants)
-    estimates = _estimate(variants, problems, gradient_of == "loss")
-    order = sorted(estimates, key=estimates.__getitem__)
-    chosen = list(dict.fromkeys([*order[:ends], *order[-ends:]]))
-    closed: list[Closed] = [frozenset({head}) for head in chosen]
-    effects = measure(variants, [problems], closed)[1:]
-    exact = dict(zip(chosen, effects, strict=True))
-    found = _spearman([estimates[head] for head in chosen], [exact[head].loss_increase for head in chosen])
-    return Screening(variants.subject.name, len(problems), estimates, exact, gradient_of, found)
-
-
-def _estimate(variants: Variants, problems: Problems, by_loss: bool) -> dict[Head, float]:
-    """Minus the gradient of the mean cost at each head's gate."""
-
-    def cost(logits: Tensor, batch: Problems) -> Tensor:
-        return losses_of(logits, batch) if by_loss else variants.costs(logits, batch, None)
-
-    totals: dict[Head, float] = dict.fromkeys(variants.subject.heads, 0.0)
-    for gradients in gradients_at_gates(variants.subject, problems, cost):
-        for head, gradient in gradients.items():
-            totals[head] -= float(gradient.sum()) / len(problems)
-    return totals
-
-
-def _differentiated(variants: Variants) -> str:
-    """What the gradients are of. A divergence is flat where nothing is closed, and a share of tokens everywhere: there
-    the loss stands in."""
-    metric = variants.subject.measured_by
-    return "loss" if metric is None or metric.name in ("loss", "kl", "accuracy") else metric.name
-
-
-def _spearman(one: list[float], other: list[float]) -> float:
     from scipy.stats import spearmanr
 
-    return float(spearmanr(one, other)[0]) if len(one) > 1 else 1.0  # pyright: ignore[reportArgumentType]
+    if ends < 1:
+        raise HeadwayError(f"screen is {ends}; it must be at least 1: so many heads at each end are closed for real")
+    subject, metric = variants.subject, variants.subject.measured_by
+    # a divergence is flat where nothing is closed, and a share of tokens everywhere: there the loss stands in
+    gradient_of = "loss" if metric is None or metric.name in ("loss", "kl", "accuracy") else metric.name
+
+    def cost(logits: Tensor, batch: Problems) -> Tensor:
+        return losses_of(logits, batch) if gradient_of == "loss" else variants.costs(logits, batch, None)
+
+    estimates = sum_at_gates(subject, problems, cost, lambda gradient: -float(gradient.sum()) / len(problems))
+    order = sorted(estimates, key=estimates.__getitem__)
+    chosen = list(dict.fromkeys([*order[:ends], *order[-ends:]]))
+    effects = measure(variants, [problems], [frozenset({head}) for head in chosen])[1:]
+    costs = [[estimates[head] for head in chosen], [effect.loss_increase for effect in effects]]
+    correlation = float(spearmanr(*costs)[0]) if len(chosen) > 1 else 1.0  # pyright: ignore[reportArgumentType]
+    exact = dict(zip(chosen, effects, strict=True))
+    return Screening(subject.name, len(problems), estimates, exact, gradient_of, correlation)
+
+
+def sum_at_gates(
+    subject: Subject, problems: Problems, cost: Callable[[Tensor, Problems], Tensor], summed: Callable[[Tensor], float]
+) -> dict[Head, float]:
+    """For each of a subject's heads what `summed` makes of the gradients at its gate, one for each problem of a batch,
+    of a cost that is a function of the logits; added up over the batches."""
+    runner, totals = subject.runner, dict.fromkeys(subject.heads, 0.0)
+    for batch in runner.batches(problems):
+        passed = {
+            site: torch.ones(len(batch), runner.width[site], device=subject.device, requires_grad=True)
+            for site in subject.sites
+        }
+        with torch.enable_grad():
+            value = cost(runner.run(batch, {site: Gate(each) for site, each in passed.items()}), batch).sum()
+            if not value.requires_grad:
+                raise HeadwayError("the metric has no gradient; leave out `screen`, or take `metric=loss`")
+            gradients = dict(zip(passed, torch.autograd.grad(value, list(passed.values())), strict=True))
+        for head in totals:
+            totals[head] += summed(gradients[head.site][:, head.number])
+    return totals

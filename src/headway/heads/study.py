@@ -1,25 +1,24 @@
 """The study of one subject's heads: what each costs alone, which can go together, and what each does."""
 
+import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from headway.causes.patterns import find_patterns
+from headway.causes.patterns import find_feeds, find_patterns
 from headway.causes.roles import find_roles
-from headway.causes.upstream import find_feeds
 from headway.errors import HeadwayError
 from headway.evaluation.examples import MOST_LISTED
 from headway.evaluation.verdicts import best_constant
 from headway.heads.ablation import Effect, Judge, Verdict, measure
 from headway.heads.ablations import ABLATIONS
-from headway.heads.ledger import Ledger
 from headway.heads.optimum import Optimum, check_searchable, find_optimum
 from headway.heads.question import HeadsQuestion, RemovalQuestion
-from headway.heads.result import HeadRow, HeadStudy, Removal, Withheld, as_list
-from headway.heads.together import Curve, Pair, at_random, by_cost, by_gradient, greedy, in_order, in_rounds, pairs
-from headway.heads.variants import Variants
-from headway.models import Head, Site
+from headway.heads.result import HeadRow, HeadStudy, Removal, Withheld
+from headway.heads.together import Curve, Pair, by_gradient, greedy, in_order, in_rounds, pairs
+from headway.heads.variants import Ledger, Variants
+from headway.models import Head
 from headway.models.sites import Closed, Part
 from headway.progress import Progress
 from headway.subjects.splits import Split, draw_split
@@ -29,21 +28,15 @@ from headway.tasks import Problems
 EXAMPLES, SELECTED, CONFIRMED, PAIRED, LOOKED_AT, RANDOM_ORDERS = 10_000, 2_000, 10_000, 500, 1_000, 3
 MANY, ROUNDS = 48, 12
 """heads, above which they go in rounds, a twelfth of what is left at a time, and pairs are not tried"""
-PIECE = 64
-"""problems, after which a long sweep writes down what it has"""
-LEAST = 30
-"""examples of a user's own that results are reported on, where heads are judged by a metric"""
-BUDGET = 20.0
-"""seconds for the search of all sets"""
+PIECE = 64  # problems, after which a long sweep writes down what it has
+LEAST = 30  # examples of a user's own that results are reported on, where heads are judged by a metric
+BUDGET = 20.0  # seconds for the search of all sets
 
 Veto = Callable[[Subject], Withheld]
 
 
 def study_subject(
-    subject: Subject,
-    question: HeadsQuestion,
-    ledger: Ledger | None = None,
-    veto: Veto = lambda subject: (),
+    subject: Subject, question: HeadsQuestion, ledger: Ledger | None = None, veto: Veto = lambda subject: ()
 ) -> HeadStudy:
     """Measures every head alone, then finds which can go together and what they do.
 
@@ -54,7 +47,6 @@ def study_subject(
     work = _Work(subject, question)
     withheld = veto(subject)
     whole, singles, parts = work.ablate_each(ledger)
-    curves = work.remove_in_turn(singles)
     study = HeadStudy(
         subject=subject.name,
         ablation=question.ablation,
@@ -64,7 +56,7 @@ def study_subject(
         parts=tuple(parts),
         alone=Removal((), whole),
         together=Removal((), whole),
-        curves=curves,
+        curves=work.remove_in_turn(singles),
         pairs=work.test_pairs(),
         metric="exact" if subject.measured_by is None else subject.measured_by.name,
         withheld=withheld,
@@ -86,11 +78,12 @@ class _Work:
             raise HeadwayError(f"{subject.name} has too many problems for `all`; leave it out")
         self.subject, self.question = subject, question
         self.many = len(subject.heads) > MANY
+        self.singles = [frozenset({head}) for head in subject.heads]
         self.variants = Variants(subject, question.ablation, question.seed)
         self.budget = _budget(self.variants, question)
         exact = question.all and not self.variants.ablation.varies  # what is put in a head's place is drawn
         self.judge = Judge(question.margin, len(subject.heads), exact)
-        self.total = subject.count if question.all and subject.count is not None else question.count or EXAMPLES
+        self.total = (question.all and subject.count) or question.count or EXAMPLES
         if isinstance(subject.examples, Problems):
             self.total = min(self.total, len(self._drawn(Split.REPORT, self.total)))
         if subject.measured_by is None:
@@ -101,13 +94,16 @@ class _Work:
 
     def ablate_each(self, ledger: Ledger | None) -> tuple[Effect, list[Effect], list[Effect]]:
         """The whole model, each head closed, and each site, layer and feed-forward block closed."""
-        heads = self.subject.heads
-        with self._progress(f"ablating {len(heads)} heads") as watch:
-            chunks = self._report() if ledger is None else _in_pieces(self._report(), PIECE)
-            known = None if ledger is None else partial(ledger.outcome, self.variants)
-            closed = [*_singles(heads), *parts_of(self.subject)]
-            whole, *effects = measure(self.variants, chunks, closed, watch=watch, total=self.total, measured=known)
-        return whole, effects[: len(heads)], effects[len(heads) :]
+        sites, heads = self.subject.runner.sites, len(self.singles)
+        layers = [frozenset(s for s in sites if (s.stack, s.layer) == (site.stack, site.layer)) for site in sites]
+        parts = dict.fromkeys([frozenset({site}) for site in sites] + layers)
+        chunks, known = self._report(), None
+        if ledger is not None:
+            chunks = (chunk[at : at + PIECE] for chunk in chunks for at in range(0, len(chunk), PIECE))
+            known = partial(ledger.outcome, self.variants)
+        with self._progress(f"ablating {heads} heads") as watch:
+            whole, *effects = measure(self.variants, chunks, [*self.singles, *parts], watch, self.total, known)
+        return whole, effects[:heads], effects[heads:]
 
     def judge_each(self, effects: Sequence[Effect], kinds: Sequence[str]) -> tuple[HeadRow, ...]:
         """A verdict on each head: under the ablation of the study, and on a sample under the other kinds."""
@@ -115,55 +111,46 @@ class _Work:
         verdicts: dict[str, list[Verdict]] = {question.ablation: [self.judge.verdict(effect) for effect in effects]}
         sample = self._drawn(Split.REPORT, min(self.total, EXAMPLES))
         sampled = replace(self.judge, exact=False)
-        for kind in kinds:
-            if kind in verdicts:
-                continue
+        for kind in (kind for kind in kinds if kind != question.ablation):
             variants = Variants(subject, kind, question.seed)
             own = variants.ablation.usable(sample)
             if len(own):
-                other = measure(variants, [own], _singles(subject.heads))[1:]
-                verdicts[kind] = [sampled.verdict(effect) for effect in other]
+                verdicts[kind] = [sampled.verdict(effect) for effect in measure(variants, [own], self.singles)[1:]]
+        shown = [kind for kind in (*ABLATIONS, question.ablation) if kind in verdicts]
+        rows: list[dict[str, Verdict]] = [{kind: verdicts[kind][n] for kind in shown} for n in range(len(effects))]
         return tuple(
-            HeadRow(
-                head,
-                effect,
-                verdicts[question.ablation][place],
-                as_list(self.judge.interval(effect)),
-                {kind: verdicts[kind][place] for kind in (*ABLATIONS, question.ablation) if kind in verdicts},
-            )
-            for place, (head, effect) in enumerate(zip(subject.heads, effects, strict=True))
+            HeadRow(head, effect, own[question.ablation], self.judge.interval(effect), own)
+            for head, effect, own in zip(subject.heads, effects, rows, strict=True)
         )
 
     def remove_in_turn(self, singles: Sequence[Effect]) -> tuple[Curve, ...]:
         """What is left as heads go one after the other: first the best order that was found, then others."""
-        variants, chosen = self.variants, self._drawn(Split.SELECT, SELECTED)
+        variants, chosen, heads = self.variants, self._drawn(Split.SELECT, SELECTED), self.subject.heads
         with self._progress("removing heads together") as watch:
             if self.many:
                 best = in_rounds(variants, chosen, ROUNDS, watch)
             else:
                 best = greedy(variants, chosen, self.question.beam, watch)
-        return (
-            best,
-            in_order(variants, chosen, "by cost alone", by_cost(list(singles), self.judge.cost)),
-            in_order(variants, chosen, "by slope", by_gradient(variants, chosen)),
-            *at_random(variants, chosen, self.question.seed, 1 if self.many else RANDOM_ORDERS),
-        )
+        costs = {head: (self.judge.cost(e), e.loss_increase) for head, e in zip(heads, singles, strict=True)}
+        orders = {"by cost alone": sorted(costs, key=costs.__getitem__), "by slope": by_gradient(variants, chosen)}
+        chance = random.Random(self.question.seed)
+        for number in range(1 if self.many else RANDOM_ORDERS):
+            orders[f"random {number}"] = chance.sample(heads, len(heads))
+        return best, *(in_order(variants, chosen, name, order) for name, order in orders.items())
 
     def find_removable(self, study: HeadStudy) -> HeadStudy:
-        """The study with the heads that look removable one at a time, and those that are removable together."""
-        best, optimum = study.curves[0], None
-        gone = self._confirm(best)
+        """The study with the heads that look removable one at a time, and those that are removable together: the
+        largest set of the curve that is within the margin also on problems that had no say in it, or a larger one."""
+        best, optimum, problems = study.curves[0], None, self._drawn(Split.CONFIRM, CONFIRMED)
+        offers = (measure(self.variants, [problems], [closed])[1] for closed in best.fitting(self.judge.margin))
+        gone = next((effect.closed for effect in offers if self.judge.confirms(effect)), frozenset[Part]())
         if self.budget:
             optimum = search_all(self.variants, gone, best, self.question, self.budget)
             gone = optimum.closed
-        alone = frozenset(row.head for row in study.heads if self.judge.cost(row.effect) < self.judge.limit)
-        _, together_effect, alone_effect = measure(self.variants, self._report(), [gone, alone])
-        return replace(
-            study,
-            alone=Removal(_ordered(self.subject, alone), alone_effect),
-            together=Removal(_ordered(self.subject, gone), together_effect),
-            optimum=optimum,
-        )
+        cheap = frozenset(row.head for row in study.heads if self.judge.cost(row.effect) < self.judge.limit)
+        _, *effects = measure(self.variants, self._report(), [gone, cheap])
+        together, alone = (Removal(_ordered(self.subject, effect.closed), effect) for effect in effects)
+        return replace(study, alone=alone, together=together, optimum=optimum)
 
     def test_pairs(self) -> tuple[Pair, ...]:
         """What two heads cost together beyond the sum of both; not tried where there are many heads."""
@@ -183,14 +170,6 @@ class _Work:
             with self._progress("testing what heads carry to the output") as watch:
                 roles = find_roles(subject, self.question.seed, watch)
         return replace(study, patterns=tuple(patterns), feeds=feeds, roles=roles)
-
-    def _confirm(self, curve: Curve) -> Closed:
-        """The largest set of the curve that is within the margin also on problems that had no say in it."""
-        problems = self._drawn(Split.CONFIRM, CONFIRMED)
-        for closed in curve.fitting(self.judge.margin):
-            if self.judge.confirms(measure(self.variants, [problems], [closed])[1]):
-                return closed
-        return frozenset()
 
     def _report(self) -> Iterable[Problems]:
         """The problems that results are reported on."""
@@ -219,23 +198,10 @@ def searched(study: HeadStudy, subject: Subject, question: RemovalQuestion) -> H
 def search_all(
     variants: Variants, confirmed: Closed, curve: Curve, question: RemovalQuestion, budget: float | int
 ) -> Optimum:
-    """The largest set of all, beginning with those believed to be within the margin: the one that was confirmed, then
-    the smaller ones of its curve."""
-    smaller = [closed for closed in curve.fitting(question.margin) if len(closed) < len(confirmed)]
+    """The largest set of all, beginning with those believed to fit: the confirmed one, then the smaller ones."""
+    known = [confirmed, *(closed for closed in curve.fitting(question.margin) if len(closed) < len(confirmed))]
     with Progress(f"searching all sets of heads of {variants.subject.name}", question.quiet) as watch:
-        return find_optimum(
-            variants, [confirmed, *smaller], question.max_drop, budget=budget, seed=question.seed, watch=watch
-        )
-
-
-def parts_of(subject: Subject) -> list[Closed]:
-    """Whole attention sites, layers and feed-forward blocks."""
-    sites = subject.runner.sites
-    layers: dict[tuple[str, int | None], list[Site]] = {}
-    for site in sites:
-        layers.setdefault((site.stack, site.layer), []).append(site)
-    groups = [[site] for site in sites] + list(layers.values())
-    return list(dict.fromkeys(frozenset[Part](own) for own in groups))
+        return find_optimum(variants, known, question.max_drop, budget=budget, seed=question.seed, watch=watch)
 
 
 def _budget(variants: Variants, question: RemovalQuestion) -> float | int:
@@ -250,15 +216,5 @@ def _budget(variants: Variants, question: RemovalQuestion) -> float | int:
     return BUDGET if question.budget is None else question.budget
 
 
-def _singles(heads: Sequence[Head]) -> list[Closed]:
-    return [frozenset({head}) for head in heads]
-
-
 def _ordered(subject: Subject, closed: Closed) -> tuple[Head, ...]:
     return tuple(head for head in subject.heads if head in closed)
-
-
-def _in_pieces(chunks: Iterable[Problems], rows: int) -> Iterable[Problems]:
-    for chunk in chunks:
-        for start in range(0, len(chunk), rows):
-            yield chunk[start : start + rows]

@@ -5,8 +5,11 @@ outputs is replaced by what the kind of ablation puts in its place (ablations.py
 variant then costs only what lies behind the first part it closes.
 """
 
-from collections.abc import Sequence
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from jaxtyping import Bool, Float
@@ -16,8 +19,8 @@ from headway.errors import HeadwayError
 from headway.evaluation.verdicts import losses_of, right, right_or_tied
 from headway.heads.ablations import Replacements, find_ablation
 from headway.models import Gate, Gates, Head
-from headway.models.rerun import Recording
 from headway.models.sites import Closed, site_of
+from headway.runs.seal import read_sealed, write_sealed
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
@@ -37,18 +40,21 @@ class Outcome:
     def losses(self) -> list[float]:
         return self.loss.double().mean(-1).tolist()
 
+    @property
+    def points(self) -> list[tuple[float, float]]:
+        """The accuracy and the loss of each variant."""
+        return list(zip(self.accuracy, self.losses, strict=True))
+
 
 class Variants:
     """Runs variants of a subject under one kind of ablation."""
 
     def __init__(self, subject: Subject, ablation: str = "zero", seed: int = 0) -> None:
         kind = find_ablation(ablation)
-        self.subject, self.kind, self.seed = subject, ablation, seed
-        self.runner = subject.runner
+        self.subject, self.runner, self.kind, self.seed = subject, subject.runner, ablation, seed
         _ = self.runner.sites  # a model that says nothing of its sites is refused
-        self.width = self.runner.width
         for head in subject.heads:
-            if head.number >= self.width.get(head.site, 0):
+            if head.number >= self.runner.width.get(head.site, 0):
                 raise HeadwayError(f"{subject.name} names {head}, which its model does not have; see its sites")
         self.ablation = kind(subject, seed)
 
@@ -57,39 +63,32 @@ class Variants:
         donors = self.ablation.donors(problems)
 
         def piece(rows: slice) -> Outcome:
-            with torch.inference_mode():
-                others = None if donors is None else self.runner.trim(donors[rows])
-                return self._of_batch(self.runner.trim(problems[rows]), others, variants, base)
+            others = None if donors is None else self.runner.trim(donors[rows])
+            return self._of_batch(self.runner.trim(problems[rows]), others, variants, base)
 
         outcomes = self.runner.each(piece, problems)
         return Outcome(torch.cat([o.right for o in outcomes], dim=1), torch.cat([o.loss for o in outcomes], dim=1))
 
+    @torch.inference_mode()
     def _of_batch(self, batch: Problems, donors: Problems | None, variants: Sequence[Closed], base: Closed) -> Outcome:
         outputs = self.ablation.replacements(donors)
         recording = self.runner.record(batch, self._gates([base], outputs, len(batch)))
         right = torch.empty(len(variants), len(batch), dtype=torch.bool, device=batch.source.device)
         losses = torch.empty(len(variants), len(batch), device=batch.source.device)
-        whole = self._whole(batch, recording, base)
+        metric = self.subject.measured_by
+        beside_whole = metric is not None and metric.beside_whole
+        whole = (self.runner.record(batch) if base else recording).logits if beside_whole else None
         changed = [{site_of(part) for part in closed - base} for closed in variants]
-
-        def gates(some: Sequence[int]) -> Gates:
-            return self._gates([variants[number] | base for number in some], outputs, len(batch))
-
-        for number, logits in self.runner.replay_each(recording, changed, gates):
+        replayed = self.runner.replay_each(
+            recording, changed, lambda some: self._gates([variants[n] | base for n in some], outputs, len(batch))
+        )
+        for number, logits in replayed:
             right[number] = self._right(logits, batch)
             losses[number] = self.costs(logits, batch, whole)
         return Outcome(right, losses)
 
-    def _whole(self, batch: Problems, recording: Recording, base: Closed) -> Tensor | None:
-        """The logits with all heads open, where the metric holds others against them."""
-        metric = self.subject.measured_by
-        if metric is None or not metric.beside_whole:
-            return None
-        return recording.logits if not base else self.runner.record(batch).logits
-
     def _right(self, logits: Tensor, batch: Problems) -> Tensor:
-        """Which problems are right. Where a metric is the question, a token that is as likely as the likeliest will do:
-        over a large vocabulary that is several times faster to see."""
+        """Which problems are right; where a metric is the question, ties with the likeliest token too (much faster)."""
         if self.subject.measured_by is None or self.subject.correct is not right:
             return self.subject.correct(logits, batch)
         return right_or_tied(logits, batch)
@@ -101,18 +100,52 @@ class Variants:
 
     def _gates(self, variants: Sequence[Closed], outputs: Replacements, rows: int) -> Gates:
         """The gates of every problem under every variant, for the sites where any is closed."""
-        device, gates = self.subject.device, {}
+        gates = {}
         for site in {site_of(part) for closed in variants for part in closed}:
-            heads = self.width.get(site, 1)  # a feed-forward block is one
-            passed = torch.tensor(
-                [
-                    [float(site not in closed and Head(site, head) not in closed) for head in range(heads)]
-                    for closed in variants
-                ],
-                device=device,
-            )
+            heads = self.runner.width.get(site, 1)  # a feed-forward block is one
+            passed = [
+                [float(site not in closed and Head(site, head) not in closed) for head in range(heads)]
+                for closed in variants
+            ]
             fill = outputs.get(site)
             if fill is not None and len(fill) > 1:
                 fill = fill.repeat(len(variants), 1, 1, 1)
-            gates[site] = Gate(passed if len(variants) == 1 else passed.repeat_interleave(rows, dim=0), fill)
+            table = torch.tensor(passed, device=self.subject.device)
+            gates[site] = Gate(table if len(variants) == 1 else table.repeat_interleave(rows, dim=0), fill)
         return gates
+
+
+class Ledger:
+    """What a long sweep has measured so far, on disk: killed anywhere, it goes on behind the last piece of problems."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.weights = ""
+        """their hash, once it was made"""
+
+    def outcome(self, variants: Variants, problems: Problems, closed: Sequence[Closed]) -> Outcome:
+        """What became of a piece of the problems: read where it was measured before, else measured and written."""
+        key, known = self._key(variants, problems, closed), read_sealed(self.path)
+        if key in known:
+            return Outcome(*(torch.tensor(each, device=problems.source.device) for each in known[key]))
+        found = variants(problems, closed)
+        write_sealed(self.path, {**known, key: [found.right.tolist(), found.loss.tolist()]})
+        return found
+
+    def _key(self, variants: Variants, problems: Problems, closed: Sequence[Closed]) -> str:
+        """Everything that the numbers depend on, the weights among it."""
+        digest = hashlib.sha256(json.dumps([variants.kind, variants.seed, variants.subject.name]).encode())
+        metric = variants.subject.measured_by
+        digest.update(("exact" if metric is None else metric.name).encode())
+        digest.update("|".join(",".join(sorted(map(str, parts))) for parts in closed).encode())
+        self.weights = self.weights or _hashed(variants.subject.model.state_dict().values())
+        scored = [] if problems.scored is None else [problems.scored]
+        digest.update((self.weights + _hashed([problems.source, problems.answer, *scored])).encode())
+        return digest.hexdigest()
+
+
+def _hashed(tensors: Iterable[Tensor]) -> str:
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

@@ -28,6 +28,10 @@ def is_sealed(content: Any) -> bool:
         return False
 
 
+def write_sealed(path: Path, content: dict[str, Any]) -> None:
+    disk.write_json(path, sealed(content))
+
+
 def read_sealed(path: Path) -> dict[str, Any]:
     """The object that was sealed into this file; empty where the file is missing, broken or altered."""
     try:

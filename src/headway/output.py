@@ -1,17 +1,12 @@
-"""What the command line prints: one JSON object, or a short table; and errors as one line."""
+"""What the command line prints: one JSON object, or a short table and sentences."""
 
-import contextlib
 import io
 import json
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
-from typing import Annotated, Any, Union, cast
-
-from headway.errors import HeadwayError, unknown
-
-ABOUT = "Which attention heads does a transformer need, and how far past its training length does it work?"
+from dataclasses import dataclass
+from typing import Any
 
 MOST_ROWS = 40  # of a table on a screen
 
@@ -120,51 +115,3 @@ def told_apart(names: Sequence[str]) -> list[str]:
     while len(names) > 1 and min(map(len, parts)) > 1 and len({part[-1] for part in parts}) == 1:
         parts = [part[:-1] for part in parts]
     return ["/".join(part) for part in parts]
-
-
-def print_error(sentence: str) -> None:
-    print("error: " + " ".join(sentence.split()), file=sys.stderr)
-
-
-def parse(commands: dict[str, type], words: list[str]) -> Any:
-    """The command a person typed; what tyro has to say against it becomes one sentence."""
-    import tyro
-
-    if words and not words[0].startswith("-") and words[0] not in commands:
-        raise unknown("command", words[0], commands)
-    choices = tuple(Annotated[kind, tyro.conf.subcommand(name, prefix_name=False)] for name, kind in commands.items())
-    complaint = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(complaint):
-            command, extra = tyro.cli(
-                cast(Any, Union[choices]),  # noqa: UP007
-                prog="headway",
-                args=words,
-                return_unknown_args=True,
-                config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
-                description=ABOUT,
-            )
-    except SystemExit as stop:
-        if stop.code in (0, None):
-            raise
-        raise _refusal(stop) or HeadwayError(_one_line(complaint.getvalue())) from None
-    if extra:
-        flags = [f"--{entry.name.replace('_', '-')}" for entry in fields(command)]
-        raise unknown(f"flag of 'headway {words[0]}'", extra[0], flags)
-    return command
-
-
-def _refusal(stop: SystemExit) -> HeadwayError | None:
-    """What a question itself had to say against its values, where that is why tyro stopped."""
-    error = stop.__context__
-    while error is not None and not isinstance(error, HeadwayError):
-        error = error.__context__
-    return error
-
-
-def _one_line(box: str) -> str:
-    """tyro draws a box; its text is the sentence."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", box)
-    lines = [line.strip("│╭╰╮╯─ \t") for line in plain.splitlines() if not line.startswith("╭")]
-    text = " ".join(line for line in lines if line)
-    return re.sub(r"\s*For full helptext, run:?", "; see", text)

@@ -24,6 +24,8 @@ from headway.sweeps.question import SweepQuestion
 from headway.training.question import Option, TrainQuestion
 
 Subject = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SUBJECT")]
+TaskName = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")]
+Folders = Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="DIR")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,15 +57,14 @@ class TaskOptions:
     """options of a task of your own, as NAME=VALUE"""
 
     def chosen(self) -> dict[str, Option]:
-        names = [entry.name for entry in fields(TaskOptions) if entry.name != "option"]
-        chosen = {name: getattr(self, name) for name in names}
-        chosen = {name: value for name, value in chosen.items() if value is not None and value is not False}
+        given = {entry.name: getattr(self, entry.name) for entry in fields(TaskOptions) if entry.name != "option"}
+        chosen = {name: value for name, value in given.items() if value is not None and value is not False}
         return chosen | parse_options(self.option)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Train(Common, TaskOptions, TrainQuestion):
-    task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")]
+    task: TaskName
     """addition, sortedness, or your own as module:Class"""
     seeds: str | None = None
     resume: bool = False
@@ -89,14 +90,12 @@ class Evaluate(Common, EvaluateQuestion):
         from headway.api import evaluate_runs
         from headway.subjects.naming import kind_of
 
-        found = evaluate_runs(self.subject, self)
-        results = [each.to_json() for each in found]
-        shown = ("run", "examples", "errors", "exact_match", "interval", "held_out", "greedy")
-        rows = [{key: result[key] for key in shown} for result in results]
+        results = [each.to_json() for each in evaluate_runs(self.subject, self)]
         words = list(dict.fromkeys(caution for result in results for caution in result["cautions"]))
+        shown = ("run", "examples", "errors", "exact_match", "interval", "held_out", "greedy")
         if kind_of(self.subject) == "runs":
-            return Output({"members": results}, "Exact match", rows, words=words)
-        return Output(results[0], "Exact match", rows, [("By stratum", results[0]["strata"])], words)
+            return Output({"members": results}, "Exact match", results, words=words, shown=shown)
+        return Output(results[0], "Exact match", results, [("By stratum", results[0]["strata"])], words, shown=shown)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,19 +112,18 @@ class Heads(Common, HeadsQuestion):
 
         if self.screen is not None:
             screening = screen_heads(self.subject, self, self.screen)
-            rows = screening.to_json()["heads"]
-            return Output(screening.to_json(), "Heads by the gradient", rows, words=screening.findings())
+            content = screening.to_json()
+            return Output(content, "Heads by the gradient", content["heads"], words=screening.findings())
         if kind_of(self.subject, self.hub) == "runs":
             found = study_members(self.subject, self)
             shown = ("subject", "baseline", "alone", "alone_removed_together", "together", "refused")
-            rows = [{key: line[key] for key in shown if key in line} for line in map(summary, found.members)]
-            return Output(found.to_json(), "Heads", rows, words=found.findings())
+            rows = list(map(summary, found.members))
+            return Output(found.to_json(), "Heads", rows, words=found.findings(), shown=shown)
         study = study_heads(self.subject, self)
         content = study.to_json()
         measured = ("accuracy", "drop") if study.metric == "exact" else ("loss_increase",)
         shown = ("head", *measured, "interval", "verdict", "depends_on_ablation")
-        rows = [{key: row[key] for key in shown} for row in content["heads"]]
-        return Output(content, "Heads", rows, words=study.findings())
+        return Output(content, "Heads", content["heads"], words=study.findings(), shown=shown)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,12 +136,12 @@ class Prune(Common, PruneQuestion):
         from headway.api import prune
 
         result = prune(self.subject, self)
-        return Output(result, "Pruned", [{key: value for key, value in result.items() if key != "removed"}])
+        return Output(result, "Pruned", [result], shown=[key for key in result if key != "removed"])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lengths(Common, LengthsQuestion):
-    task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = "sortedness"
+    task: TaskName = "sortedness"
     """sortedness, addition, or your own as module:Class"""
     positions: str = "sinusoidal,learned,none"
     index: str = "sequential"
@@ -161,11 +159,9 @@ class Lengths(Common, LengthsQuestion):
     def run(self) -> Output:
         from headway.api import study_lengths
 
-        study = study_lengths(self.task, replace(self, options=parse_options(self.option)))
-        content = study.to_json()
+        content = study_lengths(self.task, replace(self, options=parse_options(self.option))).to_json()
         shown = ("positions", "index", "pooling", "probe", "median", "worst", "by_seed")
-        rows = [{key: row[key] for key in shown} for row in content["reach"]]
-        return Output(content, "Reach", rows, words=content["findings"])
+        return Output(content, "Reach", content["reach"], words=content["findings"], shown=shown)
 
 
 @dataclass(frozen=True)
@@ -178,14 +174,11 @@ class Certify(Common):
 
         found = certify_run(self.subject, device=self.device, quiet=self.quiet)
         shown = ("certified", "contexts", "wrong", "smallest_margin", "rounding")
-        words = [
-            "Right at every length: every context that can occur was checked."
-            if found["certified"]
-            else f"Not certified: {found['reason']}."
-        ]
-        rows = [{key: found[key] for key in shown}]
+        word, status = "Right at every length: every context that can occur was checked.", 0
+        if not found["certified"]:
+            word, status = f"Not certified: {found['reason']}.", 1
         more = [("Contexts", found["patterns"])] if found["patterns"] else []
-        return Output(found, "Certificate", rows, more, words, status=0 if found["certified"] else 1)
+        return Output(found, "Certificate", [found], more, [word], status, shown)
 
 
 @dataclass(frozen=True)
@@ -236,7 +229,7 @@ class Add(Common):
 
 @dataclass(frozen=True)
 class Data(TaskOptions, Common):
-    task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = tyro.MISSING
+    task: TaskName = tyro.MISSING
     """addition, sortedness, or module:Class of your own"""
     out: str = tyro.MISSING
     """folder of the files"""
@@ -278,8 +271,7 @@ class List(Common):
 
             root = Path(self.root or "runs")
             items = list_runs(root, self.where, self.rebuild) if self.root is not None or root.is_dir() else []
-            keys = shown_keys(self.where)
-            return Output({"items": items}, "Runs", [{key: item.get(key) for key in keys} for item in items])
+            return Output({"items": items}, "Runs", items, shown=shown_keys(self.where))
         for flag, given in (("where", self.where is not None), ("rebuild", self.rebuild)):
             if given:
                 raise HeadwayError(f"--{flag} is about runs; leave it out, or say 'headway list runs'")
@@ -291,7 +283,7 @@ class List(Common):
 
 @dataclass(frozen=True)
 class Compare(Common):
-    folders: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="DIR")] = tyro.MISSING
+    folders: Folders = tyro.MISSING
     """folders that hold runs, at any depth"""
     by: str = tyro.MISSING
     """keys that runs are grouped by, with commas between, such as positions or positions,index"""
@@ -343,7 +335,7 @@ class Lab(Common):
 
 @dataclass(frozen=True)
 class Report(Common):
-    folders: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="DIR")] = tyro.MISSING
+    folders: Folders = tyro.MISSING
     """folders that train, heads, lengths, certify or lab wrote"""
     out: str | None = None
     """the file (default: report.html in the first folder)"""
@@ -356,7 +348,7 @@ class Report(Common):
         folders = [Path(folder) for folder in self.folders]
         found = write_page(folders, Path(self.out) if self.out is not None else folders[0] / "report.html")
         missing = [f"Not in it: {each['what']}; {each['command']} makes it." for each in found["missing"]]
-        return Output(found, "Report", [{"report": found["report"], "bytes": found["bytes"]}], words=missing)
+        return Output(found, "Report", [found], words=missing, shown=("report", "bytes"))
 
 
 @dataclass(frozen=True, kw_only=True)

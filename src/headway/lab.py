@@ -72,12 +72,11 @@ def run_lab(preset: Literal["quick", "full"], out: Path, seed: int, device: str,
     disk.write_json(out / "lab.json", content)
     picture = f"the picture is {out / 'lab.png'}" if lab_figure(out / "lab.json", out) else "no matplotlib, no picture"
     shown = ("task", "positions", "seed", "examples", "errors", "exact_match", "interval", "pairs_told_apart")
-    table = [{key: row[key] for key in shown} for row in rows]
     told = [f"Withheld of {each['run']}: {each['about']}; {each['reason']}." for each in content["withheld"]]
     page = write_page([out], out / "report.html")
     studied = [sentence for sentence in page["findings"] if sentence not in content["findings"]]
     words = [*content["findings"], *told, *studied, f"Everything is in {out}; {picture}; the page is {page['report']}."]
-    return Output(content, "Lab", table, words=words)
+    return Output(content, "Lab", rows, words=words, shown=shown)
 
 
 def _lengths(settings: Preset, seeds: tuple[int, ...], out: Path, device: torch.device, quiet: bool) -> LengthStudy:

@@ -25,14 +25,17 @@ class Output:
     words: Sequence[str] = ()
     """sentences below the tables"""
     status: int = 0
+    shown: Sequence[str] = ()
+    """columns of the table (default: all)"""
 
     def print(self, as_json: bool) -> None:
         if as_json:
             print(json.dumps(self.content))
             return
-        for title, rows in ((self.title, self.rows), *self.more):
-            if title:
-                print_table(title, rows)
+        if self.title:
+            print_table(self.title, self.rows, self.shown)
+        for title, rows in self.more:
+            print_table(title, rows)
         for sentence in self.words:
             print(sentence)
 
@@ -49,15 +52,15 @@ def as_html(words: Sequence[str], rows: Rows) -> str:
     return "".join(f"<p>{escape(sentence)}</p>" for sentence in words) + f"<table>{head}{body}</table>"
 
 
-def print_table(title: str, rows: Rows) -> None:
+def print_table(title: str, rows: Rows, shown: Sequence[str] = ()) -> None:
     from rich.console import Console
     from rich.table import Table
 
     if not rows:
         print(f"{title}: nothing")
         return
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    columns = [c for c in columns if any(row.get(c) is not None for row in rows)]
+    columns = shown or dict.fromkeys(key for row in rows for key in row)
+    columns = [column for column in columns if any(row.get(column) is not None for row in rows)]
     table = Table(title=title, title_justify="left", title_style="bold")
     for column in columns:
         numeric = all(isinstance(row.get(column), int | float | None) for row in rows)

@@ -6,9 +6,8 @@ from typing import Any, cast
 import torch
 
 from headway.attach.opening import ready
-from headway.bench.reference import TextbookCopy, decode_textbook
+from headway.bench.reference import TextbookCopy, count_right
 from headway.bench.row import Row, fastest_threads, timed, using_threads
-from headway.evaluation.verdicts import same_answer
 from headway.heads.variants import Variants
 from headway.machine import exact_products
 from headway.models import EncoderDecoder, build_model, heads_of
@@ -35,11 +34,10 @@ def head_study(seed: int, device: torch.device, quiet: bool) -> Row:
     textbook = TextbookCopy(cast(EncoderDecoder, run.model)).to(device).eval()
     with Progress("one head after another", quiet) as watch:
         ours, seconds = timed(lambda: variants(problems, closed).accuracy, device)
-        trial = partial(_decode_accuracy, textbook, run.task, problems[:BATCH])
-        with torch.no_grad(), using_threads(fastest_threads(trial, device)) as threads:
+        trial = partial(count_right, textbook, run.task.start, [problems[:BATCH]])
+        with using_threads(fastest_threads(trial, device)) as threads:
             theirs, spent = timed(lambda: textbook_study(textbook, subject, run.task, problems, watch), device)
     return Row(
-        "head-study",
         seconds,
         f"nn.Transformer with the same weights: zero a head's, decode {SUMS:,} sums token by token in batches of "
         f"{BATCH}, restore; for each head",
@@ -60,26 +58,18 @@ def textbook_study(
     model: TextbookCopy, subject: Subject, task: Task, problems: Problems, watch: Watch | None = None
 ) -> list[float]:
     """The accuracy of the whole model, then of the model without each head."""
-    found, heads = [_decode_accuracy(model, task, problems)], subject.heads
-    for number, head in enumerate(heads):
+    batches = [problems[start : start + BATCH] for start in range(0, len(problems), BATCH)]
+    right = [count_right(model, task.start, batches)]
+    for number, head in enumerate(subject.heads):
         site = model.sites[head.site]
         columns = site.out_proj.weight.data[:, head.number * site.head_dim : (head.number + 1) * site.head_dim]
         kept = columns.clone()
         columns.zero_()
-        found.append(_decode_accuracy(model, task, problems))
+        right.append(count_right(model, task.start, batches))
         columns.copy_(kept)
         if watch is not None:
-            watch(number + 1, len(heads))
-    return found
-
-
-def _decode_accuracy(model: TextbookCopy, task: Task, problems: Problems) -> float:
-    right = 0
-    for start in range(0, len(problems), BATCH):
-        batch = problems[start : start + BATCH]
-        written = decode_textbook(model, task.start, batch.source, batch.answer.shape[1])
-        right += int(same_answer(written, batch).sum())
-    return right / len(problems)
+            watch(number + 1, len(subject.heads))
+    return [each / len(problems) for each in right]
 
 
 def sweeps(seed: int, device: torch.device) -> dict[str, list[dict[str, float]]]:

@@ -1,14 +1,14 @@
 """How long it takes to know what each of 144 heads of a user's model costs, beside the ways of others."""
 
 from functools import partial
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from headway.attach.huggingface import attach_huggingface
 from headway.attach.readers import read_causal
 from headway.attach.runner import UserRunner
-from headway.bench.own_references import OWN_REFERENCES, Measure, random_gpt2, random_tokens
+from headway.bench.own_references import OWN_REFERENCES, Measure, Tokens, random_gpt2, random_tokens
 from headway.bench.row import Row, fastest_threads, timed, using_threads
 from headway.errors import HeadwayError
 from headway.evaluation.verdicts import largest
@@ -20,33 +20,20 @@ from headway.subjects.runner import MEMORY
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
-SAME = 1e-5
 CPU_SHAPE, GPU_SHAPE = (8, 32), (64, 128)
 GPU_MEMORY = 32 * 2**30
 
 
-def full_loss(seed: int, device: torch.device, quiet: bool) -> Row:
-    """Judged by the loss of every next token."""
-    return _row("own-models-full-loss", "full", seed, device, quiet)
-
-
-def answer(seed: int, device: torch.device, quiet: bool) -> Row:
-    """Judged by the loss of the last token alone."""
-    return _row("own-models-answer", "answer", seed, device, quiet)
-
-
 @exact_products()
-def _row(name: str, measure: Measure, seed: int, device: torch.device, quiet: bool) -> Row:
+def head_costs(measure: Measure, seed: int, device: torch.device, quiet: bool) -> Row:
+    """Judged by the loss of every next token, or of the last token alone."""
     model, on_cpu = random_gpt2(seed).to(device), device.type == "cpu"
     tokens = random_tokens(seed, *(CPU_SHAPE if on_cpu else GPU_SHAPE)).to(device)
-    first = 1 if measure == "full" else tokens.shape[1] - 1
-    problems = Problems(tokens[:, :first], tokens[:, first:])
-    few = problems[:1]
-    attached = attach_huggingface(model, lambda: read_causal(model, few.source, few.answer), proved=False)
-    runner = UserRunner(attached, read_causal, MEMORY if on_cpu else GPU_MEMORY)
-    runner.check_replay(problems)  # what is proved once of a model is not timed
+    runner, problems = attached(model, tokens, measure, MEMORY if on_cpu else GPU_MEMORY)
     subject = Subject(model, examples=problems, metric="loss").with_runner(runner)
-    ours, seconds = timed(lambda: _sweep(subject, problems), device)
+    closed: list[Closed] = [frozenset(), *(frozenset({head}) for head in subject.heads)]
+    losses, seconds = timed(lambda: Variants(subject)(problems, closed).loss.double().mean(1), device)
+    ours = losses[1:] - losses[0]  # how much the loss grows without each head
     spent, differences = {}, {}
 
     @torch.inference_mode()
@@ -68,11 +55,10 @@ def _row(name: str, measure: Measure, seed: int, device: torch.device, quiet: bo
             differences[reference] = largest(theirs.cpu() - ours.cpu())
     best = min(spent, key=spent.__getitem__)
     return Row(
-        name,
         seconds,
         OWN_REFERENCES[best].says,
         spent[best],
-        same_result=max(differences.values()) < SAME,
+        same_result=max(differences.values()) < 1e-5,
         details={
             "heads": len(subject.heads),
             "tokens": list(tokens.shape),
@@ -86,8 +72,12 @@ def _row(name: str, measure: Measure, seed: int, device: torch.device, quiet: bo
     )
 
 
-def _sweep(subject: Subject, problems: Problems) -> Tensor:
-    """How much the loss grows without each head."""
-    closed: list[Closed] = [frozenset(), *(frozenset({head}) for head in subject.heads)]
-    loss = Variants(subject)(problems, closed).loss.double().mean(1)
-    return loss[1:] - loss[0]
+def attached(model: Any, tokens: Tokens, measure: Measure, memory: int) -> tuple[UserRunner, Problems]:
+    """Ours around a model, with what is proved once of it, which is not timed; and the problems."""
+    first = 1 if measure == "full" else tokens.shape[1] - 1
+    problems = Problems(tokens[:, :first], tokens[:, first:])
+    few = problems[:1]
+    found = attach_huggingface(model, lambda: read_causal(model, few.source, few.answer), proved=False)
+    runner = UserRunner(found, read_causal, memory)
+    runner.check_replay(problems)
+    return runner, problems

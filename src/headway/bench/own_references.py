@@ -10,6 +10,7 @@ import copy
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, Literal
 
 import torch
@@ -65,7 +66,7 @@ def hook_loop(model: Any, tokens: Tokens, measure: Measure) -> Increases:
         finally:
             handle.remove()
 
-    heads = [(layer, head) for layer in range(model.config.n_layer) for head in range(model.config.n_head)]
+    heads = product(range(model.config.n_layer), range(model.config.n_head))
     return torch.stack([without(*head) for head in heads]) - loss()
 
 
@@ -87,7 +88,7 @@ def transformer_lens_loop(bridge: Any, tokens: Tokens, measure: Measure) -> Incr
 
         return loss((f"blocks.{layer}.attn.hook_z", zero))
 
-    heads = [(layer, head) for layer in range(bridge.cfg.n_layers) for head in range(bridge.cfg.n_heads)]
+    heads = product(range(bridge.cfg.n_layers), range(bridge.cfg.n_heads))
     return torch.stack([without(*head) for head in heads]) - loss()
 
 
@@ -109,7 +110,7 @@ def nnsight_loop(model: Any, tokens: Tokens, measure: Measure) -> Increases:
 
     with model.trace(tokens[:, :-1], use_cache=False):
         whole = model.output.logits.save()
-    heads = [(layer, head) for layer in range(model.config.n_layer) for head in range(model.config.n_head)]
+    heads = product(range(model.config.n_layer), range(model.config.n_head))
     return torch.stack([without(*head) for head in heads]) - _loss(whole, tokens, measure)
 
 

@@ -10,9 +10,9 @@ import math
 import os
 import statistics
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -29,7 +29,7 @@ from headway.runs.config import Overrides, RunConfig
 from headway.tasks import Problems, create_task
 from headway.training.batches import draw_batches
 from headway.training.defaults import plan
-from headway.training.learner import Learner
+from headway.training.learner import Learner, Step
 from headway.training.stack import Stack
 from headway.trials.drive import train_trials
 from headway.trials.local import LocalEngine
@@ -76,10 +76,8 @@ class Cost:
 
 def population_per_model(seed: int, device: torch.device, quiet: bool) -> Row:
     """The cost of a model in a population, beside one at a time."""
-    return _on_cpu(seed, device, quiet) if device.type == "cpu" else _on_gpu(seed, device, quiet)
-
-
-def _on_gpu(seed: int, device: torch.device, quiet: bool) -> Row:
+    if device.type == "cpu":
+        return _on_cpu(seed, device, quiet)
     with Progress("one at a time", quiet) as watch:
         eager, eager_loss = one_at_a_time(adder(seed), device, compile=False)
         watch(1, 2)
@@ -98,7 +96,6 @@ def _on_gpu(seed: int, device: torch.device, quiet: bool) -> Row:
     rate = product_flops(device, 8192, torch.bfloat16)
     steps = adder(seed).training.steps
     return Row(
-        "population-per-model",
         main.each * steps / 1000,
         f"one model at a time, eager, {steps} steps of {main.batch} sums",
         eager * steps / 1000,
@@ -140,12 +137,20 @@ def one_at_a_time(config: RunConfig, device: torch.device, compile: bool) -> tup
     learner = Learner(build_model(config.model, config.seed).to(device), config.training)
     if compile:
         learner.model.compile()
-    batches = batches_of([config], device)
-    for _ in range(WARM):
-        learner.step(next(batches))
-    last, seconds = timed(lambda: [learner.step(next(batches)) for _ in range(STEPS)][-1], device)
+    milliseconds, _, last = time_steps(learner.step, batches_of([config], device), device)
     torch.use_deterministic_algorithms(was, warn_only=True)
-    return 1000 * seconds / STEPS, float(last.loss)
+    return milliseconds, float(last.loss)
+
+
+def time_steps(
+    step: Callable[[Problems], Step], batches: Iterator[Problems], device: torch.device
+) -> tuple[float, float, Step]:
+    """Milliseconds of a step once it is warm, drawing its problems included; seconds of the first; the last one."""
+    _, first = timed(lambda: step(next(batches)), device)
+    for _ in range(WARM - 1):
+        step(next(batches))
+    last, seconds = timed(lambda: [step(next(batches)) for _ in range(STEPS)][-1], device)
+    return 1000 * seconds / STEPS, first, last
 
 
 def measure_stack(
@@ -160,28 +165,15 @@ def measure_stack(
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     models = [build_model(config.model, config.seed) for config in configs]
-    precision = choose_precision("auto", device)
-    stack = Stack(models, [config.training for config in configs], device, precision)
+    stack = Stack(models, [config.training for config in configs], device, choose_precision("auto", device))
     batches = batches_of(configs, device)
-    _, compiling = timed(lambda: stack.step(next(batches)), device)
-    for _ in range(WARM - 1):
-        stack.step(next(batches))
-    last, seconds = timed(lambda: [stack.step(next(batches)) for _ in range(STEPS)][-1], device)
-    model, whole = flops_of(first)
-    problems = next(batches)
-    shares = step_profile(lambda: stack.step(problems), device)
-    return Cost(
-        size,
-        first.model.d_model,
-        first.model.trained + first.model.trained_answer,
-        first.training.batch,
-        1000 * seconds / STEPS,
-        compiling,
-        torch.cuda.max_memory_allocated() / 1e9 if device.type == "cuda" else 0.0,
-        size * model * STEPS / seconds / 1e12,
-        size * whole * STEPS / seconds / 1e12,
-        float(last.loss[0]),
-    ), shares
+    milliseconds, compiling, last = time_steps(stack.step, batches, device)
+    tflops, with_optimizer = (size * flops / milliseconds / 1e9 for flops in flops_of(first))
+    shares = step_profile(partial(stack.step, next(batches)), device)
+    tokens = first.model.trained + first.model.trained_answer
+    memory = torch.cuda.max_memory_allocated() / 1e9 if device.type == "cuda" else 0.0
+    shape = (size, first.model.d_model, tokens, first.training.batch)
+    return Cost(*shape, milliseconds, compiling, memory, tflops, with_optimizer, float(last.loss[0])), shares
 
 
 def flops_of(config: RunConfig) -> tuple[float, float]:
@@ -205,31 +197,29 @@ KINDS = {
 
 def step_profile(work: Callable[[], Any], device: torch.device) -> dict[str, float]:
     """Shares of a step's time by kind of kernel (on a CPU: of operation); the rest is element by element."""
+
+    def is_of(name: str, mark: str) -> bool:
+        return name == mark if mark.startswith(("_", "aten::")) else mark in name
+
     os.environ.setdefault("KINETO_LOG_LEVEL", "9")  # the profiler's own chatter
     on_gpu = device.type == "cuda"
     with profile(activities=[ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU]) as profiler:
         timed(work, device)
     spent = dict.fromkeys([*KINDS, "element by element"], 0.0)
     for event in profiler.key_averages():
+        kinds = [kind for kind, marks in KINDS.items() if any(is_of(event.key.lower(), mark) for mark in marks)]
         seconds = event.self_device_time_total if on_gpu else event.self_cpu_time_total
-        name = event.key.lower()
-        kinds = [kind for kind, marks in KINDS.items() if any(_marked(name, mark) for mark in marks)]
         spent[kinds[0] if kinds else "element by element"] += seconds
     total = sum(spent.values()) or 1.0
     return {kind: seconds / total for kind, seconds in spent.items()}
 
 
-def _marked(name: str, mark: str) -> bool:
-    return name == mark if mark.startswith(("_", "aten::")) else mark in name
-
-
 def fits(costs: Sequence[Cost]) -> dict[str, dict[str, float]]:
     """A step's time against the members: the larger of a fixed time and each · n. A model's against width and
     tokens: a power."""
-    plain = [cost for cost in costs if cost.d_model == 128 and cost.tokens == 11]
-    swept = [cost for cost in costs if cost.population == SWEPT]
+    plain = [c for c in costs if c.d_model == 128 and c.tokens == 11]
     fixed, each = _elbow([c.population for c in plain], [c.milliseconds for c in plain])
-    full = [c for c in swept if c.milliseconds > WAITS * fixed]  # below that the GPU waits, whatever the model
+    full = [c for c in costs if c.population == SWEPT and c.milliseconds > WAITS * fixed]  # or the GPU waits anyway
     wide, long = [c for c in full if c.tokens == 11], [c for c in full if c.d_model == 128]
     return {
         "population": {"fixed_milliseconds": fixed, "milliseconds_a_member": each},
@@ -266,12 +256,9 @@ def _on_cpu(seed: int, device: torch.device, quiet: bool) -> Row:
         one_thread, _ = one_at_a_time(config, device, compile=False)
     cost, _ = measure_stack(seed, ON_CPU, device)
     learner = Learner(build_model(config.model, config.seed), config.training)
-    problems = next(batches_of([config], device))
-    shares = step_profile(lambda: learner.step(problems), device)
-    _, flops = flops_of(config)
-    steps, rate = config.training.steps, product_flops(device)
+    shares = step_profile(partial(learner.step, next(batches_of([config], device))), device)
+    (_, flops), steps, rate = flops_of(config), config.training.steps, product_flops(device)
     return Row(
-        "population-per-model",
         apart * steps / 1000,
         f"one model after another, {torch.get_num_threads()} threads, {steps} steps of {config.training.batch} sums",
         loop * steps / 1000,
@@ -294,12 +281,12 @@ def _on_cpu(seed: int, device: torch.device, quiet: bool) -> Row:
 
 def in_processes(seed: int) -> tuple[float, float, float]:
     """Milliseconds of a model's step with a process on every core, the first loss, and the seconds besides."""
-    configs = [adder(seed + member, Overrides(steps=WARM + STEPS, warmup=100)) for member in range(ON_CPU)]
+    steps, processes = WARM + STEPS, min(cores(), ON_CPU)
+    configs = [adder(seed + member, Overrides(steps=steps, warmup=100)) for member in range(ON_CPU)]
+    pieces = pieces_of([Trial(config, {"seed": config.seed}, f"seed-{config.seed}") for config in configs], ())
     with tempfile.TemporaryDirectory() as home:
-        trials = [Trial(config, {"seed": config.seed}, f"seed-{config.seed}") for config in configs]
-        engine = LocalEngine(Terms(home, checkpoint_every=WARM + STEPS), min(cores(), ON_CPU))
-        began = time.perf_counter()
-        reports = train_trials(pieces_of(trials, ()), engine, "processes", quiet=True)
-        wall = time.perf_counter() - began
-    spent = sum(report.seconds for report in reports) / min(cores(), ON_CPU)
-    return 1000 * spent / (ON_CPU * (WARM + STEPS)), reports[0].final_loss or math.nan, wall - spent
+        engine = LocalEngine(Terms(home, checkpoint_every=steps), processes)
+        work = partial(train_trials, pieces, engine, "processes", quiet=True)
+        reports, wall = timed(work, torch.device("cpu"))
+    spent = sum(report.seconds for report in reports) / processes
+    return 1000 * spent / (ON_CPU * steps), reports[0].final_loss or math.nan, wall - spent

@@ -6,8 +6,7 @@ the data an epoch, and the thread count that is fastest for it.
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,10 +14,14 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from headway.bench.row import fastest_threads, timed, using_threads
+from headway.evaluation.examples import number_of_problems
+from headway.evaluation.verdicts import same_answer
 from headway.models import EncoderDecoder, Site
 from headway.positions.sinusoidal import sinusoids
-from headway.progress import Watch
+from headway.progress import Progress, Watch
 from headway.tasks import Addition, Problems
+
+STORED = 10_000
 
 
 class TextbookTransformer(nn.Module):
@@ -103,9 +106,7 @@ class TextbookSorter(nn.Module):
         super().__init__()
         self.embed = nn.Embedding(values, 128)
         layer = nn.TransformerEncoderLayer(128, 4, 512, dropout=0.0, batch_first=True, norm_first=True)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # pre-norm has no nested tensors, it says
-            self.encoder = nn.TransformerEncoder(layer, 4, norm=nn.LayerNorm(128))
+        self.encoder = nn.TransformerEncoder(layer, 4, nn.LayerNorm(128), enable_nested_tensor=False)
         self.head = nn.Linear(128, 2)
         tables = {
             "sinusoidal": sinusoids(torch.arange(longest), 128).float(),
@@ -117,13 +118,6 @@ class TextbookSorter(nn.Module):
     def forward(self, source: Tensor) -> Tensor:
         x = self.embed(source) + self.positions[: source.shape[1]]
         return self.head(self.encoder(x).mean(1))
-
-
-@dataclass(frozen=True)
-class Textbook:
-    model: TextbookAdder
-    seconds: float
-    threads: int
 
 
 def train_adder(task: Addition, sums: Problems, seed: int, epochs: int, watch: Watch | None = None) -> TextbookAdder:
@@ -139,23 +133,33 @@ def train_adder(task: Addition, sums: Problems, seed: int, epochs: int, watch: W
             optimizer.step()
         if watch is not None:
             watch(epoch + 1, epochs)
-    return model
+    return model.eval()
 
 
-def train_textbook(task: Addition, sums: Problems, seed: int, epochs: int, watch: Watch | None = None) -> Textbook:
-    """The same, timed on as many threads as make thirty of its steps fastest."""
-    device = sums.source.device
-    with using_threads(fastest_threads(lambda: train_adder(task, sums[: 64 * 30], seed, 1), device)) as threads:
+def train_textbook(
+    task: Addition, seed: int, epochs: int, device: torch.device, quiet: bool
+) -> tuple[TextbookAdder, float, int]:
+    """The same on stored sums, on as many threads as make thirty of its steps fastest: the model, seconds, threads."""
+    count = number_of_problems(task, "the textbook")
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))[:STORED]
+    sums = task.listing(0, count)[order].to(device)
+    with (
+        Progress("the textbook loop", quiet) as watch,
+        using_threads(fastest_threads(lambda: train_adder(task, sums[: 64 * 30], seed, 1), device)) as threads,
+    ):
         model, seconds = timed(lambda: train_adder(task, sums, seed, epochs, watch), device)
-    return Textbook(model.eval(), seconds, threads)
+    return model, seconds, threads
 
 
 @torch.no_grad()
-def decode_textbook(model: nn.Module, start: int, source: Tensor, length: int) -> Tensor:
+def count_right(model: nn.Module, start: int, batches: Iterable[Problems]) -> int:
     """Greedy decoding as it is usually written: the whole model again for every token, no cache."""
-    written = source.new_full((len(source), 0), 0)
-    for _ in range(length):
-        filler = source.new_full((len(source), 1), start)  # the shift drops the last token
-        logits = model(source, torch.cat((written, filler), dim=1))
-        written = torch.cat((written, logits[:, -1:].argmax(-1)), dim=1)
-    return written
+    right = 0
+    for batch in batches:
+        written = batch.answer[:, :0]
+        for _ in range(batch.answer.shape[1]):
+            filler = torch.full_like(batch.answer[:, :1], start)  # the shift drops the last token
+            logits = model(batch.source, torch.cat((written, filler), dim=1))
+            written = torch.cat((written, logits[:, -1:].argmax(-1)), dim=1)
+        right += int(same_answer(written, batch).sum())
+    return right

@@ -16,7 +16,6 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Row:
-    name: str
     ours_seconds: float
     reference: str
     """what ours stands beside, in words"""
@@ -24,13 +23,15 @@ class Row:
     same_result: bool
     details: dict[str, Any] = field(default_factory=dict)
 
-    @property
-    def ratio(self) -> float:
-        return self.reference_seconds / self.ours_seconds
-
     def to_json(self) -> dict[str, Any]:
-        own = {key: value for key, value in vars(self).items() if key not in ("same_result", "details")}
-        return {**own, "ratio": self.ratio, "same_result": self.same_result, **self.details}
+        return {
+            "ours_seconds": self.ours_seconds,
+            "reference": self.reference,
+            "reference_seconds": self.reference_seconds,
+            "ratio": self.reference_seconds / self.ours_seconds,
+            "same_result": self.same_result,
+            **self.details,
+        }
 
 
 def timed(work: Callable[[], Result], device: torch.device) -> tuple[Result, float]:
@@ -62,8 +63,9 @@ def fastest_threads(work: Callable[[], object], device: torch.device) -> int:
             work()  # warm
             return min(timed(work, device)[1] for _ in range(2))
 
-    choices = [n for n in (1, 2, 4, 8) if n <= cores()]
-    return min(choices, key=seconds) if device.type == "cpu" else torch.get_num_threads()
+    if device.type != "cpu":
+        return torch.get_num_threads()
+    return min((n for n in (1, 2, 4, 8) if n <= cores()), key=seconds)
 
 
 def power_of(x: Sequence[float], y: Sequence[float]) -> float:

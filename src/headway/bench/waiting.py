@@ -1,4 +1,5 @@
-"""What a newcomer waits for: the help, the lab, and a report page in a browser."""
+"""What people wait for: the help, the lab, a report page in a browser; and of many runs, what they cost beyond
+training them: finding some by a question, and a trial of a sweep."""
 
 import json
 import shutil
@@ -9,20 +10,27 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from headway.bench.reference import train_textbook
+from headway.bench.reference import STORED, train_textbook
 from headway.bench.row import Row, timed
-from headway.bench.train import EPOCHS, STORED, stored_sums
+from headway.bench.train import EPOCHS
+from headway.compare.index import list_runs
 from headway.errors import HeadwayError
 from headway.progress import Progress
 from headway.report.page import write_page
+from headway.runs.config import Overrides
+from headway.runs.folder import Training
+from headway.runs.seal import sealed
 from headway.subjects.own import open_one
 from headway.tasks import Addition
+from headway.training.defaults import plan
 
 HEADWAY = (sys.executable, "-m", "headway")
 EMPTY_COMMAND = """
@@ -36,7 +44,7 @@ class Empty:
 tyro.cli(Empty, args=["--help"])
 """
 TIMED_EPOCHS = 2
-FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 PATIENCE = 300_000
 """milliseconds until a page that does not get ready is given up"""
 KEYSTROKES = """async () => {
@@ -51,6 +59,11 @@ KEYSTROKES = """async () => {
   return spent;
 }"""
 """types 100 to 124 as the first number, each drawn before the next: milliseconds"""
+RUNS = 4_000
+ENCODINGS = ("rope", "alibi", "t5", "kerple", "fire", "none", "learned", "sinusoidal")
+QUESTION = "positions=rope and reach>256"
+TRIALS = 400
+SHAPE = {"d_model": 8, "heads": 2, "d_ff": 16, "layers": 1, "decoder_layers": 1, "steps": 1, "batch": 8}
 
 
 def help_command(seed: int, device: torch.device, quiet: bool) -> Row:
@@ -58,7 +71,6 @@ def help_command(seed: int, device: torch.device, quiet: bool) -> Row:
     ours, shown = _median_seconds((*HEADWAY, "--help"))
     reference, _ = _median_seconds((sys.executable, "-c", EMPTY_COMMAND))
     return Row(
-        "help",
         ours,
         "a Python process that imports tyro and prints the help of a command without flags",
         reference,
@@ -74,14 +86,11 @@ def call_headway(*words: str) -> Any:
     return json.loads(ended.stdout)
 
 
-def _median_seconds(command: Sequence[str], times: int = 5) -> tuple[float, str]:
+def _median_seconds(command: Sequence[str]) -> tuple[float, str]:
     """The median time of a command, and what it prints."""
-    spent, shown = [], ""
-    for _ in range(times):
-        began = time.perf_counter()
-        shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        spent.append(time.perf_counter() - began)
-    return statistics.median(spent), shown
+    work = partial(subprocess.run, command, capture_output=True, text=True, check=True)
+    ended = [timed(work, torch.device("cpu")) for _ in range(5)]
+    return statistics.median(seconds for _, seconds in ended), ended[-1][0].stdout
 
 
 def lab(seed: int, device: torch.device, quiet: bool) -> Row:
@@ -89,17 +98,14 @@ def lab(seed: int, device: torch.device, quiet: bool) -> Row:
     with tempfile.TemporaryDirectory() as folder, Progress("the lab", quiet):
         words = ("lab", "--preset", "quick", "--seed", str(seed), "--device", device.type, "--out", f"{folder}/lab")
         runs, seconds = timed(lambda: call_headway(*words)["runs"], device)
-    task = Addition()
-    with Progress("the textbook loop", quiet) as watch:
-        textbook = train_textbook(task, stored_sums(task, seed).to(device), seed, TIMED_EPOCHS, watch=watch)
+    _, spent, threads = train_textbook(Addition(), seed, TIMED_EPOCHS, device, quiet)
     return Row(
-        "lab",
         seconds,
         f"the textbook loop training the adder alone, with nothing evaluated or studied: {STORED:,} stored sums, batch "
         f"64, {EPOCHS} epochs, of which {TIMED_EPOCHS} were timed",
-        textbook.seconds / TIMED_EPOCHS * EPOCHS,
+        spent / TIMED_EPOCHS * EPOCHS,
         same_result=all(run["errors"] == 0 for run in runs if run["task"] == "addition"),
-        details={"runs": len(runs), "reference_threads": textbook.threads},
+        details={"runs": len(runs), "reference_threads": threads},
     )
 
 
@@ -117,7 +123,6 @@ def page(seed: int, device: torch.device, quiet: bool) -> Row:
         numbers = [int(visited.get_by_label(f"{which} number").input_value()) for which in ("first", "second")]
         answer = "".join(visited.locator(".digit b").all_inner_texts())
     return Row(
-        "page",
         statistics.median(ready),
         "an empty page in the same browser",
         statistics.median(reference),
@@ -138,9 +143,7 @@ def _browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=list(FLAGS), timeout=PATIENCE
-        )
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS, timeout=PATIENCE)
         yield browser
         browser.close()
 
@@ -157,3 +160,66 @@ def _visit(browser: Any, path: Path, keep: bool = False) -> tuple[Any, float]:
     if not keep:
         context.close()
     return visited, seconds
+
+
+def queries(seed: int, device: torch.device, quiet: bool, runs: int = RUNS) -> Row:
+    """Seconds of a question over many runs that the index has seen, the check for changes included."""
+    with tempfile.TemporaryDirectory() as folder, Progress(f"{runs:,} run folders", quiet):
+        root = Path(folder)
+        for number in range(runs):
+            _write_run(root / f"run-{number}", number)
+        _, first = timed(lambda: list_runs(root, QUESTION), device)
+        time.sleep(1.1)
+        list_runs(root, QUESTION)  # looks again at what was new a moment ago
+        asked = [timed(lambda: list_runs(root, QUESTION), device) for _ in range(5)]
+        found, reference = timed(lambda: _read_all(root), device)
+    return Row(
+        statistics.median(seconds for _, seconds in asked),
+        "reading config.json and lengths.json of every run folder",
+        reference,
+        same_result=sorted(str(row["run"]) for row in asked[-1][0]) == sorted(found),
+        details={"runs": runs, "found": len(found), "first_seconds": first},
+    )
+
+
+def _write_run(folder: Path, number: int) -> None:
+    """What a trained and tested classifier leaves, without its weights; every third one is unfinished."""
+    folder.mkdir()
+    config = plan("sortedness", Overrides(positions=ENCODINGS[number % len(ENCODINGS)]), number)
+    (folder / "config.json").write_text(json.dumps(config.to_json()))
+    if number % 3:
+        ended = Training(config.training.steps, 1.5, 1234, 0.5, None, "c", "w", "l")
+        (folder / "training.json").write_text(json.dumps(sealed(asdict(ended))))
+        reach = {"default": 2 ** (number // 8 % 6 + 5)}
+        study = {"asked": {"lengths": [16, 512]}, "in_range": 0.99, "converged": True, "reach": reach}
+        (folder / "lengths.json").write_text(json.dumps(study))
+
+
+def _read_all(root: Path) -> list[str]:
+    """The plain way to answer the question."""
+    found = []
+    for path in root.iterdir():
+        if (path / "lengths.json").exists():
+            config, study = (json.loads((path / f"{name}.json").read_text()) for name in ("config", "lengths"))
+            if config["model"]["positions"] == "rope" and study["reach"]["default"] > 256:
+                found.append(path.name)
+    return found
+
+
+def sweep_overhead(seed: int, device: torch.device, quiet: bool) -> Row:
+    """Seconds that a trial of a sweep costs beyond its work: wall clock times workers, less the work, by trials."""
+    with tempfile.TemporaryDirectory() as folder, Progress(f"{TRIALS} trials", quiet):
+        file = Path(folder) / "bench.toml"
+        shape = "\n".join(f"{key} = {value}" for key, value in SHAPE.items())
+        file.write_text(f'[base]\ntask = "addition"\n{shape}\nseeds = {TRIALS}\noptions = {{digits = 2}}\n')
+        swept = call_headway("sweep", str(file), "--out", f"{folder}/sweep", "--device", device.type)
+        words = [word for key, value in SHAPE.items() for word in (f"--{key.replace('_', '-')}", str(value))]
+        train = ("train", "addition", "--digits", "2", *words, "--device", device.type)
+        alone, seconds = timed(lambda: call_headway(*train, "--out", f"{folder}/alone"), device)
+    return Row(
+        (swept["seconds"] * swept["slots"] - swept["busy_seconds"]) / swept["done"],
+        "a process for each trial: 'headway train' of the same run, less the seconds of its training",
+        seconds - alone["runs"][0]["seconds"],
+        same_result=swept["done"] == TRIALS and not swept["failed"],
+        details={"trials": TRIALS, "slots": swept["slots"]},
+    )

@@ -8,11 +8,12 @@ headway.evaluate(run, all=True).errors
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
-from headway.threads import sleep_soon
-
-sleep_soon()
+# Idle threads go to sleep soon. By default they spin for milliseconds, and beside other work small training steps then
+# take many times as long. GNU's OpenMP reads it once, when torch is first imported.
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 if TYPE_CHECKING:
     from headway.api import evaluate, examine, open, pretrained, prune, study_heads, study_lengths, train
@@ -47,20 +48,14 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Head": "headway.models",
-    "Site": "headway.models",
-    "Subject": "headway.subjects.subject",
-    "HeadwayError": "headway.errors",
-    "Positions": "headway.positions",
-    "Relative": "headway.positions",
-    "Shape": "headway.positions",
-    "Problems": "headway.tasks",
-    "Task": "headway.tasks",
-    "candidates": "headway.attach.module",
-    "huggingface": "headway.attach.from_transformers",
+    "attach.from_transformers": ["huggingface"],
+    "attach.module": ["candidates"],
+    "errors": ["HeadwayError"],
+    "models": ["Head", "Site"],
+    "positions": ["Positions", "Relative", "Shape"],
+    "subjects.subject": ["Subject"],
+    "tasks": ["Problems", "Task"],
 }
-_CALLED = {"huggingface": "subject_from_transformers"}
-"""names that are others at home"""
 
 
 def __getattr__(name: str) -> Any:
@@ -69,4 +64,6 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'headway' has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(_HOMES.get(name, "headway.api")), _CALLED.get(name, name))
+    home = next((home for home, names in _HOMES.items() if name in names), "api")
+    at_home = "subject_from_transformers" if name == "huggingface" else name
+    return getattr(importlib.import_module(f"headway.{home}"), at_home)

@@ -5,23 +5,22 @@ on where it stopped.
 """
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
 from headway.api import evaluate, study_heads, train_seeds
+from headway.api.lengths import carry_out_plan
 from headway.doctor.examination import forbidden
 from headway.evaluation.exact import device_of
-from headway.lengths.answer import Entry, LengthsPlan, LengthStudy
-from headway.lengths.extrapolation import study_lengths
+from headway.lengths.answer import Entry, LengthsPlan
 from headway.lengths.question import LENGTHS, TRIO
 from headway.machine import choose_device
 from headway.output import Output
 from headway.positions import find_positions
 from headway.report.figures import lab_figure
-from headway.report.lengths import lengths_figures
 from headway.report.page import write_page
 from headway.runs import disk
 from headway.runs.config import Overrides
@@ -32,25 +31,18 @@ from headway.training.tracks import Track
 
 GREEDY_CHECKED = 20_000
 CLASSIFIED = 9_000
-CHANCE = 0.5
 PAIRS = 1_000
-PROBES = ("default", "one-inversion")
 
 
-@dataclass(frozen=True)
-class Preset:
-    seeds: int
-    classifier: Overrides
-
-
-PRESETS = {"quick": Preset(seeds=1, classifier=QUICK_CLASSIFIER), "full": Preset(seeds=5, classifier=Overrides())}
+PRESETS = {"quick": (1, QUICK_CLASSIFIER), "full": (5, Overrides())}
+"""how many seeds, and how the classifiers are trained"""
 
 
 def run_lab(preset: Literal["quick", "full"], out: Path, seed: int, device: str, quiet: bool) -> Output:
     """Trains, checks and studies everything of a preset in `out`; what is there already is not made again."""
     began = time.monotonic()
-    settings, chosen = PRESETS[preset], choose_device(device)
-    seeds = tuple(range(seed, seed + settings.seeds))
+    (count, classifier), chosen = PRESETS[preset], choose_device(device)
+    seeds = tuple(range(seed, seed + count))
     adders = train_seeds("addition", seeds=seeds, out=out / "addition", device=device, quiet=quiet)
     rows: list[dict[str, Any]] = []
     for adder in adders:
@@ -58,7 +50,10 @@ def run_lab(preset: Literal["quick", "full"], out: Path, seed: int, device: str,
         rows.append({**_adder_row(run, quiet), "withheld": _withheld(run, "heads")})
         if not (run.path / "heads.json").exists():
             study_heads(run, quiet=quiet)
-    for trained in _lengths(settings, seeds, out / "lengths", chosen, quiet).runs:
+    track = Track("lab", replace(classifier, pooling="mean"), Overrides())
+    entries = tuple(Entry(name, "sequential", "mean") for name in TRIO)
+    asked = LengthsPlan("sortedness", entries, track, seeds, LENGTHS, ("default", "one-inversion"), {})
+    for trained in carry_out_plan(asked, out / "lengths", chosen, "auto", quiet).runs:
         run = open_run(RunFolder(Path(trained.run)), chosen)
         rows.append({**_classifier_row(run, quiet), "withheld": _withheld(run, "lengths")})
     content = {
@@ -77,16 +72,6 @@ def run_lab(preset: Literal["quick", "full"], out: Path, seed: int, device: str,
     studied = [sentence for sentence in page["findings"] if sentence not in content["findings"]]
     words = [*content["findings"], *told, *studied, f"Everything is in {out}; {picture}; the page is {page['report']}."]
     return Output(content, "Lab", rows, words=words, shown=shown)
-
-
-def _lengths(settings: Preset, seeds: tuple[int, ...], out: Path, device: torch.device, quiet: bool) -> LengthStudy:
-    """The three classifiers, trained, and tested past their training length."""
-    track = Track("lab", replace(settings.classifier, pooling="mean"), Overrides())
-    entries = tuple(Entry(name, "sequential", "mean") for name in TRIO)
-    asked = LengthsPlan("sortedness", entries, track, seeds, LENGTHS, PROBES, {})
-    found = study_lengths(asked, out, device, "auto", quiet, lambda run: forbidden(subject_of(run), "lengths"))
-    lengths_figures(out / "lengths.json", out)
-    return found
 
 
 def _row(run: Run, found: dict[str, Any], finding: str, pairs_told_apart: float | None) -> dict[str, Any]:
@@ -135,7 +120,7 @@ def _classifier_row(run: Run, quiet: bool) -> dict[str, Any]:
             "answer twice. The two of a pair differ in order alone, and without positions or a mask attention "
             "cannot see order."
         )
-    elif low <= CHANCE <= high:
+    elif low <= 0.5 <= high:
         finding += ", which cannot be told from chance: no conclusion about length may be drawn from it."
     else:
         finding += "."

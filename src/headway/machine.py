@@ -16,8 +16,7 @@ import torch
 
 from headway.errors import HeadwayError
 
-SHAPES = 64
-"""so many shapes of one piece of work are compiled; more would run as they are"""
+SHAPES = 64  # so many of one piece of work are compiled; more would run as they are
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

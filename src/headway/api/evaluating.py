@@ -27,28 +27,15 @@ REQUEST = ("all", "examples", "length", "probe", "data", "split", "seed")
 """what of the question is repeated in the answer"""
 
 
-@dataclass(frozen=True)
-class Evaluated:
+@dataclass(frozen=True, kw_only=True)
+class Evaluated(Evaluation):
     """An evaluation with what was asked and what to be careful about."""
 
     run: str
     question: EvaluateQuestion
-    evaluation: Evaluation
     greedy: Greedy | None
     untrained: list[int]
     """positions whose signal training never touched"""
-
-    @property
-    def errors(self) -> int:
-        return self.evaluation.errors
-
-    @property
-    def examples(self) -> int:
-        return self.evaluation.examples
-
-    @property
-    def exact_match(self) -> float:
-        return self.evaluation.exact_match
 
     def cautions(self) -> list[str]:
         """What a reader of the numbers should know before drawing a conclusion."""
@@ -56,24 +43,24 @@ class Evaluated:
         if self.untrained:
             first, last = self.untrained[0], self.untrained[-1]
             cautions.append(f"Positions {first} to {last} were never trained: their signal is as it was initialized.")
-        if self.evaluation.positive_rate in (0.0, 1.0):
+        if self.positive_rate in (0.0, 1.0):
             cautions.append("Every problem got the same answer: this is a constant, not a classifier.")
         return cautions
 
     def to_json(self) -> dict[str, Any]:
-        found, asked = self.evaluation, {name: getattr(self.question, name) for name in REQUEST}
+        asked = {name: getattr(self.question, name) for name in REQUEST}
         return {
             "schema": SCHEMA,
             "run": self.run,
             "request": {**asked, "data": None if asked["data"] is None else str(asked["data"])},
-            "examples": found.examples,
-            "errors": found.errors,
-            "exact_match": found.exact_match,
-            "interval": found.interval.to_json() if found.interval else None,
+            "examples": self.examples,
+            "errors": self.errors,
+            "exact_match": self.exact_match,
+            "interval": self.interval.to_json() if self.interval else None,
             "greedy": asdict(self.greedy) if self.greedy else None,
-            "held_out": {"examples": found.held_out.examples, "errors": found.held_out.errors},
-            "strata": [asdict(stratum) for stratum in found.strata],
-            "positive_rate": found.positive_rate,
+            "held_out": {"examples": self.held_out.examples, "errors": self.held_out.errors},
+            "strata": [asdict(stratum) for stratum in self.strata],
+            "positive_rate": self.positive_rate,
             "untrained_positions": self.untrained,
             "cautions": self.cautions(),
         }
@@ -148,7 +135,7 @@ def _decode(run: Run, question: EvaluateQuestion) -> Greedy | None:
 def _keep(run: Run, question: EvaluateQuestion, found: Evaluation, greedy: Greedy | None, longest: int) -> Evaluated:
     """The answer, also kept in the run folder."""
     untrained = run.model.untrained(run.task.source_tokens(longest), run.task.answer_tokens(longest))
-    result = Evaluated(str(run.path), question, found, greedy, untrained)
+    result = Evaluated(**vars(found), run=str(run.path), question=question, greedy=greedy, untrained=untrained)
     if run.writable:
         run.folder.record(question.file_name(run.task.count is not None), result.to_json())
     return result

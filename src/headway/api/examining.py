@@ -51,8 +51,7 @@ def examine_all(
     names: Sequence[str], *, strict: bool = False, checks: Sequence[str] = (), device: str = "auto", quiet: bool = True
 ) -> list[Examination]:
     """The same for every subject that these name; one that cannot be examined keeps none of the others from it."""
-    found: list[Examination] = []
-    everyone = [each for name in names for each in _expand(name)]
+    found, everyone = [], [each for name in names for each in _expand(name)]
     with Progress("examining", quiet) as watch:
         for number, name in enumerate(everyone):
             watch(number, len(everyone), name)
@@ -83,12 +82,11 @@ def _examine_folder(folder: str, strict: bool, device: torch.device, checks: Seq
     """Every run of a folder, and how they differ: the check `seeds` is of all of them."""
     folders, chosen = find_runs(folder), [*CHECKS.values(), *map(load_check, checks)]
     subjects = [replace(_with_score(open_run(each, device)), name=str(each.path)) for each in folders]
-    alike = one_shape(folders)
-    if alike:
-        subjects[0] = replace(subjects[0], others=subjects[1:])
+    if not one_shape(folders):
+        return [examine_subject(each, strict, chosen) for each in subjects]
+    subjects[0] = replace(subjects[0], others=subjects[1:])
     first, *others = [examine_subject(each, strict, chosen) for each in subjects]
-    seeds = {"seeds": first.checks["seeds"]} if alike else {}
-    return [first, *(replace(each, checks={**each.checks, **seeds}) for each in others)]
+    return [first, *(replace(each, checks={**each.checks, "seeds": first.checks["seeds"]}) for each in others)]
 
 
 def _expand(name: str) -> list[str]:

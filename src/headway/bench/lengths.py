@@ -138,8 +138,7 @@ class PlainLoop:
 TOKENS = (1_000, 10_000, 100_000, 1_000_000)
 DENSE = (1_000, 2_000, 4_000, 8_000, 16_000)
 D_MODEL, HEADS = 64, 8
-MOST_DENSE_BYTES = 4e9
-"""of the mask: beyond it the dense form does not fit"""
+MOST_DENSE_BYTES = 4e9  # of the mask: beyond it the dense form does not fit
 
 
 @exact_products()

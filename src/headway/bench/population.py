@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
+import numpy
 import torch
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
@@ -38,13 +39,10 @@ from headway.trials.trial import Terms, Trial
 
 POPULATION = 256
 SIZES = (1, 8, 64, 256, 512, 1024)
-WIDTHS, LENGTHS = (64, 256), (1, 12)
-"""d_model, with d_ff four times that, and digits; 128 and 3 are measured among the sizes. Last comes a setting in which
-more operations a second are reached than with the recipe of the adder"""
-DIGITS = 3
+WIDTHS, LENGTHS, DIGITS = (64, 256), (1, 12), 3
+"""d_model, with d_ff four times that, and digits; 128 and 3 are measured among the sizes"""
 SWEPT = 512  # members of the stacks of other widths and lengths
-WAITS = 1.1
-"""a step that takes no longer than this many times the fixed time says nothing about its size"""
+WAITS = 1.1  # times the fixed time: a step that takes no longer says nothing about its size
 WARM, STEPS = 32, 64  # as many steps are timed as are drawn at once
 ON_CPU, TURNS = 8, 3
 
@@ -85,7 +83,7 @@ def population_per_model(seed: int, device: torch.device, quiet: bool) -> Row:
     plans = [(size, Overrides(), DIGITS) for size in SIZES]
     plans += [(SWEPT, Overrides(d_model=width, d_ff=4 * width), DIGITS) for width in WIDTHS]
     plans += [(SWEPT, Overrides(), digits) for digits in LENGTHS]
-    plans += [(POPULATION, Overrides(batch=512, optimizer="adamw"), DIGITS)]
+    plans += [(POPULATION, Overrides(batch=512, optimizer="adamw"), DIGITS)]  # more operations a second than the recipe
     measured = []
     with Progress("populations", quiet) as watch:
         for number, (size, overrides, digits) in enumerate(plans):
@@ -231,15 +229,10 @@ def fits(costs: Sequence[Cost]) -> dict[str, dict[str, float]]:
 def _elbow(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
     """y = max(fixed, each · x) for ascending x, by least squares of the logarithm, at the elbow that fits best."""
 
-    def at(elbow: int) -> tuple[float, float]:
-        each = [value / place for place, value in zip(x[elbow:], y[elbow:], strict=True)]
-        return statistics.geometric_mean(y[:elbow]), statistics.geometric_mean(each)
-
-    def miss(elbow: int) -> float:
-        fixed, each = at(elbow)
-        return sum(math.log(value / max(fixed, each * place)) ** 2 for place, value in zip(x, y, strict=True))
-
-    return at(min(range(1, len(x)), key=miss))
+    log_x, log_y = numpy.log(x), numpy.log(y)
+    lines = [(log_y[:elbow].mean(), (log_y - log_x)[elbow:].mean()) for elbow in range(1, len(x))]
+    fixed, each = min(lines, key=lambda line: ((log_y - numpy.maximum(line[0], line[1] + log_x)) ** 2).sum())
+    return math.exp(fixed), math.exp(each)
 
 
 def _on_cpu(seed: int, device: torch.device, quiet: bool) -> Row:

@@ -53,14 +53,6 @@ class TextbookTransformer(nn.Module):
         return self.unembed(self.transformer(x, y, tgt_mask=self.causal[:length, :length], tgt_is_causal=True))
 
 
-class TextbookAdder(TextbookTransformer):
-    """Post-norm, with sinusoidal positions."""
-
-    def __init__(self, task: Addition) -> None:
-        table = sinusoids(torch.arange(16), 128).float()
-        super().__init__(task.vocabulary, task.start, (128, 4, 2, 2, 512), (table, table))
-
-
 class TextbookCopy(TextbookTransformer):
     """An adder of ours in the modules that PyTorch ships, with the same weights: pre-norm."""
 
@@ -120,10 +112,13 @@ class TextbookSorter(nn.Module):
         return self.head(self.encoder(x).mean(1))
 
 
-def train_adder(task: Addition, sums: Problems, seed: int, epochs: int, watch: Watch | None = None) -> TextbookAdder:
-    """Trains the textbook adder where its sums are."""
+def train_adder(
+    task: Addition, sums: Problems, seed: int, epochs: int, watch: Watch | None = None
+) -> TextbookTransformer:
+    """Trains the textbook adder, post-norm with sinusoidal positions, where its sums are."""
     torch.manual_seed(seed)
-    model = TextbookAdder(task).to(sums.source.device)
+    table = sinusoids(torch.arange(16), 128).float()
+    model = TextbookTransformer(task.vocabulary, task.start, (128, 4, 2, 2, 512), (table, table)).to(sums.source.device)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     loader = DataLoader(TensorDataset(sums.source, sums.answer), batch_size=64, shuffle=True)
     for epoch in range(epochs):
@@ -138,7 +133,7 @@ def train_adder(task: Addition, sums: Problems, seed: int, epochs: int, watch: W
 
 def train_textbook(
     task: Addition, seed: int, epochs: int, device: torch.device, quiet: bool
-) -> tuple[TextbookAdder, float, int]:
+) -> tuple[TextbookTransformer, float, int]:
     """The same on stored sums, on as many threads as make thirty of its steps fastest: the model, seconds, threads."""
     count = number_of_problems(task, "the textbook")
     order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))[:STORED]

@@ -45,8 +45,7 @@ tyro.cli(Empty, args=["--help"])
 """
 TIMED_EPOCHS = 2
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-PATIENCE = 300_000
-"""milliseconds until a page that does not get ready is given up"""
+PATIENCE = 300_000  # milliseconds until a page that does not get ready is given up
 KEYSTROKES = """async () => {
   const field = document.querySelector('input[aria-label="first number"]'), spent = [];
   for (let n = 100; n < 125; n++) {

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 if TYPE_CHECKING:
+    from headway import api as api
     from headway.api import evaluate, examine, open, pretrained, prune, study_heads, study_lengths, train
     from headway.attach.from_transformers import subject_from_transformers as huggingface
     from headway.attach.module import candidates
@@ -60,10 +61,12 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Names are fetched when first used, so that `headway --help` need not wait for torch."""
-    if name not in __all__:
-        raise AttributeError(f"module 'headway' has no attribute {name!r}")
     import importlib
 
+    if name == "api":
+        return importlib.import_module("headway.api")
+    if name not in __all__:
+        raise AttributeError(f"module 'headway' has no attribute {name!r}")
     home = next((home for home, names in _HOMES.items() if name in names), "api")
     at_home = "subject_from_transformers" if name == "huggingface" else name
     return getattr(importlib.import_module(f"headway.{home}"), at_home)

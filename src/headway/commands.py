@@ -1,6 +1,7 @@
 """What each command does: a dataclass of its flags, parsed by tyro, that calls the API and returns what to print.
 
-The text under a field is the help of its flag. Torch is imported inside `run`, so that `--help` answers at once.
+The text under a field is the help of its flag. Torch is imported with `headway.api`, when that is first used, so that
+`--help` answers at once.
 """
 
 import os
@@ -12,6 +13,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+import headway
 from headway.attach.question import Opening
 from headway.errors import HeadwayError
 from headway.evaluation.question import EvaluateQuestion
@@ -73,11 +75,9 @@ class Train(Common, TaskOptions, TrainQuestion):
     options: tyro.conf.Suppress[Mapping[str, Option] | None] = None
 
     def run(self) -> Output:
-        from headway.api import shortfalls, train_seeds
-
-        reports = train_seeds(self.task, replace(self, options=self.chosen()))
+        reports = headway.api.train_seeds(self.task, replace(self, options=self.chosen()))
         rows = [asdict(report) for report in reports]
-        return Output({"runs": rows}, "Trained", rows, words=shortfalls(reports))
+        return Output({"runs": rows}, "Trained", rows, words=headway.api.shortfalls(reports))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,10 +87,9 @@ class Evaluate(Common, EvaluateQuestion):
     greedy: Annotated[int, tyro.conf.arg(name="check-greedy")] = 0
 
     def run(self) -> Output:
-        from headway.api import evaluate_runs
         from headway.subjects.naming import kind_of
 
-        results = [each.to_json() for each in evaluate_runs(self.subject, self)]
+        results = [each.to_json() for each in headway.api.evaluate_runs(self.subject, self)]
         words = list(dict.fromkeys(caution for result in results for caution in result["cautions"]))
         shown = ("run", "examples", "errors", "exact_match", "interval", "held_out", "greedy")
         if kind_of(self.subject) == "runs":
@@ -106,20 +105,19 @@ class Heads(Common, HeadsQuestion):
     """only a quick look: estimates all heads by the gradient of the loss, and ablates the so many highest and lowest"""
 
     def run(self) -> Output:
-        from headway.api.heads import screen_heads, study_heads, study_members
         from headway.heads.population import summary
         from headway.subjects.naming import kind_of
 
         if self.screen is not None:
-            screening = screen_heads(self.subject, self, self.screen)
+            screening = headway.api.screen_heads(self.subject, self, self.screen)
             content = screening.to_json()
             return Output(content, "Heads by the gradient", content["heads"], words=screening.findings())
         if kind_of(self.subject, self.hub) == "runs":
-            found = study_members(self.subject, self)
+            found = headway.api.study_members(self.subject, self)
             shown = ("subject", "baseline", "alone", "alone_removed_together", "together", "refused")
             rows = list(map(summary, found.members))
             return Output(found.to_json(), "Heads", rows, words=found.findings(), shown=shown)
-        study = study_heads(self.subject, self)
+        study = headway.api.study_heads(self.subject, self)
         content = study.to_json()
         measured = ("accuracy", "drop") if study.metric == "exact" else ("loss_increase",)
         shown = ("head", *measured, "interval", "verdict", "depends_on_ablation")
@@ -133,9 +131,7 @@ class Prune(Common, PruneQuestion):
     heads: tuple[str, ...] = ()
 
     def run(self) -> Output:
-        from headway.api import prune
-
-        result = prune(self.subject, self)
+        result = headway.api.prune(self.subject, self)
         return Output(result, "Pruned", [result], shown=[key for key in result if key != "removed"])
 
 
@@ -157,9 +153,7 @@ class Lengths(Common, LengthsQuestion):
     options: tyro.conf.Suppress[Mapping[str, Option] | None] = None
 
     def run(self) -> Output:
-        from headway.api import study_lengths
-
-        content = study_lengths(self.task, replace(self, options=parse_options(self.option))).to_json()
+        content = headway.api.study_lengths(self.task, replace(self, options=parse_options(self.option))).to_json()
         shown = ("positions", "index", "pooling", "probe", "median", "worst", "by_seed")
         return Output(content, "Reach", content["reach"], words=content["findings"], shown=shown)
 
@@ -170,9 +164,7 @@ class Certify(Common):
     """a run folder, pretrained:certified-adder or pretrained:certified-sorter"""
 
     def run(self) -> Output:
-        from headway.api import certify_run
-
-        found = certify_run(self.subject, device=self.device, quiet=self.quiet)
+        found = headway.api.certify_run(self.subject, device=self.device, quiet=self.quiet)
         shown = ("certified", "contexts", "wrong", "smallest_margin", "rounding")
         word, status = "Right at every length: every context that can occur was checked.", 0
         if not found["certified"]:
@@ -194,7 +186,6 @@ class Doctor(Common, Opening):
 
     def run(self) -> Output:
         from headway.api.examining import examine, examine_all, names_many
-        from headway.doctor.examination import SCHEMA
 
         if not self.subjects:
             raise HeadwayError("name a run folder, pretrained:adder, or a module:factory of your own")
@@ -204,11 +195,12 @@ class Doctor(Common, Opening):
             words += [] if found.alarms else ["", "Nothing found that forbids a conclusion."]
             return Output(found.to_json(), "", [], words=words, status=found.status)
         many = examine_all(self.subjects, strict=self.strict, checks=self.check, device=self.device, quiet=self.quiet)
-        content = {"healthy": all(each.healthy for each in many), "members": [each.to_json() for each in many]}
+        members = [each.to_json() for each in many]
+        content = {"schema": members[0]["schema"], "healthy": all(e.healthy for e in many), "members": members}
         words = [f"{each.subject}: {each.refused}" for each in many if each.refused]
         names = told_apart([each.subject for each in many])
         rows = [{**each.row(), "subject": name} for each, name in zip(many, names, strict=True)]
-        return Output({"schema": SCHEMA, **content}, "Doctor", rows, words=words, status=max(e.status for e in many))
+        return Output(content, "Doctor", rows, words=words, status=max(each.status for each in many))
 
 
 @dataclass(frozen=True)
@@ -221,9 +213,7 @@ class Add(Common):
     """the adder: pretrained:certified-adder, pretrained:adder or a run folder"""
 
     def run(self) -> Output:
-        from headway.api import add
-
-        found = add(self.a, self.b, self.subject, device=self.device)
+        found = headway.api.add(self.a, self.b, self.subject, device=self.device)
         return Output(found, "Sum", [found])
 
 
@@ -275,9 +265,7 @@ class List(Common):
         for flag, given in (("where", self.where is not None), ("rebuild", self.rebuild)):
             if given:
                 raise HeadwayError(f"--{flag} is about runs; leave it out, or say 'headway list runs'")
-        from headway.api.listing import list_items
-
-        listed = list_items(self.what)
+        listed = headway.api.list_items(self.what)
         return Output({"items": listed}, self.what.capitalize(), listed)
 
 

@@ -188,7 +188,7 @@ def test_the_doctor_takes_a_hugging_face_folder(capsys: pytest.CaptureFixture[st
 SWEEP = """
 import resource, sys
 import torch
-from headway.bench.own_models import attached
+from headway.bench.heads import attached
 from headway.bench.own_references import random_gpt2, random_tokens
 from headway.heads.variants import Variants
 from headway.subjects.subject import Subject

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from headway.bench import heads, lengths, own_models, population, train, waiting
+from headway.bench import heads, lengths, population, train, waiting
 from headway.errors import unknown
 from headway.machine import choose_device, environment
 from headway.output import Output
@@ -17,8 +17,8 @@ GROUPS = {
     "heads": {"head-study": heads.head_study},
     "lengths": {"length-study": lengths.length_study, "window-attention": lengths.window_attention},
     "own-models": {
-        "own-models-full-loss": partial(own_models.head_costs, "full"),
-        "own-models-answer": partial(own_models.head_costs, "answer"),
+        "own-models-full-loss": partial(heads.head_costs, "full"),
+        "own-models-answer": partial(heads.head_costs, "answer"),
     },
     "first-minutes": {"help": waiting.help_command, "page": waiting.page, "lab": waiting.lab},
     "many-runs": {"queries": waiting.queries, "sweep-overhead": waiting.sweep_overhead},

@@ -78,12 +78,10 @@ def length_study(seed: int, device: torch.device, quiet: bool) -> Row:
         f"range as ours or {MOST_STEPS:,} steps; then every length in batches, one after another",
         sum(each.seconds for each in theirs.values()),
         same_result=all(alike),
-        details={
-            "ours_and_theirs": table,
-            "reference_threads": threads,
-            "threads": torch.get_num_threads(),
-            "examples": EXAMPLES,
-        },
+        ours_and_theirs=table,
+        reference_threads=threads,
+        threads=torch.get_num_threads(),
+        examples=EXAMPLES,
     )
 
 
@@ -167,16 +165,14 @@ def window_attention(seed: int, device: torch.device, quiet: bool) -> Row:
         f"scaled_dot_product_attention with the same mask, {fitting[-1]:,} tokens",
         theirs[-1]["seconds"],
         same_result=difference < 1e-5,
-        details={
-            "tokens": ours,
-            "dense": list(theirs),
-            "time_exponent": power_of(TOKENS, [each["seconds"] for each in ours]),
-            "memory_exponent": power_of(TOKENS, [each["bytes"] for each in ours]),
-            "dense_time_exponent": power_of(fitting, [each["seconds"] for each in theirs]),
-            "largest_difference": difference,
-            "d_model": D_MODEL,
-            "heads": HEADS,
-        },
+        tokens=ours,
+        dense=list(theirs),
+        time_exponent=power_of(TOKENS, [each["seconds"] for each in ours]),
+        memory_exponent=power_of(TOKENS, [each["bytes"] for each in ours]),
+        dense_time_exponent=power_of(fitting, [each["seconds"] for each in theirs]),
+        largest_difference=difference,
+        d_model=D_MODEL,
+        heads=HEADS,
     )
 
 

@@ -4,7 +4,6 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import torch
@@ -14,24 +13,19 @@ from headway.machine import cores
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
 class Row:
-    ours_seconds: float
-    reference: str
-    """what ours stands beside, in words"""
-    reference_seconds: float
-    same_result: bool
-    details: dict[str, Any] = field(default_factory=dict)
+    """Seconds of ours and of the reference, which is described in words, and whether both found the same."""
+
+    def __init__(
+        self, ours_seconds: float, reference: str, reference_seconds: float, same_result: bool, **details: object
+    ) -> None:
+        self.ours_seconds, self.reference, self.reference_seconds = ours_seconds, reference, reference_seconds
+        self.same_result, self.details = same_result, details
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "ours_seconds": self.ours_seconds,
-            "reference": self.reference,
-            "reference_seconds": self.reference_seconds,
-            "ratio": self.reference_seconds / self.ours_seconds,
-            "same_result": self.same_result,
-            **self.details,
-        }
+        own = {"ours_seconds": self.ours_seconds, "reference": self.reference}
+        own |= {"reference_seconds": self.reference_seconds, "ratio": self.reference_seconds / self.ours_seconds}
+        return {**own, "same_result": self.same_result, **self.details}
 
 
 def timed(work: Callable[[], Result], device: torch.device) -> tuple[Result, float]:

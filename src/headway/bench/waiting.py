@@ -104,7 +104,8 @@ def lab(seed: int, device: torch.device, quiet: bool) -> Row:
         f"64, {EPOCHS} epochs, of which {TIMED_EPOCHS} were timed",
         spent / TIMED_EPOCHS * EPOCHS,
         same_result=all(run["errors"] == 0 for run in runs if run["task"] == "addition"),
-        details={"runs": len(runs), "reference_threads": threads},
+        runs=len(runs),
+        reference_threads=threads,
     )
 
 
@@ -126,7 +127,8 @@ def page(seed: int, device: torch.device, quiet: bool) -> Row:
         "an empty page in the same browser",
         statistics.median(reference),
         same_result=int(answer) == sum(numbers),
-        details={"keystroke_milliseconds": statistics.median(spent), "slowest_keystroke_milliseconds": max(spent)},
+        keystroke_milliseconds=statistics.median(spent),
+        slowest_keystroke_milliseconds=max(spent),
     )
 
 
@@ -177,7 +179,9 @@ def queries(seed: int, device: torch.device, quiet: bool, runs: int = RUNS) -> R
         "reading config.json and lengths.json of every run folder",
         reference,
         same_result=sorted(str(row["run"]) for row in asked[-1][0]) == sorted(found),
-        details={"runs": runs, "found": len(found), "first_seconds": first},
+        runs=runs,
+        found=len(found),
+        first_seconds=first,
     )
 
 
@@ -220,5 +224,6 @@ def sweep_overhead(seed: int, device: torch.device, quiet: bool) -> Row:
         "a process for each trial: 'headway train' of the same run, less the seconds of its training",
         seconds - alone["runs"][0]["seconds"],
         same_result=swept["done"] == TRIALS and not swept["failed"],
-        details={"trials": TRIALS, "slots": swept["slots"]},
+        trials=TRIALS,
+        slots=swept["slots"],
     )

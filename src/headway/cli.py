@@ -1,7 +1,5 @@
-"""From what a person types to what they see: the command's flags are parsed, it is run, and its output printed.
-
-Only the named command is imported from `commands.py`, so that `headway --help` answers at once.
-"""
+"""From what a person types to what they see: the command's flags are parsed, it is run, and its output printed. Only
+the named command is imported from `commands.py`, so that `headway --help` answers at once."""
 
 import contextlib
 import importlib
@@ -93,7 +91,10 @@ def parse(words: list[str]) -> Any:
     except SystemExit as stop:
         if stop.code in (0, None):
             raise
-        raise _refusal(stop) or HeadwayError(_one_line(complaint.getvalue())) from None
+        error = stop.__context__
+        while error is not None and not isinstance(error, HeadwayError):  # what a question itself says against it
+            error = error.__context__
+        raise error or HeadwayError(_one_line(complaint.getvalue())) from None
     if extra:
         flags = [f"--{entry.name.replace('_', '-')}" for entry in fields(command)]
         raise unknown(f"flag of 'headway {first}'", extra[0], flags)
@@ -104,20 +105,11 @@ def command_class(name: str) -> type:
     return getattr(importlib.import_module("headway.commands"), name.capitalize())
 
 
-def _refusal(stop: SystemExit) -> HeadwayError | None:
-    """What a question itself had to say against its values, where that is why tyro stopped."""
-    error = stop.__context__
-    while error is not None and not isinstance(error, HeadwayError):
-        error = error.__context__
-    return error
-
-
 def _one_line(box: str) -> str:
     """tyro draws a box; its text is the sentence."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", box)
     lines = [line.strip("│╭╰╮╯─ \t") for line in plain.splitlines() if not line.startswith("╭")]
-    text = " ".join(line for line in lines if line)
-    return re.sub(r"\s*For full helptext, run:?", "; see", text)
+    return re.sub(r"\s*For full helptext, run:?", "; see", " ".join(filter(None, lines)))
 
 
 def with_flags(sentence: str, words: list[str]) -> str:

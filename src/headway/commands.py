@@ -1,8 +1,6 @@
-"""What each command does: a dataclass of its flags, parsed by tyro, that calls the API and returns what to print.
-
-The text under a field is the help of its flag. Torch is imported with `headway.api`, when that is first used, so that
-`--help` answers at once.
-"""
+"""What each command does: a dataclass of its flags, parsed by tyro, that calls the API and returns what to print. The
+text under a field is the help of its flag. Torch is imported with `headway.api`, when that is first used, so that
+`--help` answers at once."""
 
 import os
 import sys

@@ -1,8 +1,6 @@
-"""The errors a person can cause, each one sentence: the thing, the value, the way out.
-
-Everything raised for a user is a `HeadwayError`; the command line prints it as one line and exits with
-status 2. An `AssertionError` anywhere else is a bug of ours.
-"""
+"""The errors a person can cause, each one sentence: the thing, the value, the way out. Everything raised for a user is
+a `HeadwayError`; the command line prints it as one line and exits with status 2. An `AssertionError` anywhere else is a
+bug of ours."""
 
 import difflib
 import re

@@ -1,8 +1,5 @@
-"""The main job: an adder, three classifiers of sortedness, and what may be said about them.
-
-Everything it makes is a run folder; what is complete is not made again, so a lab that was interrupted goes
-on where it stopped.
-"""
+"""The main job: an adder, three classifiers of sortedness, and what may be said about them. Everything it makes is a
+run folder; what is complete is not made again, so a lab that was interrupted goes on where it stopped."""
 
 import time
 from dataclasses import replace
@@ -47,7 +44,7 @@ def run_lab(preset: Literal["quick", "full"], out: Path, seed: int, device: str,
     rows: list[dict[str, Any]] = []
     for adder in adders:
         run = open_run(RunFolder(Path(adder.run)), chosen)
-        rows.append({**_adder_row(run, quiet), "withheld": _withheld(run, "heads")})
+        rows.append(_adder_row(run, quiet))
         if not (run.path / "heads.json").exists():
             study_heads(run, quiet=quiet)
     track = Track("lab", replace(classifier, pooling="mean"), Overrides())
@@ -55,7 +52,7 @@ def run_lab(preset: Literal["quick", "full"], out: Path, seed: int, device: str,
     asked = LengthsPlan("sortedness", entries, track, seeds, LENGTHS, ("default", "one-inversion"), {})
     for trained in carry_out_plan(asked, out / "lengths", chosen, "auto", quiet).runs:
         run = open_run(RunFolder(Path(trained.run)), chosen)
-        rows.append({**_classifier_row(run, quiet), "withheld": _withheld(run, "lengths")})
+        rows.append(_classifier_row(run, quiet))
     content = {
         "report": str(out / "report.html"),
         "runs": rows,
@@ -74,7 +71,11 @@ def run_lab(preset: Literal["quick", "full"], out: Path, seed: int, device: str,
     return Output(content, "Lab", rows, words=words, shown=shown)
 
 
-def _row(run: Run, found: dict[str, Any], finding: str, pairs_told_apart: float | None) -> dict[str, Any]:
+def _row(run: Run, found: dict[str, Any], finding: str, apart: float | None = None) -> dict[str, Any]:
+    """What was found of an adder, or of a classifier and the pairs it tells apart; and what the doctor withholds."""
+    study, about = "heads", "which heads it needs"
+    if apart is not None:
+        study, about = "lengths", "how far past its training length it works"
     training = run.folder.training()
     return {
         "run": str(run.path),
@@ -84,15 +85,10 @@ def _row(run: Run, found: dict[str, Any], finding: str, pairs_told_apart: float 
         "steps": training.steps,
         "seconds": training.seconds,
         **{key: found[key] for key in ("examples", "errors", "exact_match", "interval", "held_out", "greedy")},
-        "pairs_told_apart": pairs_told_apart,
+        "pairs_told_apart": apart,
         "finding": finding,
+        "withheld": [{"run": str(run.path), "about": about, **each} for each in forbidden(subject_of(run), study)],
     }
-
-
-def _withheld(run: Run, study: Literal["heads", "lengths"]) -> list[dict[str, str]]:
-    """What the doctor forbids to conclude from a run."""
-    about = {"heads": "which heads it needs", "lengths": "how far past its training length it works"}[study]
-    return [{"run": str(run.path), "about": about, **each} for each in forbidden(subject_of(run), study)]
 
 
 def _adder_row(run: Run, quiet: bool) -> dict[str, Any]:
@@ -103,7 +99,7 @@ def _adder_row(run: Run, quiet: bool) -> dict[str, Any]:
         f"{held_out['errors']:,} of the {held_out['examples']:,} it was never trained on; decoding token by token "
         f"gives another verdict on {greedy['mismatches']} of {greedy['checked']:,}."
     )
-    return _row(run, found, finding, None)
+    return _row(run, found, finding)
 
 
 def _classifier_row(run: Run, quiet: bool) -> dict[str, Any]:

@@ -80,11 +80,9 @@ def exact_products() -> Iterator[None]:
 
 
 def threads() -> int:
-    """The cores this process may use, at most four: steps of small models are too short to split further.
-
-    It depends on the machine alone, never on how busy it is, because sums over threads round differently.
-    HEADWAY_THREADS overrides it.
-    """
+    """The cores this process may use, at most four: steps of small models are too short to split further. It depends on
+    the machine alone, never on how busy it is, because sums over threads round differently. HEADWAY_THREADS overrides
+    it."""
     chosen = os.environ.get("HEADWAY_THREADS", "")
     if chosen:
         if not chosen.isdecimal() or int(chosen) < 1:

@@ -1,7 +1,5 @@
-"""What a person sees while they wait: a live line on a terminal, now and then a plain line elsewhere.
-
-Everything goes to standard error; standard output is for results.
-"""
+"""What a person sees while they wait: a live line on a terminal, now and then a plain line elsewhere. Everything goes
+to standard error; standard output is for results."""
 
 from __future__ import annotations
 

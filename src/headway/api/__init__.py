@@ -7,35 +7,23 @@ from typing import Any
 
 import torch
 
-from headway.api.certifying import add, certify_run
-from headway.api.evaluating import evaluate, evaluate_runs
-from headway.api.examining import examine
-from headway.api.heads import prune, screen_heads, study_heads, study_members
-from headway.api.lengths import study_lengths
-from headway.api.training import shortfalls, train, train_seeds
+from headway.api.certifying import add as add
+from headway.api.certifying import certify_run as certify_run
+from headway.api.evaluating import evaluate as evaluate
+from headway.api.evaluating import evaluate_runs as evaluate_runs
+from headway.api.examining import examine as examine
+from headway.api.heads import prune as prune
+from headway.api.heads import screen_heads as screen_heads
+from headway.api.heads import study_heads as study_heads
+from headway.api.heads import study_members as study_members
+from headway.api.lengths import study_lengths as study_lengths
+from headway.api.training import shortfalls as shortfalls
+from headway.api.training import train as train
+from headway.api.training import train_seeds as train_seeds
 from headway.doctor.examination import CHECKS
 from headway.positions import POSITIONS
 from headway.subjects.own import Run, open_one
 from headway.tasks import TASKS
-
-__all__ = [
-    "add",
-    "certify_run",
-    "evaluate",
-    "evaluate_runs",
-    "examine",
-    "list_items",
-    "open",
-    "pretrained",
-    "prune",
-    "screen_heads",
-    "shortfalls",
-    "study_heads",
-    "study_lengths",
-    "study_members",
-    "train",
-    "train_seeds",
-]
 
 
 def pretrained(name: str) -> Run:
@@ -51,7 +39,11 @@ def open(path: str | Path) -> Run:
 def list_items(what: str) -> list[dict[str, Any]]:
     """Lists tasks, positions or checks."""
     if what == "positions":
-        return [{"name": name, "about": _about(kind)} for name, kind in POSITIONS.items()]
+        items = []
+        for name, kind in POSITIONS.items():
+            text = vars(kind).get("__doc__") or sys.modules[kind.__module__].__doc__ or ""
+            items.append({"name": name, "about": text.split(". ")[0].split("\n\n")[0].replace("\n", " ")})
+        return items
     if what == "checks":
         return [{"name": name, "about": check.about} for name, check in CHECKS.items()]
     return [
@@ -63,8 +55,3 @@ def list_items(what: str) -> list[dict[str, Any]]:
         }
         for name, task in TASKS.items()
     ]
-
-
-def _about(kind: type) -> str:
-    text = kind.__doc__ if "__doc__" in vars(kind) and kind.__doc__ else sys.modules[kind.__module__].__doc__
-    return (text or "").split(". ")[0].split("\n\n")[0].replace("\n", " ")

@@ -18,10 +18,8 @@ EXACT = ("certified", "contexts", "wrong", "patterns", "task", "options", "model
 
 
 def certify_run(subject: str | Path, *, device: str = "auto", quiet: bool = True) -> dict[str, Any]:
-    """Goes through every local context of a windowed model, and keeps the certificate where it is granted.
-
-    A certificate that is there already is checked against the weights and against what is found now.
-    """
+    """Goes through every local context of a windowed model, and keeps the certificate where it is granted. A
+    certificate that is there already is checked against the weights and against what is found now."""
     run = open_one(subject, choose_device(device))
     with Progress(f"every context of {run.config.name}", quiet) as watch:
         verdict = certify(run.model.eval(), run.task, watch)

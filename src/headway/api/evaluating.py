@@ -1,6 +1,6 @@
 """`headway evaluate` as functions."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from headway.evaluation.stacked import StackedModels
 from headway.machine import choose_device, choose_precision
 from headway.progress import Progress
 from headway.question import asks
-from headway.runs.folder import RunFolder
 from headway.subjects.naming import find_runs
 from headway.subjects.own import Run, one_shape, open_one, open_run, open_stack
 from headway.tasks import Problems, Task
@@ -68,10 +67,8 @@ class Evaluated(Evaluation):
 
 @asks(EvaluateQuestion)
 def evaluate(subject: str | Path | Run, question: EvaluateQuestion) -> Evaluated:
-    """Exact match of one run: on every problem, on fresh ones, or on a file of a data folder.
-
-    An opened run is evaluated on the device where its model is.
-    """
+    """Exact match of one run: on every problem, on fresh ones, or on a file of a data folder. An opened run is
+    evaluated on the device where its model is."""
     if (precision := question.precision) != "auto":
         raise HeadwayError(f"`precision={precision}` is for a folder of runs of one shape on a GPU; leave it out")
     run = subject if isinstance(subject, Run) else open_one(subject, choose_device(question.device))
@@ -86,12 +83,8 @@ def evaluate(subject: str | Path | Run, question: EvaluateQuestion) -> Evaluated
 def evaluate_runs(subject: str | Path, question: EvaluateQuestion) -> list[Evaluated]:
     """The same for a folder of runs; on a GPU those of one shape are evaluated as one stack."""
     folders, device = find_runs(subject), choose_device(question.device)
-    if len(folders) > 1 and device.type == "cuda" and one_shape(folders):
-        return _evaluate_stack(folders, question, device)
-    return [evaluate(open_run(folder, device), question) for folder in folders]
-
-
-def _evaluate_stack(folders: Sequence[RunFolder], question: EvaluateQuestion, device: torch.device) -> list[Evaluated]:
+    if len(folders) == 1 or device.type != "cuda" or not one_shape(folders):
+        return [evaluate(open_run(folder, device), question) for folder in folders]
     runs, weights = open_stack(folders, device)
     task = runs[0].task
     precision = torch.float32 if question.precision == "auto" else choose_precision(question.precision, device)

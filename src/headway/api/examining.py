@@ -31,10 +31,8 @@ def examine(
     opening: Opening | None = None,
     checks: Sequence[str] = (),
 ) -> Examination:
-    """Whether conclusions may be drawn from a subject: what is wrong, how it shows, how to mend it.
-
-    `checks` are the user's own, each `file.py:function`; they are made beside all others.
-    """
+    """Whether conclusions may be drawn from a subject: what is wrong, how it shows, how to mend it. `checks` are the
+    user's own, each `file.py:function`; they are made beside all others."""
     name, chosen = str(subject), [*CHECKS.values(), *map(load_check, checks)]
     if isinstance(subject, str | Path) and kind_of(name) in ("run", "runs"):
         subject = open_one(name, choose_device(device))

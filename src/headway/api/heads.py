@@ -14,7 +14,7 @@ from headway.attach.opening import Studied, opened
 from headway.attach.runner import UserRunner
 from headway.attach.zeroing import check_same, read_back
 from headway.attach.zeroing import save as save_zeroed
-from headway.causes.kinds import Profile, kinds_of, profile_contrasts, profile_of
+from headway.causes.kinds import kinds_of, profile_contrasts, profile_of
 from headway.causes.maps import average_maps, maps_of, worked_examples
 from headway.doctor.examination import forbidden
 from headway.errors import HeadwayError
@@ -56,10 +56,8 @@ MOST_WEIGHTS = 400_000  # of attention, in the problems that are worked out
 
 @asks(HeadsQuestion)
 def study_heads(subject: Studied, question: HeadsQuestion) -> HeadStudy:
-    """Which heads a model needs, and which can go together.
-
-    Numbers, maps and pictures are kept in `out`, or else in the run's own folder.
-    """
+    """Which heads a model needs, and which can go together. Numbers, maps and pictures are kept in `out`, or else in
+    the run's own folder."""
     if question.kinds:
         raise HeadwayError("`kinds` compares the runs of a folder; leave it out for one run")
     with opened(subject, question) as own:
@@ -133,12 +131,10 @@ def view(study: HeadStudy, subject: Subject, problem: Any = None) -> Inline:
 
 @asks(HeadsQuestion)
 def study_members(subject: str | Path, question: HeadsQuestion) -> PopulationStudy:
-    """The same for every run of a folder, which must be of one shape; on a GPU all are studied as one.
-
-    All sets of heads are searched where a `budget` of seconds a run is given; with `kinds` the causal tests say how
-    many kinds of solution there are. Each run keeps its own study; what they have in common is kept in `out`, or else
-    in the folder.
-    """
+    """The same for every run of a folder, which must be of one shape; on a GPU all are studied as one. All sets of
+    heads are searched where a `budget` of seconds a run is given; with `kinds` the causal tests say how many kinds of
+    solution there are. Each run keeps its own study; what they have in common is kept in `out`, or else in the
+    folder."""
     folders, device, home = find_runs(subject), choose_device(question.device), Path(question.out or subject)
     question.check_unused(subject)
     if not one_shape(folders):
@@ -150,20 +146,18 @@ def study_members(subject: str | Path, question: HeadsQuestion) -> PopulationStu
         studies = _studied_together(folders, each, device)
     else:
         studies = [_studied(folder, each, device) for folder in folders]
-    kinds = kinds_of(_profiles(folders, device, question)) if question.kinds else None
+    kinds = None
+    if question.kinds:
+        profiles, contrasts = [], profile_contrasts(subject_of(open_run(folders[0], device)), question.seed)
+        with Progress(f"causal tests of {len(folders):,} runs", question.quiet) as watch:
+            for number, folder in enumerate(folders):
+                profiles.append(profile_of(subject_of(open_run(folder, device)), contrasts))
+                watch(number + 1, len(folders))
+        kinds = kinds_of(profiles)
     population = PopulationStudy(tuple(studies), kinds)
     disk.write_json(home / FILE, population.summary())
     population_figures(home / FILE, home)
     return population
-
-
-def _profiles(folders: Sequence[RunFolder], device: torch.device, question: HeadsQuestion) -> list[Profile | None]:
-    found, contrasts = [], profile_contrasts(subject_of(open_run(folders[0], device)), question.seed)
-    with Progress(f"causal tests of {len(folders):,} runs", question.quiet) as watch:
-        for folder in folders:
-            found.append(profile_of(subject_of(open_run(folder, device)), contrasts))
-            watch(len(found), len(folders))
-    return found
 
 
 def _studied(folder: RunFolder, question: HeadsQuestion, device: torch.device) -> Member:
@@ -201,11 +195,9 @@ def screen_heads(subject: Studied, question: HeadsQuestion, ends: int) -> Screen
 
 @asks(PruneQuestion)
 def prune(subject: Studied, question: PruneQuestion) -> dict[str, Any]:
-    """Writes a model without the heads that can go together, or without those named.
-
-    A run becomes really smaller, and with `recover` it is trained for so many steps more. Of a user's own model the
-    columns are zeroed, and it is saved as it was: by save_pretrained, or its weights.
-    """
+    """Writes a model without the heads that can go together, or without those named. A run becomes really smaller, and
+    with `recover` it is trained for so many steps more. Of a user's own model the columns are zeroed, and it is saved
+    as it was: by save_pretrained, or its weights."""
     if isinstance(subject, str | Path) and kind_of(subject, question.hub) in ("run", "runs"):
         subject = open_one(subject, choose_device(question.device))
     if isinstance(subject, Run):

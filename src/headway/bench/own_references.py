@@ -1,10 +1,8 @@
-"""How others take out the heads of a GPT-2 one by one: what a study of one's own model is measured against.
-
-Three ways, each written as its library's own pages write it: a hook on the plain transformers model, TransformerLens,
-nnsight. One forward of the whole model a head, on the same weights. Nothing is in them that would slow them down: no
-gradients, no cache of keys and values, heads zeroed in place, and the last token, which predicts nothing, not read.
-Wrapping a model is apart from going through its heads, so that only the latter is timed.
-"""
+"""How others take out the heads of a GPT-2 one by one: what a study of one's own model is measured against. Three ways,
+each written as its library's own pages write it: a hook on the plain transformers model, TransformerLens, nnsight. One
+forward of the whole model a head, on the same weights. Nothing is in them that would slow them down: no gradients, no
+cache of keys and values, heads zeroed in place, and the last token, which predicts nothing, not read. Wrapping a model
+is apart from going through its heads, so that only the latter is timed."""
 
 import copy
 import importlib

@@ -1,9 +1,7 @@
-"""What a model costs when many are trained as one, beside one at a time.
-
-On a GPU: the stack at sizes 1 to 1,024, at other widths and at longer problems, beside the plain eager loop and
-the same loop compiled. On a CPU: eight models one after another, stacked, and in processes. Costs are in steady
-state: compiling and starting processes are measured apart.
-"""
+"""What a model costs when many are trained as one, beside one at a time. On a GPU: the stack at sizes 1 to 1,024, at
+other widths and at longer problems, beside the plain eager loop and the same loop compiled. On a CPU: eight models one
+after another, stacked, and in processes. Costs are in steady state: compiling and starting processes are measured
+apart."""
 
 import gc
 import math

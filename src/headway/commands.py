@@ -183,12 +183,14 @@ class Doctor(Common, Opening):
     """of a Hugging Face model: the file that holds its examples, JSONL or text"""
 
     def run(self) -> Output:
-        from headway.api.examining import examine, examine_all, names_many
+        from headway.api.examining import examine, examine_all
+        from headway.subjects.naming import kind_of
 
         if not self.subjects:
             raise HeadwayError("name a run folder, pretrained:adder, or a module:factory of your own")
-        if not names_many(self.subjects):
-            found = examine(self.subjects[0], strict=self.strict, checks=self.check, device=self.device, opening=self)
+        name, *others = self.subjects
+        if not others and "*" not in name and kind_of(name) != "runs":
+            found = examine(name, strict=self.strict, checks=self.check, device=self.device, opening=self)
             words = [line for name in found.checks for line in found.message(name)]
             words += [] if found.alarms else ["", "Nothing found that forbids a conclusion."]
             return Output(found.to_json(), "", [], words=words, status=found.status)
@@ -196,8 +198,8 @@ class Doctor(Common, Opening):
         members = [each.to_json() for each in many]
         content = {"schema": members[0]["schema"], "healthy": all(e.healthy for e in many), "members": members}
         words = [f"{each.subject}: {each.refused}" for each in many if each.refused]
-        names = told_apart([each.subject for each in many])
-        rows = [{**each.row(), "subject": name} for each, name in zip(many, names, strict=True)]
+        named = zip(many, told_apart([each.subject for each in many]), strict=True)
+        rows = [{**each.row(), "subject": name} for each, name in named]
         return Output(content, "Doctor", rows, words=words, status=max(each.status for each in many))
 
 
@@ -309,12 +311,8 @@ class Lab(Common):
 
         out = Path(self.out or ("lab" if self.preset == "quick" else "lab-full"))
         found = run_lab(self.preset, out, self.seed, self.device, self.quiet)
-        if (
-            not self.no_open
-            and not self.json
-            and sys.stdout.isatty()
-            and (os.name == "nt" or os.environ.get("DISPLAY"))
-        ):
+        on_screen = sys.stdout.isatty() and (os.name == "nt" or os.environ.get("DISPLAY"))
+        if on_screen and not self.no_open and not self.json:
             webbrowser.open(Path(found.content["report"]).resolve().as_uri())
         return found
 

@@ -26,13 +26,10 @@ from headway.subjects.own import Run, open_run, subject_of
 from headway.training.defaults import QUICK_CLASSIFIER
 from headway.training.tracks import Track
 
-GREEDY_CHECKED = 20_000
-CLASSIFIED = 9_000
-PAIRS = 1_000
+GREEDY_CHECKED, CLASSIFIED, PAIRS = 20_000, 9_000, 1_000
 
 
-PRESETS = {"quick": (1, QUICK_CLASSIFIER), "full": (5, Overrides())}
-"""how many seeds, and how the classifiers are trained"""
+PRESETS = {"quick": (1, QUICK_CLASSIFIER), "full": (5, Overrides())}  # seeds, and how the classifiers are trained
 
 
 def run_lab(preset: Literal["quick", "full"], out: Path, seed: int, device: str, quiet: bool) -> Output:
@@ -40,9 +37,8 @@ def run_lab(preset: Literal["quick", "full"], out: Path, seed: int, device: str,
     began = time.monotonic()
     (count, classifier), chosen = PRESETS[preset], choose_device(device)
     seeds = tuple(range(seed, seed + count))
-    adders = train_seeds("addition", seeds=seeds, out=out / "addition", device=device, quiet=quiet)
-    rows: list[dict[str, Any]] = []
-    for adder in adders:
+    rows = []
+    for adder in train_seeds("addition", seeds=seeds, out=out / "addition", device=device, quiet=quiet):
         run = open_run(RunFolder(Path(adder.run)), chosen)
         rows.append(_adder_row(run, quiet))
         if not (run.path / "heads.json").exists():
@@ -110,17 +106,16 @@ def _classifier_row(run: Run, quiet: bool) -> dict[str, Any]:
         f"Sortedness, {positions}, seed {run.config.seed}: {found['exact_match']:.4f} right in range "
         f"(n = {found['examples']:,}, 95% interval {low:.4f} to {high:.4f})"
     )
+    meaning = "."
     if find_positions(positions).blind:
-        finding += (
+        meaning = (
             f", which is chance, as it must be: of {PAIRS:,} pairs it gave {round((1 - apart) * PAIRS):,} the same "
             "answer twice. The two of a pair differ in order alone, and without positions or a mask attention "
             "cannot see order."
         )
     elif low <= 0.5 <= high:
-        finding += ", which cannot be told from chance: no conclusion about length may be drawn from it."
-    else:
-        finding += "."
-    return _row(run, found, finding, apart)
+        meaning = ", which cannot be told from chance: no conclusion about length may be drawn from it."
+    return _row(run, found, finding + meaning, apart)
 
 
 @torch.inference_mode()

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 MOST_ROWS = 40  # of a table on a screen
-
 Rows = Sequence[dict[str, Any]]
 
 
@@ -18,15 +17,12 @@ class Output:
     """The result of a command, for machines and for people."""
 
     content: dict[str, Any]
-    title: str
-    """of the table; where there is none, there are only words"""
+    title: str  # of the table; where there is none, there are only words
     rows: Rows
     more: Sequence[tuple[str, Rows]] = ()
-    words: Sequence[str] = ()
-    """sentences below the tables"""
+    words: Sequence[str] = ()  # sentences below the tables
     status: int = 0
-    shown: Sequence[str] = ()
-    """columns of the table (default: all)"""
+    shown: Sequence[str] = ()  # columns of the table (default: all)
 
     def print(self, as_json: bool) -> None:
         if as_json:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import sys
 import time
-from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ class Progress:
     def __enter__(self) -> Progress:
         return self
 
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.stop()
 
@@ -73,10 +72,8 @@ def _bar() -> Bar:
         def render(self, task: Task) -> Text:
             return Text(task.fields["words"], no_wrap=True, overflow="ellipsis")
 
-    console = Console(stderr=True)
-    whole = Column(no_wrap=True)
-    columns: list[ProgressColumn] = [TextColumn("{task.description}", table_column=whole)]
-    if console.width >= 110:
-        columns.append(BarColumn(bar_width=20))
-    columns += [MofNCompleteColumn(table_column=whole), TimeRemainingColumn(table_column=whole), Words()]
-    return Bar(*columns, console=console, transient=True)
+    console, whole = Console(stderr=True), Column(no_wrap=True)
+    bar = [BarColumn(bar_width=20)] if console.width >= 110 else []
+    done, left = MofNCompleteColumn(table_column=whole), TimeRemainingColumn(table_column=whole)
+    title = TextColumn("{task.description}", table_column=whole)
+    return Bar(title, *bar, done, left, Words(), console=console, transient=True)

@@ -22,8 +22,7 @@ from headway.tasks import Problems, Task
 from headway.tasks.data import read_split
 
 SCHEMA = "headway.evaluation/1"
-REQUEST = ("all", "examples", "length", "probe", "data", "split", "seed")
-"""what of the question is repeated in the answer"""
+REQUEST = ("all", "examples", "length", "probe", "data", "split", "seed")  # are repeated in the answer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +32,7 @@ class Evaluated(Evaluation):
     run: str
     question: EvaluateQuestion
     greedy: Greedy | None
-    untrained: list[int]
-    """positions whose signal training never touched"""
+    untrained: list[int]  # positions whose signal training never touched
 
     def cautions(self) -> list[str]:
         """What a reader of the numbers should know before drawing a conclusion."""
@@ -93,9 +91,8 @@ def evaluate_runs(subject: str | Path, question: EvaluateQuestion) -> list[Evalu
     models = StackedModels(runs[0].model, weights, precision, one_shape=task.lengths[0] == task.lengths[1])
     with Progress(f"evaluating {len(runs):,} runs", question.quiet) as watch:
         found = evaluate_answers(models.answers, task, problems, total, is_sample=not question.all, watch=watch)
-    return [
-        _keep(run, question, each, decoded, longest) for run, each, decoded in zip(runs, found, greedy, strict=True)
-    ]
+    answers = zip(runs, found, greedy, strict=True)
+    return [_keep(run, question, each, decoded, longest) for run, each, decoded in answers]
 
 
 def _problems(task: Task, question: EvaluateQuestion, device: torch.device) -> tuple[Iterator[Problems], int, int]:
@@ -111,9 +108,8 @@ def _problems(task: Task, question: EvaluateQuestion, device: torch.device) -> t
 
 
 def _fresh(task: Task, question: EvaluateQuestion, examples: int, device: torch.device) -> Iterator[Problems]:
-    return sample_problems(
-        task, examples, seed=question.seed, length=question.length, probe=question.probe, device=device
-    )
+    seed, length, probe = question.seed, question.length, question.probe
+    return sample_problems(task, examples, seed=seed, length=length, probe=probe, device=device)
 
 
 def _decode(run: Run, question: EvaluateQuestion) -> Greedy | None:

@@ -63,10 +63,6 @@ def examine_all(
     return found
 
 
-def names_many(names: Sequence[str]) -> bool:
-    return len(names) != 1 or "*" in names[0] or kind_of(names[0]) == "runs"
-
-
 def _with_score(run: Run) -> Subject:
     """A run as a subject, with the accuracy that `headway evaluate` reports of it."""
 

@@ -71,11 +71,9 @@ def train_seeds(task: str, question: TrainQuestion) -> list[RunReport]:
 
 def shortfalls(reports: Sequence[RunReport]) -> list[str]:
     """What a reader of many trained runs must not overlook: those that did not get there."""
-    said = []
-    if diverged := [report.seed for report in reports if report.final_loss is None]:
-        said.append(
-            f"{len(diverged)} of {len(reports)} diverged, their loss is no number: seeds {format_value(diverged)}."
-        )
-    if short := [report.seed for report in reports if report.perfect is False]:
-        said.append(f"{len(short)} of {len(reports)} did not become perfect: seeds {format_value(short)}.")
-    return said
+    fates = {
+        "diverged, their loss is no number": [report.seed for report in reports if report.final_loss is None],
+        "did not become perfect": [report.seed for report in reports if report.perfect is False],
+    }
+    found = {fate: seeds for fate, seeds in fates.items() if seeds}
+    return [f"{len(seeds)} of {len(reports)} {fate}: seeds {format_value(seeds)}." for fate, seeds in found.items()]

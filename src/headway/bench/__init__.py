@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from headway.bench import heads, lengths, population, train, waiting
+from headway.bench import adders, heads, lengths, waiting
 from headway.errors import unknown
 from headway.machine import choose_device, environment
 from headway.output import Output
@@ -12,8 +12,8 @@ from headway.report.figures import population_figure
 from headway.runs import disk
 
 GROUPS = {
-    "train": {"time-to-perfect": train.time_to_perfect, "sums-per-second": train.sums_per_second},
-    "population": {"population-per-model": population.population_per_model},
+    "train": {"time-to-perfect": adders.time_to_perfect, "sums-per-second": adders.sums_per_second},
+    "population": {"population-per-model": adders.population_per_model},
     "heads": {"head-study": heads.head_study},
     "lengths": {"length-study": lengths.length_study, "window-attention": lengths.window_attention},
     "own-models": {

@@ -38,8 +38,7 @@ def head_study(seed: int, device: torch.device, quiet: bool) -> Row:
     run = open_one("pretrained:adder", device)
     subject = subject_of(run)
     problems = subject.draw(SUMS, seed, False)
-    variants = Variants(subject)
-    closed = one_by_one(subject)
+    variants, closed = Variants(subject), one_by_one(subject)
     variants(problems[:200], closed)  # warm
     textbook = TextbookCopy(cast(EncoderDecoder, run.model)).to(device).eval()
     with Progress("one head after another", quiet) as watch:
@@ -56,7 +55,6 @@ def head_study(seed: int, device: torch.device, quiet: bool) -> Row:
         heads=len(subject.heads),
         sums=SUMS,
         reference_threads=threads,
-        threads=torch.get_num_threads(),
         sweeps=sweeps(seed, device),
     )
 
@@ -144,7 +142,6 @@ def head_costs(measure: Measure, seed: int, device: torch.device, quiet: bool) -
         largest_difference=max(differences.values()),
         seconds_a_variant_by_size=runner.stacking.spent,
         reference_threads=threads,
-        threads=torch.get_num_threads(),
     )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.profiler import ProfilerActivity, profile
 
 from headway.bench.reference import TextbookSorter
 from headway.bench.row import Row, fastest_threads, power_of, timed, using_threads
@@ -28,10 +29,10 @@ from headway.tasks.random import STORING, Dice
 from headway.training.tracks import Track
 
 BATCH, RATE, WARMUP = 64, 1e-3, 100
-CHECK_EVERY, MOST_STEPS = 100, 4_900
-"""the published loop trains for 400 s an encoding at 12.3 steps a second, on two cores"""
-EXAMPLES, STORED = 2_000, 20_000
-"""sequences of each test length, and of each training length"""
+CHECK_EVERY, MOST_STEPS = 100, 4_900  # the published loop: 400 s an encoding at 12.3 steps a second, on two cores
+TOKENS, DENSE = (1_000, 10_000, 100_000, 1_000_000), (1_000, 2_000, 4_000, 8_000, 16_000)
+D_MODEL, HEADS, MOST_DENSE_BYTES = 64, 8, 4e9  # of the mask: beyond it the dense form does not fit
+EXAMPLES, STORED = 2_000, 20_000  # sequences of each test length, and of each training length
 
 
 def length_study(seed: int, device: torch.device, quiet: bool) -> Row:
@@ -80,7 +81,6 @@ def length_study(seed: int, device: torch.device, quiet: bool) -> Row:
         same_result=all(alike),
         ours_and_theirs=table,
         reference_threads=threads,
-        threads=torch.get_num_threads(),
         examples=EXAMPLES,
     )
 
@@ -131,17 +131,10 @@ class PlainLoop:
         return sum(right) / len(problems)
 
 
-# ---- window attention: time and memory against the number of tokens --------------------------------------------
-
-TOKENS = (1_000, 10_000, 100_000, 1_000_000)
-DENSE = (1_000, 2_000, 4_000, 8_000, 16_000)
-D_MODEL, HEADS = 64, 8
-MOST_DENSE_BYTES = 4e9  # of the mask: beyond it the dense form does not fit
-
-
 @exact_products()
 def window_attention(seed: int, device: torch.device, quiet: bool) -> Row:
-    """One attention through a window of two on either side, beside dense attention with the same mask."""
+    """One attention through a window of two on either side, beside dense attention with the same mask: time and memory
+    against the number of tokens."""
     torch.manual_seed(seed)
     positions = find_positions("window")(Shape(D_MODEL, HEADS, 16)).to(device)
     module = Attention(Site("encoder", 0, "self"), D_MODEL, D_MODEL // HEADS, range(HEADS)).to(device)
@@ -200,8 +193,6 @@ def _most_bytes(work: Callable[[], Tensor], device: torch.device) -> int:
         work()
         return torch.cuda.max_memory_allocated() - before
     os.environ.setdefault("KINETO_LOG_LEVEL", "9")  # or it talks
-    from torch.profiler import ProfilerActivity, profile
-
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as seen:
         work()
     held = most = 0

@@ -18,20 +18,15 @@ from torch.nn.functional import cross_entropy
 
 from headway.errors import HeadwayError
 
-Measure = Literal["full", "answer"]
-"""the loss of every token after the first, or of the last alone"""
-
+Measure = Literal["full", "answer"]  # the loss of every token after the first, or of the last alone
 Tokens = Int[Tensor, "row token"]
-Increases = Float[Tensor, " head"]
-"""how much the loss grows without each head; the heads of the first layer first"""
+Increases = Float[Tensor, " head"]  # how much the loss grows without each head; the heads of the first layer first
 
 
 @dataclass(frozen=True)
 class OwnReference:
     says: str
-    """what it does, in words"""
-    wrap: Callable[[Any], Any]
-    """from a transformers GPT-2, which stays as it is, to what `sweep` is called with"""
+    wrap: Callable[[Any], Any]  # from a transformers GPT-2, which stays as it is, to what `sweep` is called with
     sweep: Callable[[Any, Tokens, Measure], Increases]
 
 
@@ -58,11 +53,8 @@ def hook_loop(model: Any, tokens: Tokens, measure: Measure) -> Increases:
         def zero(_: Any, inputs: tuple[Tensor]) -> None:
             inputs[0][..., head * width : (head + 1) * width] = 0
 
-        handle = model.transformer.h[layer].attn.c_proj.register_forward_pre_hook(zero)
-        try:
+        with model.transformer.h[layer].attn.c_proj.register_forward_pre_hook(zero):
             return loss()
-        finally:
-            handle.remove()
 
     heads = product(range(model.config.n_layer), range(model.config.n_head))
     return torch.stack([without(*head) for head in heads]) - loss()

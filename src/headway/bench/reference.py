@@ -76,9 +76,8 @@ class TextbookCopy(TextbookTransformer):
     def _pairs(self, layer: Any, block: Any, attentions: Mapping[str, Any], last_norm: Any) -> list[tuple[Any, Any]]:
         """The modules of a layer, each with ours of the same weights; projections of queries, keys and values are
         copied here."""
-        pairs = [
-            (last_norm, block.norms["feed"]), (layer.linear1, block.feed.into), (layer.linear2, block.feed.out)
-        ]  # fmt: skip
+        pairs = [(last_norm, block.norms["feed"])]
+        pairs += [(layer.linear1, block.feed.into), (layer.linear2, block.feed.out)]
         for kind, (theirs, norm) in attentions.items():
             site = block.attentions[kind]
             theirs.in_proj_weight.copy_(torch.cat((site.query, *site.key_value)))

@@ -1,11 +1,11 @@
 """A row of the bench, and how its seconds are measured: ours, the reference, and whether both found the same."""
 
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import numpy
 import torch
 
 from headway.machine import cores
@@ -25,7 +25,7 @@ class Row:
     def to_json(self) -> dict[str, Any]:
         own = {"ours_seconds": self.ours_seconds, "reference": self.reference}
         own |= {"reference_seconds": self.reference_seconds, "ratio": self.reference_seconds / self.ours_seconds}
-        return {**own, "same_result": self.same_result, **self.details}
+        return {**own, "same_result": self.same_result, **self.details, "threads": torch.get_num_threads()}
 
 
 def timed(work: Callable[[], Result], device: torch.device) -> tuple[Result, float]:
@@ -64,6 +64,4 @@ def fastest_threads(work: Callable[[], object], device: torch.device) -> int:
 
 def power_of(x: Sequence[float], y: Sequence[float]) -> float:
     """The power of x that y grows by: the slope of the logarithms, by least squares."""
-    import numpy
-
-    return float(numpy.polyfit(numpy.log(x), numpy.log(y), 1)[0]) if len(x) > 1 else math.nan
+    return float(numpy.polyfit(numpy.log(x), numpy.log(y), 1)[0]) if len(x) > 1 else numpy.nan

@@ -18,9 +18,9 @@ from typing import Any
 
 import torch
 
+from headway.bench.adders import EPOCHS
 from headway.bench.reference import STORED, train_textbook
 from headway.bench.row import Row, timed
-from headway.bench.train import EPOCHS
 from headway.compare.index import list_runs
 from headway.errors import HeadwayError
 from headway.progress import Progress
@@ -46,6 +46,7 @@ tyro.cli(Empty, args=["--help"])
 TIMED_EPOCHS = 2
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 PATIENCE = 300_000  # milliseconds until a page that does not get ready is given up
+# types 100 to 124 as the first number, each drawn before the next: milliseconds
 KEYSTROKES = """async () => {
   const field = document.querySelector('input[aria-label="first number"]'), spent = [];
   for (let n = 100; n < 125; n++) {
@@ -57,8 +58,6 @@ KEYSTROKES = """async () => {
   }
   return spent;
 }"""
-"""types 100 to 124 as the first number, each drawn before the next: milliseconds"""
-RUNS = 4_000
 ENCODINGS = ("rope", "alibi", "t5", "kerple", "fire", "none", "learned", "sinusoidal")
 QUESTION = "positions=rope and reach>256"
 TRIALS = 400
@@ -69,12 +68,8 @@ def help_command(seed: int, device: torch.device, quiet: bool) -> Row:
     """Seconds until `headway --help` has answered, the median of five processes."""
     ours, shown = _median_seconds((*HEADWAY, "--help"))
     reference, _ = _median_seconds((sys.executable, "-c", EMPTY_COMMAND))
-    return Row(
-        ours,
-        "a Python process that imports tyro and prints the help of a command without flags",
-        reference,
-        same_result="usage: headway" in shown,
-    )
+    plain = "a Python process that imports tyro and prints the help of a command without flags"
+    return Row(ours, plain, reference, same_result="usage: headway" in shown)
 
 
 def call_headway(*words: str) -> Any:
@@ -122,14 +117,9 @@ def page(seed: int, device: torch.device, quiet: bool) -> Row:
         spent = visited.evaluate(KEYSTROKES)
         numbers = [int(visited.get_by_label(f"{which} number").input_value()) for which in ("first", "second")]
         answer = "".join(visited.locator(".digit b").all_inner_texts())
-    return Row(
-        statistics.median(ready),
-        "an empty page in the same browser",
-        statistics.median(reference),
-        same_result=int(answer) == sum(numbers),
-        keystroke_milliseconds=statistics.median(spent),
-        slowest_keystroke_milliseconds=max(spent),
-    )
+    ours, theirs, keystroke = map(statistics.median, (ready, reference, spent))
+    details = {"keystroke_milliseconds": keystroke, "slowest_keystroke_milliseconds": max(spent)}
+    return Row(ours, "an empty page in the same browser", theirs, int(answer) == sum(numbers), **details)
 
 
 def has_browser() -> bool:
@@ -163,7 +153,7 @@ def _visit(browser: Any, path: Path, keep: bool = False) -> tuple[Any, float]:
     return visited, seconds
 
 
-def queries(seed: int, device: torch.device, quiet: bool, runs: int = RUNS) -> Row:
+def queries(seed: int, device: torch.device, quiet: bool, runs: int = 4_000) -> Row:
     """Seconds of a question over many runs that the index has seen, the check for changes included."""
     with tempfile.TemporaryDirectory() as folder, Progress(f"{runs:,} run folders", quiet):
         root = Path(folder)
@@ -174,15 +164,9 @@ def queries(seed: int, device: torch.device, quiet: bool, runs: int = RUNS) -> R
         list_runs(root, QUESTION)  # looks again at what was new a moment ago
         asked = [timed(lambda: list_runs(root, QUESTION), device) for _ in range(5)]
         found, reference = timed(lambda: _read_all(root), device)
-    return Row(
-        statistics.median(seconds for _, seconds in asked),
-        "reading config.json and lengths.json of every run folder",
-        reference,
-        same_result=sorted(str(row["run"]) for row in asked[-1][0]) == sorted(found),
-        runs=runs,
-        found=len(found),
-        first_seconds=first,
-    )
+    plain = "reading config.json and lengths.json of every run folder"
+    ours, same = statistics.median(seconds for _, seconds in asked), {str(row["run"]) for row in asked[-1][0]} == found
+    return Row(ours, plain, reference, same, runs=runs, found=len(found), first_seconds=first)
 
 
 def _write_run(folder: Path, number: int) -> None:
@@ -198,14 +182,14 @@ def _write_run(folder: Path, number: int) -> None:
         (folder / "lengths.json").write_text(json.dumps(study))
 
 
-def _read_all(root: Path) -> list[str]:
+def _read_all(root: Path) -> set[str]:
     """The plain way to answer the question."""
-    found = []
+    found = set()
     for path in root.iterdir():
         if (path / "lengths.json").exists():
             config, study = (json.loads((path / f"{name}.json").read_text()) for name in ("config", "lengths"))
             if config["model"]["positions"] == "rope" and study["reach"]["default"] > 256:
-                found.append(path.name)
+                found.add(path.name)
     return found
 
 

@@ -1,9 +1,10 @@
-"""What a model costs when many are trained as one, beside one at a time. On a GPU: the stack at sizes 1 to 1,024, at
-other widths and at longer problems, beside the plain eager loop and the same loop compiled. On a CPU: eight models one
-after another, stacked, and in processes. Costs are in steady state: compiling and starting processes are measured
-apart."""
+"""What an adder costs: until it is perfect, until all sums are checked, and when many are trained as one, beside one at
+a time. A population on a GPU: the stack at sizes 1 to 1,024, at other widths and at longer problems, beside the plain
+eager loop and the same loop compiled. On a CPU: eight models one after another, stacked, and in processes. Costs are in
+steady state: compiling and starting processes are measured apart."""
 
 import gc
+import itertools
 import math
 import os
 import statistics
@@ -11,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -18,24 +20,30 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
+from headway.bench.reference import STORED, count_right, train_textbook
 from headway.bench.row import Row, power_of, timed, using_threads
-from headway.bench.train import product_flops
+from headway.evaluation.exact import evaluate_all, evaluate_chunks
+from headway.evaluation.examples import batches as batches_in
+from headway.evaluation.examples import list_problems
 from headway.evaluation.verdicts import loss
 from headway.machine import choose_precision, cores
 from headway.models import build_model
 from headway.progress import Progress
 from headway.runs.config import Overrides, RunConfig
-from headway.tasks import Problems, create_task
+from headway.runs.folder import RunFolder
+from headway.subjects.own import open_one, open_run
+from headway.tasks import Addition, Problems, create_task
 from headway.training.batches import draw_batches
 from headway.training.defaults import plan
 from headway.training.learner import Learner, Step
+from headway.training.loop import train_run
 from headway.training.stack import Stack
 from headway.trials.drive import train_trials
 from headway.trials.local import LocalEngine
 from headway.trials.plan import pieces_of
 from headway.trials.trial import Terms, Trial
 
-POPULATION = 256
+EPOCHS, POPULATION = 50, 256
 SIZES = (1, 8, 64, 256, 512, 1024)
 WIDTHS, LENGTHS, DIGITS = (64, 256), (1, 12), 3
 """d_model, with d_ff four times that, and digits; 128 and 3 are measured among the sizes"""
@@ -43,6 +51,68 @@ SWEPT = 512  # members of the stacks of other widths and lengths
 WAITS = 1.1  # times the fixed time: a step that takes no longer says nothing about its size
 WARM, STEPS = 32, 64  # as many steps are timed as are drawn at once
 ON_CPU, TURNS = 8, 3
+
+
+def time_to_perfect(seed: int, device: torch.device, quiet: bool) -> Row:
+    """Training time until every sum is right, beside the textbook's fifty epochs."""
+    task = Addition()
+    with tempfile.TemporaryDirectory() as folder, Progress("ours, until perfect", quiet) as watch:
+        config = plan("addition", Overrides(until="perfect"), seed)
+        report = train_run(config, Path(folder) / "run", device=device, watch=watch)
+        model = open_run(RunFolder(Path(folder) / "run"), device).model
+    with Progress("ours, checking all", quiet) as watch:
+        ours = evaluate_all(model, task, watch)
+    textbook, spent, threads = train_textbook(task, seed, EPOCHS, device, quiet)
+    checked = task.testing(seed, 100_000, device=device)
+    theirs = evaluate_chunks(textbook, task, [checked], len(checked), is_sample=True)  # pyright: ignore[reportArgumentType]
+    return Row(
+        report.seconds,
+        f"textbook loop: {STORED:,} stored sums, batch 64, Adam 1e-3, post-norm, {EPOCHS} epochs",
+        spent,
+        same_result=ours.errors == 0 and theirs.errors == 0,
+        steps=report.steps,
+        errors_of_all=ours.errors,
+        reference_exact_match=theirs.exact_match,
+        reference_threads=threads,
+    )
+
+
+def sums_per_second(seed: int, device: torch.device, quiet: bool) -> Row:
+    """What `evaluate --all` does, on its first chunk, beside decoding the same sums token by token."""
+    run = open_one("pretrained:adder", device)
+    model, task = run.model, run.task
+    sums = next(list_problems(task, device))
+
+    def ours() -> int:
+        chunk = itertools.islice(list_problems(task, device), 1)  # making the problems is part of the work
+        return evaluate_chunks(model, task, chunk, len(sums), is_sample=True).errors
+
+    with torch.inference_mode():
+        warm = next(batches_in(sums))
+        model(warm.source, warm.answer)
+        ours_errors, ours_seconds = timed(ours, device)
+        theirs, reference_seconds = timed(lambda: count_right(model, task.start, batches_in(sums)), device)
+        rate, product_rate = len(sums) / ours_seconds, product_flops(device)
+        with FlopCounterMode(display=False) as counter:
+            model(warm.source, warm.answer)
+        flops = counter.get_total_flops() / len(warm)
+    return Row(
+        ours_seconds,
+        "greedy decoding token by token, no cache, the same model and batches",
+        reference_seconds,
+        same_result=ours_errors == len(sums) - theirs,
+        sums=len(sums),
+        sums_per_second=rate,
+        gflops=rate * flops / 1e9,
+        product_gflops=product_rate / 1e9,
+        share_of_product=rate * flops / product_rate,
+    )
+
+
+def product_flops(device: torch.device, size: int = 4096, precision: torch.dtype = torch.float32) -> float:
+    """Operations a second in a large matrix product, the best of five: what the machine can do."""
+    a, b = torch.randn(2, size, size, device=device).to(precision).unbind(0)
+    return 2 * size**3 / min(timed(lambda: torch.mm(a, b), device)[1] for _ in range(5))
 
 
 @dataclass(frozen=True)
@@ -53,16 +123,12 @@ class Cost:
     d_model: int
     tokens: int
     batch: int
-    milliseconds: float
-    """of a step of the whole stack, drawing its problems included"""
-    first_seconds: float
-    """of the first step, which compiles"""
+    milliseconds: float  # of a step of the whole stack, drawing its problems included
+    first_seconds: float  # of the first step, which compiles
     gigabytes: float
-    tflops: float
-    """of the model's matrix products, forward and backward, the optimizer's not counted"""
+    tflops: float  # of the model's matrix products, forward and backward, the optimizer's not counted
     tflops_with_optimizer: float
-    final_loss: float
-    """of the first member, after the measured steps"""
+    final_loss: float  # of the first member, after the measured steps
 
     @property
     def each(self) -> float:

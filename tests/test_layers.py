@@ -14,7 +14,7 @@ ROOT = Path(headway.__file__).parent
 ARCHITECTURE = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text()
 # A layer may import those before it, and itself.
 LAYERS = [
-    {"errors", "plugins", "output", "progress", "threads", "machine", "flags", "question"},
+    {"errors", "plugins", "output", "progress", "machine", "flags", "question"},
     {"runs"},
     {"tasks"},
     {"positions", "kernels"},

@@ -11,8 +11,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-# Idle threads go to sleep soon. By default they spin for milliseconds, and beside other work small training steps then
-# take many times as long. GNU's OpenMP reads it once, when torch is first imported.
+# Idle threads sleep soon: if they spin, small training steps take many times as long beside other work. GNU's OpenMP
+# reads it once, when torch is first imported.
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 if TYPE_CHECKING:

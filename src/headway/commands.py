@@ -113,8 +113,8 @@ class Heads(Common, HeadsQuestion):
         if kind_of(self.subject, self.hub) == "runs":
             found = headway.api.study_members(self.subject, self)
             shown = ("subject", "baseline", "alone", "alone_removed_together", "together", "refused")
-            rows = list(map(summary, found.members))
-            return Output(found.to_json(), "Heads", rows, words=found.findings(), shown=shown)
+            rows, words = list(map(summary, found.members)), found.findings()
+            return Output(found.to_json(), "Heads", rows, words=words, shown=shown)
         study = headway.api.study_heads(self.subject, self)
         content = study.to_json()
         measured = ("accuracy", "drop") if study.metric == "exact" else ("loss_increase",)

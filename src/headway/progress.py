@@ -26,15 +26,14 @@ class Progress:
         self.title, self.quiet = title, quiet
         self.began = self.spoke = time.monotonic()
         self.first: int | None = None
-        self._bar: Bar | None = None
-        self._task: TaskID | None = None
+        self._bar: tuple[Bar, TaskID] | None = None
 
     def __enter__(self) -> Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
-            self._bar.stop()
+            self._bar[0].stop()
 
     def __call__(self, done: int, total: int, words: str = "") -> None:
         """Says how far the work is; `words` are shown beside it."""
@@ -50,11 +49,12 @@ class Progress:
             print(f"{self.title}: {done:,} of {total:,}  {words}  {left:.0f} s left", file=sys.stderr, flush=True)
 
     def _draw(self, done: int, total: int, words: str) -> None:
-        if self._bar is None or self._task is None:
-            self._bar = _bar()
-            self._task = self._bar.add_task(self.title, total=total, words=words)
-            self._bar.start()
-        self._bar.update(self._task, completed=done, total=total, words=words)
+        if self._bar is None:
+            bar = _bar()
+            self._bar = bar, bar.add_task(self.title, total=total, words=words)
+            bar.start()
+        bar, task = self._bar
+        bar.update(task, completed=done, total=total, words=words)
 
 
 def _bar() -> Bar:

@@ -84,8 +84,7 @@ def _examine_folder(folder: str, strict: bool, device: torch.device, checks: Seq
 
 
 def _expand(name: str) -> list[str]:
-    """The subjects that a pattern such as submissions/*/subject.py:build names; because of its colon a shell leaves it
-    to us."""
+    """The subjects that a pattern such as submissions/*/subject.py:build names, which a shell leaves as it is."""
     home, colon, factory = name.partition(":")
     if "*" not in home:
         return [name]

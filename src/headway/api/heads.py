@@ -41,7 +41,6 @@ from headway.report.heads import heads_figures, population_figures
 from headway.report.maps import problem_figure
 from headway.report.page import Inline
 from headway.runs import disk
-from headway.runs.config import RunConfig
 from headway.runs.folder import RunFolder
 from headway.subjects.naming import find_runs, kind_of
 from headway.subjects.own import Run, one_shape, open_one, open_run, open_stack, subject_of
@@ -237,9 +236,13 @@ def _cut(run: Run, question: PruneQuestion) -> dict[str, Any]:
 
     before, pruned = evaluated(run.model), evaluated(model)
     if not folder.complete:
+        trained = run.folder.training()
         with Progress(f"training {recover} steps more", question.quiet) as watch:
-            loss = recovered(model, smaller, recover, watch) if recover else run.folder.training().final_loss
-        _write_pruned(run, model, smaller, folder, loss)
+            loss = recovered(model, smaller, recover, watch) if recover else trained.final_loss
+        folder.begin(smaller, {**environment(device_of(model)), "pruned_from": run.config.name}, resume=True)
+        disk.write_bytes(folder.log, run.folder.log.read_bytes())
+        weights = save({name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()})
+        folder.finish(weights, trained.steps, trained.seconds, _parameters(model), final_loss=loss, perfect=None)
     after = evaluated(open_run(folder, device_of(run.model)).model)
     if not recover and after != pruned:
         raise HeadwayError(f"{folder.path} answers differently after it was read back; this is a bug of Headway's")
@@ -301,12 +304,3 @@ def _zeroed(subject: Subject, question: PruneQuestion) -> dict[str, Any]:
         "largest_logit_difference": difference,
         "speedup": 1.0,
     }
-
-
-def _write_pruned(run: Run, model: Model, config: RunConfig, folder: RunFolder, loss: float | None) -> None:
-    """A finished run like the one it was made from, with fewer heads."""
-    trained = run.folder.training()
-    folder.begin(config, {**environment(device_of(model)), "pruned_from": run.config.name}, resume=True)
-    disk.write_bytes(folder.log, run.folder.log.read_bytes())
-    weights = save({name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()})
-    folder.finish(weights, trained.steps, trained.seconds, _parameters(model), final_loss=loss, perfect=None)

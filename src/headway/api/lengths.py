@@ -16,8 +16,7 @@ from headway.subjects.own import subject_of
 
 @asks(LengthsQuestion)
 def study_lengths(task: str = "sortedness", question: LengthsQuestion = LengthsQuestion()) -> LengthStudy:  # noqa: B008
-    """Trains each encoding with each index on short problems and tests it on long ones. Everything is in `out`; what is
-    there already is not made again."""
+    """Trains each encoding with each index on short problems, tests it on long ones, and keeps everything in `out`."""
     home = Path(question.out or Path("runs") / f"lengths-{task.replace(':', '.')}-{question.track}")
     plan = extrapolation.plan_study(task, question)
     return carry_out_plan(plan, home, choose_device(question.device), question.precision, question.quiet)

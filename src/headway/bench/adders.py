@@ -7,6 +7,7 @@ import gc
 import itertools
 import math
 import os
+import re
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -249,25 +250,21 @@ def flops_of(config: RunConfig) -> tuple[float, float]:
 
 
 KINDS = {
-    "matrix products": ("nvjet", "gemm", "cutlass", "aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm"),
-    "attention to a few keys": ("_forward", "_backward_query", "_backward_keys"),
-    "copies": ("memcpy", "memset", "copy_kernel", "aten::copy_", "aten::clone"),
+    "matrix products": r"nvjet|gemm|cutlass|^aten::(mm|bmm|addmm|baddbmm)$",
+    "attention to a few keys": r"^_(forward|backward_query|backward_keys)$",
+    "copies": r"memcpy|memset|copy_kernel|^aten::(copy_|clone)$",
 }
 
 
 def step_profile(work: Callable[[], Any], device: torch.device) -> dict[str, float]:
     """Shares of a step's time by kind of kernel (on a CPU: of operation); the rest is element by element."""
-
-    def is_of(name: str, mark: str) -> bool:
-        return name == mark if mark.startswith(("_", "aten::")) else mark in name
-
     os.environ.setdefault("KINETO_LOG_LEVEL", "9")  # the profiler's own chatter
     on_gpu = device.type == "cuda"
     with profile(activities=[ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU]) as profiler:
         timed(work, device)
     spent = dict.fromkeys([*KINDS, "element by element"], 0.0)
     for event in profiler.key_averages():
-        kinds = [kind for kind, marks in KINDS.items() if any(is_of(event.key.lower(), mark) for mark in marks)]
+        kinds = [kind for kind, pattern in KINDS.items() if re.search(pattern, event.key.lower())]
         seconds = event.self_device_time_total if on_gpu else event.self_cpu_time_total
         spent[kinds[0] if kinds else "element by element"] += seconds
     total = sum(spent.values()) or 1.0
@@ -275,8 +272,7 @@ def step_profile(work: Callable[[], Any], device: torch.device) -> dict[str, flo
 
 
 def fits(costs: Sequence[Cost]) -> dict[str, dict[str, float]]:
-    """A step's time against the members: the larger of a fixed time and each · n. A model's against width and
-    tokens: a power."""
+    """A step's time by members: the larger of a fixed time and each · n; a model's by width and by tokens: a power."""
     plain = [c for c in costs if c.d_model == 128 and c.tokens == 11]
     fixed, each = _elbow([c.population for c in plain], [c.milliseconds for c in plain])
     full = [c for c in costs if c.population == SWEPT and c.milliseconds > WAITS * fixed]  # or the GPU waits anyway

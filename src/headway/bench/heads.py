@@ -37,8 +37,7 @@ def head_study(seed: int, device: torch.device, quiet: bool) -> Row:
     """The 24 heads of the shipped adder, each taken out alone, on 2,000 sums."""
     run = open_one("pretrained:adder", device)
     subject = subject_of(run)
-    problems = subject.draw(SUMS, seed, False)
-    variants, closed = Variants(subject), one_by_one(subject)
+    problems, variants, closed = subject.draw(SUMS, seed, False), Variants(subject), one_by_one(subject)
     variants(problems[:200], closed)  # warm
     textbook = TextbookCopy(cast(EncoderDecoder, run.model)).to(device).eval()
     with Progress("one head after another", quiet) as watch:

@@ -133,8 +133,7 @@ class PlainLoop:
 
 @exact_products()
 def window_attention(seed: int, device: torch.device, quiet: bool) -> Row:
-    """One attention through a window of two on either side, beside dense attention with the same mask: time and memory
-    against the number of tokens."""
+    """Time and memory of attention through a window of two on either side, beside dense attention with its mask."""
     torch.manual_seed(seed)
     positions = find_positions("window")(Shape(D_MODEL, HEADS, 16)).to(device)
     module = Attention(Site("encoder", 0, "self"), D_MODEL, D_MODEL // HEADS, range(HEADS)).to(device)

@@ -126,5 +126,5 @@ def _optional(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        reason = str(error).splitlines()[0]
-        raise HeadwayError(f"this reference needs more packages ({reason}): pip install 'headway[bench]'") from error
+        missing = str(error).splitlines()[0]
+        raise HeadwayError(f"this reference needs more packages ({missing}): pip install 'headway[bench]'") from error

@@ -24,10 +24,6 @@ STORED = 10_000
 class TextbookTransformer(nn.Module):
     """`nn.Transformer` as it comes, between embeddings with positions and logits."""
 
-    source_positions: Tensor
-    answer_positions: Tensor
-    causal: Tensor
-
     def __init__(
         self, vocabulary: int, start: int, shape: Sequence[int], positions: Sequence[Tensor], pre_norm: bool = False
     ) -> None:
@@ -38,9 +34,8 @@ class TextbookTransformer(nn.Module):
             warnings.simplefilter("ignore")  # pre-norm has no nested tensors, it says
             self.transformer = nn.Transformer(*shape, dropout=0.0, batch_first=True, norm_first=pre_norm)
         self.unembed = nn.Linear(width, vocabulary)
-        self.register_buffer("source_positions", positions[0])
-        self.register_buffer("answer_positions", positions[1])
-        self.register_buffer("causal", nn.Transformer.generate_square_subsequent_mask(len(positions[1])))
+        self.source_positions, self.answer_positions = map(nn.Buffer, positions)
+        self.causal = nn.Buffer(nn.Transformer.generate_square_subsequent_mask(len(positions[1])))
 
     def forward(self, source: Tensor, answer: Tensor, gates: None = None) -> Tensor:
         written = torch.cat((torch.full_like(answer[:, :1], self.start), answer[:, :-1]), dim=1)
@@ -74,8 +69,7 @@ class TextbookCopy(TextbookTransformer):
 
     @torch.no_grad()
     def _pairs(self, layer: Any, block: Any, attentions: Mapping[str, Any], last_norm: Any) -> list[tuple[Any, Any]]:
-        """The modules of a layer, each with ours of the same weights; projections of queries, keys and values are
-        copied here."""
+        """The modules of a layer, each with ours of the same weights; query, key and value are copied here."""
         pairs = [(last_norm, block.norms["feed"])]
         pairs += [(layer.linear1, block.feed.into), (layer.linear2, block.feed.out)]
         for kind, (theirs, norm) in attentions.items():

@@ -43,7 +43,7 @@ class Empty:
 
 tyro.cli(Empty, args=["--help"])
 """
-TIMED_EPOCHS = 2
+TIMED_EPOCHS, TRIALS = 2, 400
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 PATIENCE = 300_000  # milliseconds until a page that does not get ready is given up
 # types 100 to 124 as the first number, each drawn before the next: milliseconds
@@ -60,7 +60,6 @@ KEYSTROKES = """async () => {
 }"""
 ENCODINGS = ("rope", "alibi", "t5", "kerple", "fire", "none", "learned", "sinusoidal")
 QUESTION = "positions=rope and reach>256"
-TRIALS = 400
 SHAPE = {"d_model": 8, "heads": 2, "d_ff": 16, "layers": 1, "decoder_layers": 1, "steps": 1, "batch": 8}
 
 
@@ -175,8 +174,8 @@ def _write_run(folder: Path, number: int) -> None:
     config = plan("sortedness", Overrides(positions=ENCODINGS[number % len(ENCODINGS)]), number)
     (folder / "config.json").write_text(json.dumps(config.to_json()))
     if number % 3:
-        ended = Training(config.training.steps, 1.5, 1234, 0.5, None, "c", "w", "l")
-        (folder / "training.json").write_text(json.dumps(sealed(asdict(ended))))
+        ended = sealed(asdict(Training(config.training.steps, 1.5, 1234, 0.5, None, "c", "w", "l")))
+        (folder / "training.json").write_text(json.dumps(ended))
         reach = {"default": 2 ** (number // 8 % 6 + 5)}
         study = {"asked": {"lengths": [16, 512]}, "in_range": 0.99, "converged": True, "reach": reach}
         (folder / "lengths.json").write_text(json.dumps(study))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.cli import main
+from headway.cli import COMMANDS, main
 from headway.errors import HeadwayError
 from headway.flags import parse_seeds
 from small import flags
@@ -23,6 +23,16 @@ def test_help_names_the_commands() -> None:
     shown = subprocess.run([*HEADWAY, "--help"], capture_output=True, text=True, check=True).stdout
     for command in ("train", "evaluate", "data", "list", "compare", "lab", "bench"):
         assert command in shown
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_has_help_about_itself_and_its_flags(command: str, capsys) -> None:
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert shown.startswith(f"usage: headway {command} [-h] ")
+    assert COMMANDS[command] in shown
+    assert "print exactly one JSON object on standard output" in shown
 
 
 def test_train_and_evaluate_print_one_json_object_with_the_promised_keys(tmp_path: Path, capsys) -> None:

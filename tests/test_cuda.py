@@ -88,7 +88,7 @@ def test_a_population_repeats_itself_to_the_byte_and_learns_as_one_alone_does(tm
     for seed, found in enumerate(stacked):
         expected = evaluate(tmp_path / "one" / f"seed-{seed}", all=True, device="cpu")
         assert found.errors == expected.errors
-        assert found.evaluation.strata == expected.evaluation.strata
+        assert found.strata == expected.strata
 
 
 def of_seeds(home: Path, seeds: int, **asked: Any) -> list[Member]:
@@ -151,7 +151,7 @@ def test_a_stack_in_bfloat16_makes_the_errors_it_makes_in_float32(tmp_path: Path
     )
     coarse, fine = (evaluate_runs(tmp_path, all=True, device="cuda", precision=p) for p in ("bfloat16", "float32"))
     assert [found.errors for found in coarse] == [found.errors for found in fine]
-    assert [found.evaluation.strata for found in coarse] == [found.evaluation.strata for found in fine]
+    assert [found.strata for found in coarse] == [found.strata for found in fine]
 
 
 @pytest.mark.slow

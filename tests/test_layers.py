@@ -14,7 +14,7 @@ ROOT = Path(headway.__file__).parent
 ARCHITECTURE = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text()
 # A layer may import those before it, and itself.
 LAYERS = [
-    {"errors", "plugins", "output", "progress", "threads", "machine", "flags", "question"},
+    {"errors", "plugins", "output", "progress", "machine", "flags", "question"},
     {"runs"},
     {"tasks"},
     {"positions", "kernels"},
@@ -32,6 +32,7 @@ LAYERS = [
     {"api"},
     {"sweeps"},
     {"lab", "bench"},
+    {"commands"},
     {"cli"},
 ]
 
@@ -69,7 +70,7 @@ def test_report_knows_only_the_files() -> None:
 
 
 def test_help_runs_and_report_need_no_torch() -> None:
-    light = ("cli", "runs.folder", "evaluation.intervals", "compare.index", "report.page", "report.figures")
+    light = ("cli", "commands", "runs.folder", "evaluation.intervals", "compare.index", "report.page", "report.figures")
     code = f"import sys, {', '.join(f'headway.{part}' for part in light)}; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
 

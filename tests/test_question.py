@@ -8,10 +8,9 @@ from dataclasses import dataclass, field, fields
 
 import pytest
 
-from headway.cli import Heads, Prune, with_flags
+from headway.cli import parse, with_flags
 from headway.errors import HeadwayError
 from headway.heads.question import HeadsQuestion, PruneQuestion
-from headway.output import parse
 from headway.question import Question, asks
 from headway.sweeps.studies import find_study
 from headway.trials.trial import Study
@@ -45,14 +44,14 @@ def test_a_question_is_asked_by_keywords_or_as_a_value() -> None:
 
 
 def test_flags_keywords_and_sweeps_have_the_same_defaults() -> None:
-    command = parse({"heads": Heads, "prune": Prune}, ["heads", "mine"])
+    command = parse(["heads", "mine"])
     assert isinstance(command, HeadsQuestion)
     trial = find_study(Study("heads", {}))
     own = {"quiet", "budget"}  # a person sees progress; a sweep searches no sets unless asked
     for entry in fields(HeadsQuestion):
         if entry.name not in own:
             assert getattr(command, entry.name) == getattr(trial, entry.name) == entry.default, entry.name
-    pruning = parse({"heads": Heads, "prune": Prune}, ["prune", "mine", "--out", "there", "--heads", "L0H1", "L1H0"])
+    pruning = parse(["prune", "mine", "--out", "there", "--heads", "L0H1", "L1H0"])
     assert isinstance(pruning, PruneQuestion)
     assert (pruning.heads, pruning.out, pruning.max_drop) == (("L0H1", "L1H0"), "there", command.max_drop)
 

@@ -8,13 +8,15 @@ headway.evaluate(run, all=True).errors
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
-from headway.threads import sleep_soon
-
-sleep_soon()
+# Idle threads sleep soon: if they spin, small training steps take many times as long beside other work. GNU's OpenMP
+# reads it once, when torch is first imported.
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 if TYPE_CHECKING:
+    from headway import api as api
     from headway.api import evaluate, examine, open, pretrained, prune, study_heads, study_lengths, train
     from headway.attach.from_transformers import subject_from_transformers as huggingface
     from headway.attach.module import candidates
@@ -47,26 +49,24 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Head": "headway.models",
-    "Site": "headway.models",
-    "Subject": "headway.subjects.subject",
-    "HeadwayError": "headway.errors",
-    "Positions": "headway.positions",
-    "Relative": "headway.positions",
-    "Shape": "headway.positions",
-    "Problems": "headway.tasks",
-    "Task": "headway.tasks",
-    "candidates": "headway.attach.module",
-    "huggingface": "headway.attach.from_transformers",
+    "attach.from_transformers": ["huggingface"],
+    "attach.module": ["candidates"],
+    "errors": ["HeadwayError"],
+    "models": ["Head", "Site"],
+    "positions": ["Positions", "Relative", "Shape"],
+    "subjects.subject": ["Subject"],
+    "tasks": ["Problems", "Task"],
 }
-_CALLED = {"huggingface": "subject_from_transformers"}
-"""names that are others at home"""
 
 
 def __getattr__(name: str) -> Any:
     """Names are fetched when first used, so that `headway --help` need not wait for torch."""
-    if name not in __all__:
-        raise AttributeError(f"module 'headway' has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(_HOMES.get(name, "headway.api")), _CALLED.get(name, name))
+    if name == "api":
+        return importlib.import_module("headway.api")
+    if name not in __all__:
+        raise AttributeError(f"module 'headway' has no attribute {name!r}")
+    home = next((home for home, names in _HOMES.items() if name in names), "api")
+    at_home = "subject_from_transformers" if name == "huggingface" else name
+    return getattr(importlib.import_module(f"headway.{home}"), at_home)

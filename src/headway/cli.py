@@ -1,450 +1,43 @@
-"""The commands, thin: each one is a dataclass of its flags, parsed by tyro, that calls the API and prints.
+"""From what a person types to what they see: the command's flags are parsed, it is run, and its output printed. Only
+the named command is imported from `commands.py`, so that `headway --help` answers at once."""
 
-Torch is imported inside the commands, so that `--help` answers at once.
-"""
-
-import os
+import contextlib
+import importlib
+import io
 import re
 import shlex
 import sys
-import webbrowser
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
-from pathlib import Path
-from typing import Annotated, Literal
+from dataclasses import fields, make_dataclass
+from typing import Annotated, Any, Union, cast
 
 import tyro
 
-from headway.attach.question import Opening
-from headway.errors import HeadwayError
-from headway.evaluation.question import EvaluateQuestion
-from headway.flags import parse_options, parse_words
-from headway.heads.question import HeadsQuestion, PruneQuestion
-from headway.lengths.question import LengthsQuestion
-from headway.output import Output, told_apart
-from headway.question import Question
-from headway.subjects.naming import kind_of
-from headway.sweeps.question import SweepQuestion
-from headway.training.question import Option, TrainQuestion
+from headway.errors import HeadwayError, unknown
 
-Subject = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SUBJECT")]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Common(Question):
-    json: bool = False
-    """print exactly one JSON object on standard output"""
-    quiet: bool = False
-
-
-@dataclass(frozen=True)
-class TaskOptions:
-    digits: int | None = None
-    """addition: digits of each operand"""
-    base: int | None = None
-    """addition: the number base"""
-    operators: str | None = None
-    """addition: which operators occur: +, - or +-"""
-    first: str | None = None
-    """addition: which answer digit comes first: most or least (significant)"""
-    natural: bool = False
-    """addition: answers of natural length with an end token"""
-    values: int | None = None
-    """sortedness: integers run from 0 to this, exclusive"""
-    shortest: int | None = None
-    """sortedness: shortest training sequence"""
-    longest: int | None = None
-    """sortedness: longest training sequence"""
-    option: tuple[str, ...] = ()
-    """options of a task of your own, as NAME=VALUE"""
-
-    def chosen(self) -> dict[str, Option]:
-        names = [entry.name for entry in fields(TaskOptions) if entry.name != "option"]
-        chosen = {name: getattr(self, name) for name in names}
-        chosen = {name: value for name, value in chosen.items() if value is not None and value is not False}
-        return chosen | parse_options(self.option)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Train(Common, TaskOptions, TrainQuestion):
-    """Train one run, or one per seed."""
-
-    task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")]
-    """addition, sortedness, or your own as module:Class"""
-    seeds: str | None = None
-    resume: bool = False
-    out: str | None = None
-    data: str | None = None
-    options: tyro.conf.Suppress[Mapping[str, Option] | None] = None
-
-    def run(self) -> Output:
-        from headway.api import shortfalls, train_seeds
-
-        reports = train_seeds(self.task, replace(self, options=self.chosen()))
-        rows = [asdict(report) for report in reports]
-        return Output({"runs": rows}, "Trained", rows, words=shortfalls(reports))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Evaluate(Common, EvaluateQuestion):
-    """Exact match, by strata, of a run or a folder of runs."""
-
-    subject: Subject
-    """a run folder, a folder of runs, or pretrained:adder"""
-    greedy: Annotated[int, tyro.conf.arg(name="check-greedy")] = 0
-
-    def run(self) -> Output:
-        from headway.api import evaluate_runs
-
-        found = evaluate_runs(self.subject, self)
-        results = [each.to_json() for each in found]
-        shown = ("run", "examples", "errors", "exact_match", "interval", "held_out", "greedy")
-        rows = [{key: result[key] for key in shown} for result in results]
-        words = list(dict.fromkeys(caution for result in results for caution in result["cautions"]))
-        if kind_of(self.subject) == "runs":
-            return Output({"members": results}, "Exact match", rows, words=words)
-        return Output(results[0], "Exact match", rows, [("By stratum", results[0]["strata"])], words)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Heads(Common, HeadsQuestion):
-    """Which heads a model needs, and which can go together."""
-
-    subject: Subject
-    """a run folder, a folder of runs, pretrained:adder, a Hugging Face folder, or module:factory"""
-    screen: int | None = None
-    """only a quick look: estimates all heads by the gradient of the loss, and ablates the so many highest and lowest"""
-
-    def run(self) -> Output:
-        from headway.api.heads import screen_heads, study_heads, study_members
-        from headway.heads.population import summary
-
-        if self.screen is not None:
-            screening = screen_heads(self.subject, self, self.screen)
-            rows = screening.to_json()["heads"]
-            return Output(screening.to_json(), "Heads by the gradient", rows, words=screening.findings())
-        if kind_of(self.subject, self.hub) == "runs":
-            found = study_members(self.subject, self)
-            shown = ("subject", "baseline", "alone", "alone_removed_together", "together", "refused")
-            rows = [{key: line[key] for key in shown if key in line} for line in map(summary, found.members)]
-            return Output(found.to_json(), "Heads", rows, words=found.findings())
-        study = study_heads(self.subject, self)
-        content = study.to_json()
-        measured = ("accuracy", "drop") if study.metric == "exact" else ("loss_increase",)
-        shown = ("head", *measured, "interval", "verdict", "depends_on_ablation")
-        rows = [{key: row[key] for key in shown} for row in content["heads"]]
-        return Output(content, "Heads", rows, words=study.findings())
-
-
-@dataclass(frozen=True, kw_only=True)
-class Prune(Common, PruneQuestion):
-    """Write a model without the heads that can go together."""
-
-    subject: Subject
-    """a run folder, pretrained:adder, a Hugging Face folder, or module:factory"""
-    heads: tuple[str, ...] = ()
-
-    def run(self) -> Output:
-        from headway.api import prune
-
-        result = prune(self.subject, self)
-        return Output(result, "Pruned", [{key: value for key, value in result.items() if key != "removed"}])
-
-
-@dataclass(frozen=True, kw_only=True)
-class Lengths(Common, LengthsQuestion):
-    """How far past its training length each position encoding works, and what stops it."""
-
-    task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = "sortedness"
-    """sortedness, addition, or your own as module:Class"""
-    positions: str = "sinusoidal,learned,none"
-    index: str = "sequential"
-    pooling: str | None = None
-    rates: str | None = None
-    train_lengths: str | None = None
-    seeds: str = "1"
-    lengths: str | None = None
-    probes: str | None = None
-    out: str | None = None
-    option: tuple[str, ...] = ()
-    """options of the task, as NAME=VALUE"""
-    options: tyro.conf.Suppress[Mapping[str, Option] | None] = None
-
-    def run(self) -> Output:
-        from headway.api import study_lengths
-
-        study = study_lengths(self.task, replace(self, options=parse_options(self.option)))
-        content = study.to_json()
-        shown = ("positions", "index", "pooling", "probe", "median", "worst", "by_seed")
-        rows = [{key: row[key] for key in shown} for row in content["reach"]]
-        return Output(content, "Reach", rows, words=content["findings"])
-
-
-@dataclass(frozen=True)
-class Certify(Common):
-    """Prove a windowed model right at every length, by going through every local context."""
-
-    subject: Subject = tyro.MISSING
-    """a run folder, pretrained:certified-adder or pretrained:certified-sorter"""
-
-    def run(self) -> Output:
-        from headway.api import certify_run
-
-        found = certify_run(self.subject, device=self.device, quiet=self.quiet)
-        shown = ("certified", "contexts", "wrong", "smallest_margin", "rounding")
-        words = [
-            "Right at every length: every context that can occur was checked."
-            if found["certified"]
-            else f"Not certified: {found['reason']}."
-        ]
-        rows = [{key: found[key] for key in shown}]
-        more = [("Contexts", found["patterns"])] if found["patterns"] else []
-        return Output(found, "Certificate", rows, more, words, status=0 if found["certified"] else 1)
-
-
-@dataclass(frozen=True)
-class Doctor(Common, Opening):
-    """May a conclusion be drawn at all? Checks a model and its evaluation, and says what is wrong."""
-
-    subjects: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="SUBJECT")] = tyro.MISSING
-    """run folders, folders of runs, pretrained:adder, or module:factory or file.py:factory of your own"""
-    strict: bool = False
-    """warnings count as failures"""
-    check: tuple[str, ...] = ()
-    """checks of your own besides, such as parity.py:parity"""
-    examples: str | None = None
-    """of a Hugging Face model: the file that holds its examples, JSONL or text"""
-
-    def run(self) -> Output:
-        from headway.api.examining import examine, examine_all, names_many
-        from headway.doctor.examination import SCHEMA
-
-        if not self.subjects:
-            raise HeadwayError("name a run folder, pretrained:adder, or a module:factory of your own")
-        if not names_many(self.subjects):
-            found = examine(self.subjects[0], strict=self.strict, checks=self.check, device=self.device, opening=self)
-            words = [line for name in found.checks for line in found.message(name)]
-            words += [] if found.alarms else ["", "Nothing found that forbids a conclusion."]
-            return Output(found.to_json(), "", [], words=words, status=found.status)
-        many = examine_all(self.subjects, strict=self.strict, checks=self.check, device=self.device, quiet=self.quiet)
-        content = {"healthy": all(each.healthy for each in many), "members": [each.to_json() for each in many]}
-        words = [f"{each.subject}: {each.refused}" for each in many if each.refused]
-        names = told_apart([each.subject for each in many])
-        rows = [{**each.row(), "subject": name} for each, name in zip(many, names, strict=True)]
-        return Output({"schema": SCHEMA, **content}, "Doctor", rows, words=words, status=max(e.status for e in many))
-
-
-@dataclass(frozen=True)
-class Add(Common):
-    """A sum by real decoding, digit by digit."""
-
-    a: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="A")] = tyro.MISSING
-    """a whole number, as long as you like"""
-    b: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="B")] = tyro.MISSING
-    """another"""
-    subject: str = "pretrained:certified-adder"
-    """the adder: pretrained:certified-adder, pretrained:adder or a run folder"""
-
-    def run(self) -> Output:
-        from headway.api import add
-
-        found = add(self.a, self.b, self.subject, device=self.device)
-        return Output(found, "Sum", [found])
-
-
-@dataclass(frozen=True)
-class Data(TaskOptions, Common):
-    """Write a data set as train.json, val.json and test.json."""
-
-    task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = tyro.MISSING
-    """addition, sortedness, or module:Class of your own"""
-    out: str = tyro.MISSING
-    """folder of the files"""
-    train: int = 10_000
-    """problems in train.json"""
-    val: int = 1_000
-    """problems in val.json"""
-    test: int = 2_000
-    """problems in test.json, all of them held out"""
-    seed: int = 0
-    """seed of the problems"""
-
-    def run(self) -> Output:
-        from headway.tasks import create_task
-        from headway.tasks.data import write_data
-
-        counts = {"train": self.train, "val": self.val, "test": self.test}
-        files = write_data(create_task(self.task, self.chosen()), Path(self.out), counts, self.seed)
-        rows = [{"file": str(file), "problems": counts[file.stem]} for file in files]
-        return Output({"files": [str(file) for file in files]}, "Written", rows)
-
-
-@dataclass(frozen=True)
-class List(Common):
-    """What there is: tasks, positions, runs or checks."""
-
-    what: Annotated[
-        tyro.conf.Positional[Literal["tasks", "positions", "runs", "checks"]], tyro.conf.arg(metavar="WHAT")
-    ] = "tasks"
-    """tasks, positions, runs or checks"""
-    root: str | None = None
-    """folder whose runs are listed (default: runs)"""
-    where: str | None = None
-    """which runs, such as 'positions=rope and reach>256': = != < <= > >=, ~ (contains), and, or, not, parentheses"""
-    rebuild: bool = False
-    """read every run anew, also those whose files were edited by other hands"""
-
-    def run(self) -> Output:
-        if self.what == "runs":
-            from headway.compare.index import list_runs, shown_keys
-
-            root = Path(self.root or "runs")
-            items = list_runs(root, self.where, self.rebuild) if self.root is not None or root.is_dir() else []
-            keys = shown_keys(self.where)
-            return Output({"items": items}, "Runs", [{key: item.get(key) for key in keys} for item in items])
-        for flag, given in (("where", self.where is not None), ("rebuild", self.rebuild)):
-            if given:
-                raise HeadwayError(f"--{flag} is about runs; leave it out, or say 'headway list runs'")
-        from headway.api.listing import list_items
-
-        listed = list_items(self.what)
-        return Output({"items": listed}, self.what.capitalize(), listed)
-
-
-@dataclass(frozen=True)
-class Compare(Common):
-    """Many runs in one table, grouped by what they are; says what else differs between the groups."""
-
-    folders: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="DIR")] = tyro.MISSING
-    """folders that hold runs, at any depth"""
-    by: str = tyro.MISSING
-    """keys that runs are grouped by, with commas between, such as positions or positions,index"""
-    metric: str | None = None
-    """numbers to compare, with commas between (default: exact_match, reach, in_range, heads_together, final_loss)"""
-    where: str | None = None
-    """which runs, such as 'task=addition and steps>=500' (see 'headway list --help')"""
-    out: str | None = None
-    """folder of compare.json, tables, a picture and the page (default: nothing is written)"""
-
-    def run(self) -> Output:
-        from headway.compare import compare
-        from headway.report.page import write_comparison
-
-        metrics = () if self.metric is None else parse_words("metric", self.metric)
-        found = compare(self.folders, parse_words("by", self.by), metrics, self.where)
-        written = {} if self.out is None else write_comparison(found, Path(self.out))
-        words = [*found.sentences(), *([f"The page is {written['report']}."] if written else [])]
-        return Output({**found.to_json(), **written}, "Compared", found.table(), words=words)
-
-
-@dataclass(frozen=True)
-class Lab(Common):
-    """The main job: train, evaluate and compare, from nothing to one table."""
-
-    preset: Literal["quick", "full"] = "quick"
-    """quick: one adder and three classifiers; full: five seeds of each"""
-    out: str | None = None
-    """folder of everything it makes (default: lab, or lab-full)"""
-    seed: int = 0
-    """first seed"""
-    no_open: bool = False
-    """do not open the page, where there is a screen"""
-
-    def run(self) -> Output:
-        from headway.lab import run_lab
-
-        out = Path(self.out or ("lab" if self.preset == "quick" else "lab-full"))
-        found = run_lab(self.preset, out, self.seed, self.device, self.quiet)
-        if (
-            not self.no_open
-            and not self.json
-            and sys.stdout.isatty()
-            and (os.name == "nt" or os.environ.get("DISPLAY"))
-        ):
-            webbrowser.open(Path(found.content["report"]).resolve().as_uri())
-        return found
-
-
-@dataclass(frozen=True)
-class ReportPage(Common):
-    """One HTML file of what folders hold, with the trained adder inside."""
-
-    folders: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="DIR")] = tyro.MISSING
-    """folders that train, heads, lengths, certify or lab wrote"""
-    out: str | None = None
-    """the file (default: report.html in the first folder)"""
-
-    def run(self) -> Output:
-        from headway.report.page import write_page
-
-        if not self.folders:
-            raise HeadwayError("name a folder that train, heads, lengths or lab wrote")
-        folders = [Path(folder) for folder in self.folders]
-        found = write_page(folders, Path(self.out) if self.out is not None else folders[0] / "report.html")
-        missing = [f"Not in it: {each['what']}; {each['command']} makes it." for each in found["missing"]]
-        return Output(found, "Report", [{"report": found["report"], "bytes": found["bytes"]}], words=missing)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sweep(Common, SweepQuestion):
-    """Many trials: a grid of settings and seeds, on this machine's processes or on a Ray cluster."""
-
-    file: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="FILE")]
-    """a TOML file, or a Python function that returns the same: sweep.py:build"""
-    dry_run: bool = False
-    """only say which trials there are, what is done of them, and roughly what the rest costs"""
-
-    def run(self) -> Output:
-        from headway.sweeps.sweep import plan_sweep, run_sweep
-
-        return plan_sweep(self.file, self) if self.dry_run else run_sweep(self.file, self)
-
-
-@dataclass(frozen=True)
-class Bench(Common):
-    """Ours beside a plain reference, in one process."""
-
-    names: tyro.conf.Positional[tuple[str, ...]] = ()
-    """rows, or groups of them: train, population, heads, lengths, own-models, first-minutes, many-runs"""
-    out: str | None = None
-    """also write the rows to this file"""
-    seed: int = 0
-    """seed of both sides"""
-
-    def run(self) -> Output:
-        from headway.threads import spin
-
-        spin()  # before torch is imported
-        from headway.bench import run_bench
-
-        return run_bench(self.names, self.out, self.seed, self.device, self.quiet)
-
-
+ABOUT = "Which attention heads does a transformer need, and how far past its training length does it work?"
 COMMANDS = {
-    "train": Train,
-    "evaluate": Evaluate,
-    "heads": Heads,
-    "prune": Prune,
-    "lengths": Lengths,
-    "certify": Certify,
-    "doctor": Doctor,
-    "add": Add,
-    "data": Data,
-    "list": List,
-    "compare": Compare,
-    "lab": Lab,
-    "report": ReportPage,
-    "sweep": Sweep,
-    "bench": Bench,
+    "train": "Train one run, or one per seed.",
+    "evaluate": "Exact match, by strata, of a run or a folder of runs.",
+    "heads": "Which heads a model needs, and which can go together.",
+    "prune": "Write a model without the heads that can go together.",
+    "lengths": "How far past its training length each position encoding works, and what stops it.",
+    "certify": "Prove a windowed model right at every length, by going through every local context.",
+    "doctor": "May a conclusion be drawn at all? Checks a model and its evaluation, and says what is wrong.",
+    "add": "A sum by real decoding, digit by digit.",
+    "data": "Write a data set as train.json, val.json and test.json.",
+    "list": "What there is: tasks, positions, runs or checks.",
+    "compare": "Many runs in one table, grouped by what they are; says what else differs between the groups.",
+    "lab": "The main job: train, evaluate and compare, from nothing to one table.",
+    "report": "One HTML file of what folders hold, with the trained adder inside.",
+    "sweep": "Many trials: a grid of settings and seeds, on this machine's processes or on a Ray cluster.",
+    "bench": "Ours beside a plain reference, in one process.",
 }
 
 
 def main(arguments: list[str] | None = None) -> int:
-    from headway.output import parse, print_error
-
     words = sys.argv[1:] if arguments is None else arguments
     try:
-        command = parse(COMMANDS, words)
+        command = parse(words)
         output = command.run()
         output.print(as_json=command.json)
         return output.status
@@ -467,9 +60,61 @@ def main(arguments: list[str] | None = None) -> int:
         return 130
 
 
+def print_error(sentence: str) -> None:
+    print("error: " + " ".join(sentence.split()), file=sys.stderr)
+
+
+def parse(words: list[str]) -> Any:
+    """The command a person typed; what tyro has to say against it becomes one sentence."""
+    first = words[0] if words else ""
+    completes = first.startswith("--tyro-")  # a shell completes the flags of all commands
+    if first not in (*COMMANDS, "", "-h", "--help") and not completes:
+        raise unknown("command", first, COMMANDS)
+    choices = [
+        Annotated[
+            command_class(name) if completes or name == first else make_dataclass(name, ()),
+            tyro.conf.subcommand(name, description=about, prefix_name=False),
+        ]
+        for name, about in COMMANDS.items()
+    ]
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            command, extra = tyro.cli(
+                cast(Any, Union[tuple(choices)]),  # noqa: UP007
+                prog="headway",
+                args=words,
+                return_unknown_args=True,
+                config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
+                description=ABOUT,
+            )
+    except SystemExit as stop:
+        if stop.code in (0, None):
+            raise
+        error = stop.__context__
+        while error is not None and not isinstance(error, HeadwayError):  # what a question itself says against it
+            error = error.__context__
+        raise error or HeadwayError(_one_line(complaint.getvalue())) from None
+    if extra:
+        flags = [f"--{entry.name.replace('_', '-')}" for entry in fields(command)]
+        raise unknown(f"flag of 'headway {first}'", extra[0], flags)
+    return command
+
+
+def command_class(name: str) -> type:
+    return getattr(importlib.import_module("headway.commands"), name.capitalize())
+
+
+def _one_line(box: str) -> str:
+    """tyro draws a box; its text is the sentence."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", box)
+    lines = [line.strip("│╭╰╮╯─ \t") for line in plain.splitlines() if not line.startswith("╭")]
+    return re.sub(r"\s*For full helptext, run:?", "; see", " ".join(filter(None, lines)))
+
+
 def with_flags(sentence: str, words: list[str]) -> str:
     """A sentence that names fields of the question in backticks, with the flags of this command in their place."""
-    known = {entry.name for entry in fields(COMMANDS[words[0]])} if words and words[0] in COMMANDS else set()
+    known = {entry.name for entry in fields(command_class(words[0]))} if words and words[0] in COMMANDS else set()
 
     def flag(found: re.Match[str]) -> str:
         name, value = found.groups()

@@ -1,22 +1,22 @@
-"""The errors a person can cause, each one sentence: the thing, the value, the way out.
-
-Everything raised for a user is a `HeadwayError`; the command line prints it as one line and exits with
-status 2. An `AssertionError` anywhere else is a bug of ours.
-"""
+"""The errors a person can cause, each one sentence: the thing, the value, the way out. Everything raised for a user is
+a `HeadwayError`; the command line prints it as one line and exits with status 2. An `AssertionError` anywhere else is a
+bug of ours."""
 
 import difflib
 import re
 from collections.abc import Iterable
 
-LONGEST = 1_200
-"""letters of a sentence"""
+LONGEST = 1_200  # letters of a sentence
 
 
 class HeadwayError(ValueError):
     """The request is wrong or cannot be met; the message says how to mend it."""
 
     def __init__(self, sentence: str) -> None:
-        super().__init__(one_line(sentence))
+        line = re.sub(r"\s*[\n\r]\s*", " ", sentence.strip())
+        if len(line) > LONGEST:  # of very long values that it quotes the middle is left out
+            line = f"{line[: LONGEST // 2]} … {line[-LONGEST // 2 :]}"
+        super().__init__(line)
 
 
 class BrokenRun(HeadwayError):
@@ -29,12 +29,6 @@ class CannotWrite(HeadwayError):
 
 class TrainingFailed(HeadwayError):
     """Training cannot go on (the loss is not a number); what was reached is kept."""
-
-
-def one_line(text: str) -> str:
-    """Fit for one line, whatever it quotes: of very long values the middle is left out."""
-    line = re.sub(r"\s*[\n\r]\s*", " ", text.strip())
-    return line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} … {line[-LONGEST // 2 :]}"
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> HeadwayError:

@@ -34,13 +34,10 @@ def parse_seeds(given: str | Sequence[int]) -> tuple[int, ...]:
 
 def parse_options(pairs: Sequence[str]) -> dict[str, int | float | bool | str]:
     """NAME=VALUE, one after another."""
-    chosen = {}
     for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals:
+        if "=" not in pair:
             raise HeadwayError(f"`option={pair!r}` is no NAME=VALUE")
-        chosen[name] = plain_value(value)
-    return chosen
+    return {name: plain_value(value) for name, value in (pair.split("=", 1) for pair in pairs)}
 
 
 def parse_words(name: str, given: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -63,18 +60,14 @@ def parse_numbers(name: str, given: str | Sequence[int] | None) -> tuple[int, ..
 
 def parse_rates(given: str | Sequence[float]) -> tuple[float, ...]:
     """Multiples above 0 with commas between, each once."""
-    values = list(map(plain_value, parse_words("rates", given))) if isinstance(given, str) else list(given)
-    if not values or not all(is_number(value) and 0 < float(value) < 1000 for value in values):
-        raise HeadwayError(
-            f"`rates={given!r}`; write multiples above 0 and below 1,000 with commas between, such as 0.5,1,2"
-        )
+    values = tuple(map(plain_value, parse_words("rates", given))) if isinstance(given, str) else tuple(given)
+    numbers = [each for each in values if isinstance(each, int | float) and not isinstance(each, bool)]
+    if not values or len(numbers) < len(values) or not all(0 < number < 1000 for number in numbers):
+        such = "multiples above 0 and below 1,000 with commas between, such as 0.5,1,2"
+        raise HeadwayError(f"`rates={given!r}`; write {such}")
     if len(set(values)) < len(values):
         raise HeadwayError(f"`rates={given!r}` names one twice")
-    return tuple(map(float, values))
-
-
-def is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return tuple(map(float, numbers))
 
 
 def parse_range(name: str, given: str | tuple[int, int]) -> tuple[int, int]:
@@ -89,9 +82,8 @@ def parse_range(name: str, given: str | tuple[int, int]) -> tuple[int, int]:
 
 def parse_memory(text: str) -> int:
     """Bytes: 4GB, 512MB, or a plain number."""
-    units = {"": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?B?)", text.strip(), re.IGNORECASE)
-    unit = "" if found is None else found[2].upper()
-    if found is None or unit not in units or not 2**20 <= float(found[1]) * units[unit] < 2**62:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(|[KMG]B)", text.strip().upper())
+    size = float(found[1]) * {"": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}[found[2]] if found else 0.0
+    if not 2**20 <= size < 2**62:
         raise HeadwayError(f"memory is {text!r}; write it like 4GB or 512MB, at least 1MB")
-    return int(float(found[1]) * units[unit])
+    return int(size)

@@ -16,8 +16,7 @@ import torch
 
 from headway.errors import HeadwayError
 
-SHAPES = 64
-"""so many shapes of one piece of work are compiled; more would run as they are"""
+SHAPES = 64  # so many of one piece of work are compiled; more would run as they are
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -81,17 +80,13 @@ def exact_products() -> Iterator[None]:
 
 
 def threads() -> int:
-    """The cores this process may use, at most four: steps of small models are too short to split further.
-
-    It depends on the machine alone, never on how busy it is, because sums over threads round differently.
-    HEADWAY_THREADS overrides it.
-    """
-    chosen = os.environ.get("HEADWAY_THREADS", "")
-    if chosen:
-        if not chosen.isdecimal() or int(chosen) < 1:
-            raise HeadwayError(f"HEADWAY_THREADS is {chosen!r}; it must be a whole number of at least 1")
-        return int(chosen)
-    return min(cores(), 4)
+    """The cores this process may use, at most four: steps of small models are too short to split further. It depends on
+    the machine alone, never on how busy it is, because sums over threads round differently. HEADWAY_THREADS overrides
+    it."""
+    chosen = os.environ.get("HEADWAY_THREADS", "") or str(min(cores(), 4))
+    if not chosen.isdecimal() or int(chosen) < 1:
+        raise HeadwayError(f"HEADWAY_THREADS is {chosen!r}; it must be a whole number of at least 1")
+    return int(chosen)
 
 
 def side_by_side(work: Callable[[Item], Result], items: Sequence[Item], device: torch.device) -> list[Result]:

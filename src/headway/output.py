@@ -1,20 +1,14 @@
-"""What the command line prints: one JSON object, or a short table; and errors as one line."""
+"""What the command line prints: one JSON object, or a short table and sentences."""
 
-import contextlib
 import io
 import json
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
-from typing import Annotated, Any, Union, cast
-
-from headway.errors import HeadwayError, unknown
-
-ABOUT = "Which attention heads does a transformer need, and how far past its training length does it work?"
+from dataclasses import dataclass
+from typing import Any
 
 MOST_ROWS = 40  # of a table on a screen
-
 Rows = Sequence[dict[str, Any]]
 
 
@@ -23,21 +17,21 @@ class Output:
     """The result of a command, for machines and for people."""
 
     content: dict[str, Any]
-    title: str
-    """of the table; where there is none, there are only words"""
+    title: str  # of the table; where there is none, there are only words
     rows: Rows
     more: Sequence[tuple[str, Rows]] = ()
-    words: Sequence[str] = ()
-    """sentences below the tables"""
+    words: Sequence[str] = ()  # sentences below the tables
     status: int = 0
+    shown: Sequence[str] = ()  # columns of the table (default: all)
 
     def print(self, as_json: bool) -> None:
         if as_json:
             print(json.dumps(self.content))
             return
-        for title, rows in ((self.title, self.rows), *self.more):
-            if title:
-                print_table(title, rows)
+        if self.title:
+            print_table(self.title, self.rows, self.shown)
+        for title, rows in self.more:
+            print_table(title, rows)
         for sentence in self.words:
             print(sentence)
 
@@ -54,15 +48,15 @@ def as_html(words: Sequence[str], rows: Rows) -> str:
     return "".join(f"<p>{escape(sentence)}</p>" for sentence in words) + f"<table>{head}{body}</table>"
 
 
-def print_table(title: str, rows: Rows) -> None:
+def print_table(title: str, rows: Rows, shown: Sequence[str] = ()) -> None:
     from rich.console import Console
     from rich.table import Table
 
     if not rows:
         print(f"{title}: nothing")
         return
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    columns = [c for c in columns if any(row.get(c) is not None for row in rows)]
+    columns = shown or dict.fromkeys(key for row in rows for key in row)
+    columns = [column for column in columns if any(row.get(column) is not None for row in rows)]
     table = Table(title=title, title_justify="left", title_style="bold")
     for column in columns:
         numeric = all(isinstance(row.get(column), int | float | None) for row in rows)
@@ -120,51 +114,3 @@ def told_apart(names: Sequence[str]) -> list[str]:
     while len(names) > 1 and min(map(len, parts)) > 1 and len({part[-1] for part in parts}) == 1:
         parts = [part[:-1] for part in parts]
     return ["/".join(part) for part in parts]
-
-
-def print_error(sentence: str) -> None:
-    print("error: " + " ".join(sentence.split()), file=sys.stderr)
-
-
-def parse(commands: dict[str, type], words: list[str]) -> Any:
-    """The command a person typed; what tyro has to say against it becomes one sentence."""
-    import tyro
-
-    if words and not words[0].startswith("-") and words[0] not in commands:
-        raise unknown("command", words[0], commands)
-    choices = tuple(Annotated[kind, tyro.conf.subcommand(name, prefix_name=False)] for name, kind in commands.items())
-    complaint = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(complaint):
-            command, extra = tyro.cli(
-                cast(Any, Union[choices]),  # noqa: UP007
-                prog="headway",
-                args=words,
-                return_unknown_args=True,
-                config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
-                description=ABOUT,
-            )
-    except SystemExit as stop:
-        if stop.code in (0, None):
-            raise
-        raise _refusal(stop) or HeadwayError(_one_line(complaint.getvalue())) from None
-    if extra:
-        flags = [f"--{entry.name.replace('_', '-')}" for entry in fields(command)]
-        raise unknown(f"flag of 'headway {words[0]}'", extra[0], flags)
-    return command
-
-
-def _refusal(stop: SystemExit) -> HeadwayError | None:
-    """What a question itself had to say against its values, where that is why tyro stopped."""
-    error = stop.__context__
-    while error is not None and not isinstance(error, HeadwayError):
-        error = error.__context__
-    return error
-
-
-def _one_line(box: str) -> str:
-    """tyro draws a box; its text is the sentence."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", box)
-    lines = [line.strip("│╭╰╮╯─ \t") for line in plain.splitlines() if not line.startswith("╭")]
-    text = " ".join(line for line in lines if line)
-    return re.sub(r"\s*For full helptext, run:?", "; see", text)

@@ -49,11 +49,11 @@ def is_plugin(name: str) -> bool:
 def at_home(plugin: str) -> Iterator[None]:
     """While a user's `file.py:factory` is used: its neighbours can be imported, and are forgotten afterwards, so that
     another file finds its own neighbours of the same names."""
-    file, folder = Path(plugin.partition(":")[0]), str(Path(plugin.partition(":")[0]).resolve().parent)
+    file = Path(plugin.partition(":")[0])
     if file.suffix != ".py":
         yield
         return
-    before = set(sys.modules)
+    before, folder = set(sys.modules), str(file.resolve().parent)
     sys.path.insert(0, folder)
     try:
         yield
@@ -66,12 +66,10 @@ def at_home(plugin: str) -> Iterator[None]:
 
 def _lies_in(module: ModuleType, folder: str) -> bool:
     """Whether a module, or a package without a file of its own, is a neighbour and no installed library."""
-    places = [getattr(module, "__file__", None), *list(getattr(module, "__path__", None) or ())]
-    return any(
-        str(place).startswith(folder + os.sep) and "site-packages" not in str(place) and module.__package__ != "headway"
-        for place in places
-        if place is not None and not module.__name__.startswith("headway.")
-    )
+    if module.__package__ == "headway" or module.__name__.startswith("headway."):
+        return False
+    places = map(str, [getattr(module, "__file__", None), *(getattr(module, "__path__", None) or ())])
+    return any(place.startswith(folder + os.sep) and "site-packages" not in place for place in places)
 
 
 def _load(name: str, what: str, fits: Callable[[Any], bool]) -> Any:

@@ -1,13 +1,10 @@
-"""What a person sees while they wait: a live line on a terminal, now and then a plain line elsewhere.
-
-Everything goes to standard error; standard output is for results.
-"""
+"""What a person sees while they wait: a live line on a terminal, now and then a plain line elsewhere. Everything goes
+to standard error; standard output is for results."""
 
 from __future__ import annotations
 
 import sys
 import time
-from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
@@ -29,15 +26,14 @@ class Progress:
         self.title, self.quiet = title, quiet
         self.began = self.spoke = time.monotonic()
         self.first: int | None = None
-        self._bar: Bar | None = None
-        self._task: TaskID | None = None
+        self._bar: tuple[Bar, TaskID] | None = None
 
     def __enter__(self) -> Progress:
         return self
 
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bar is not None:
-            self._bar.stop()
+            self._bar[0].stop()
 
     def __call__(self, done: int, total: int, words: str = "") -> None:
         """Says how far the work is; `words` are shown beside it."""
@@ -53,11 +49,12 @@ class Progress:
             print(f"{self.title}: {done:,} of {total:,}  {words}  {left:.0f} s left", file=sys.stderr, flush=True)
 
     def _draw(self, done: int, total: int, words: str) -> None:
-        if self._bar is None or self._task is None:
-            self._bar = _bar()
-            self._task = self._bar.add_task(self.title, total=total, words=words)
-            self._bar.start()
-        self._bar.update(self._task, completed=done, total=total, words=words)
+        if self._bar is None:
+            bar = _bar()
+            self._bar = bar, bar.add_task(self.title, total=total, words=words)
+            bar.start()
+        bar, task = self._bar
+        bar.update(task, completed=done, total=total, words=words)
 
 
 def _bar() -> Bar:
@@ -75,14 +72,11 @@ def _bar() -> Bar:
         def render(self, task: Task) -> Text:
             return Text(task.fields["words"], no_wrap=True, overflow="ellipsis")
 
-    console = Console(stderr=True)
-    whole = Column(no_wrap=True)
-    columns: list[ProgressColumn] = [TextColumn("{task.description}", table_column=whole)]
-    if console.width >= 110:
-        columns.append(BarColumn(bar_width=20))
-    columns += [MofNCompleteColumn(table_column=whole), TimeRemainingColumn(table_column=whole), Words()]
-    return Bar(*columns, console=console, transient=True)
+    console, whole = Console(stderr=True), Column(no_wrap=True)
+    bar = [BarColumn(bar_width=20)] if console.width >= 110 else []
+    done, left = MofNCompleteColumn(table_column=whole), TimeRemainingColumn(table_column=whole)
+    title = TextColumn("{task.description}", table_column=whole)
+    return Bar(title, *bar, done, left, Words(), console=console, transient=True)
 
 
-SILENT = Progress("", quiet=True)
-"""watches work that nobody waits for"""
+SILENT = Progress("", quiet=True)  # watches work that nobody waits for

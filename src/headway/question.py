@@ -1,15 +1,10 @@
 """A question is a value: one frozen dataclass a study, with its validation, its defaults and its help text.
 
 The same dataclass serves every caller. A command inherits its fields as flags, and the text under a field is the flag's
-help; a sweep fills it from a file; a Python function takes the fields as keywords, or the question as a whole:
+help; a sweep fills it from a file; a Python function that `@asks(HeadsQuestion)` takes the fields as keywords, or the
+question as a whole: study_heads(subject, max_drop=0.05), study_heads(subject, HeadsQuestion(max_drop=0.05)).
 
-    @asks(HeadsQuestion)
-    def study_heads(subject: Subject, question: HeadsQuestion) -> HeadStudy: ...
-
-    study_heads(subject, max_drop=0.05)
-    study_heads(subject, HeadsQuestion(max_drop=0.05))
-
-A module of questions imports no torch, because `headway --help` reads all of them. A message names a field in
+A module of questions imports no torch, so that `headway heads --help` answers at once. A message names a field in
 backticks, `budget` or `budget=0`; the command line writes it as the flag.
 """
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from headway.bench import ROWS, first_minutes, rows_of
-from headway.bench.many_runs import queries
+from headway.bench import ROWS, rows_of
 from headway.bench.reference import train_adder
+from headway.bench.waiting import help_command, queries
 from headway.cli import main
 from headway.tasks import Addition
 
@@ -18,7 +18,7 @@ CPU = torch.device("cpu")
 
 
 def test_the_help_is_timed_beside_a_plain_one() -> None:
-    row = first_minutes.help_command(0, CPU, quiet=True)
+    row = help_command(0, CPU, quiet=True)
     assert row.same_result
     assert min(row.ours_seconds, row.reference_seconds) > 0
 
@@ -26,7 +26,7 @@ def test_the_help_is_timed_beside_a_plain_one() -> None:
 def test_a_question_finds_what_reading_every_folder_finds() -> None:
     row = queries(0, CPU, quiet=True, runs=250)
     assert row.same_result
-    assert row.details["found"] > 0
+    assert row.details["found"] != 0
 
 
 def test_a_missing_browser_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

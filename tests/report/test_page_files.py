@@ -15,8 +15,7 @@ import pytest
 from visiting import ROOT, Visit, needs_browser
 
 import headway
-from headway.cli import COMMANDS, main
-from headway.output import parse
+from headway.cli import main, parse
 from headway.report.page import Inline, content_of, find_sources, page_of
 from headway.report.page.markdown import markdown_of
 from headway.report.studies import HeadsFile, LabFile, LengthsFile, MapsFile, complete
@@ -288,7 +287,7 @@ def test_notes_of_ones_own_are_not_written_over(home: Path, capsys: pytest.Captu
 
 
 def can_be_parsed(command: str) -> list[Any]:
-    return [parse(COMMANDS, shlex.split(part)[1:]) for part in command.split(" && ")]
+    return [parse(shlex.split(part)[1:]) for part in command.split(" && ")]
 
 
 def test_commands_can_be_run_as_they_stand(home: Path, study: dict[str, Any]) -> None:

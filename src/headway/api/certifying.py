@@ -17,10 +17,8 @@ EXACT = ("certified", "contexts", "wrong", "patterns", "task", "options", "model
 
 
 def certify_run(subject: str | Path, *, device: str = "auto", quiet: bool = True) -> dict[str, Any]:
-    """Goes through every local context of a windowed model, and keeps the certificate where it is granted.
-
-    A certificate that is there already is checked against the weights and against what is found now.
-    """
+    """Goes through every local context of a windowed model, and keeps the certificate where it is granted. A
+    certificate that is there already is checked against the weights and against what is found now."""
     run = open_one(subject, choose_device(device))
     with Progress(f"every context of {run.config.name}", quiet) as watch:
         verdict = certify(run.model.eval(), run.task, watch)
@@ -33,8 +31,8 @@ def certify_run(subject: str | Path, *, device: str = "auto", quiet: bool = True
     }
     path = run.path / CERTIFICATE
     if path.exists():
-        content = _compared(content, path)
-    elif verdict.certified and run.writable:
+        return _compared(content, path)
+    if verdict.certified and run.writable:
         run.folder.record(path.stem, sealed(content))
     return content
 
@@ -45,9 +43,8 @@ def _compared(content: dict[str, Any], path: Path) -> dict[str, Any]:
     fault = fault_of_certificate(there, content["weights_sha256"])
     if fault is None and (any(there.get(key) != content[key] for key in EXACT) or not _near(there, content)):
         fault = "says something else than what is found now"
-    if fault is None:
-        return content
-    return {**content, "certified": False, "reason": f"{path} {fault}; remove it and certify again"}
+    refused = {"certified": False, "reason": f"{path} {fault}; remove it and certify again"}
+    return content if fault is None else {**content, **refused}
 
 
 def _near(there: dict[str, Any], content: dict[str, Any]) -> bool:
@@ -61,7 +58,7 @@ def _near(there: dict[str, Any], content: dict[str, Any]) -> bool:
 def add(a: str, b: str, subject: str = "pretrained:certified-adder", *, device: str = "auto") -> dict[str, str | int]:
     """The sum of two numbers as a model writes it, digit by digit, and whether it is right."""
     for number in (a, b):
-        if not number.isdecimal() or not number.isascii():
+        if not (number.isdecimal() and number.isascii()):
             raise HeadwayError(f"{number[:40]!r} is no whole number of digits 0 to 9")
     run = open_one(subject, choose_device(device))
     generate, (base, least_first) = subject_of(run).generate, run.task.columns or (None, False)

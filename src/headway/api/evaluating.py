@@ -1,6 +1,6 @@
 """`headway evaluate` as functions."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,39 +15,23 @@ from headway.evaluation.stacked import StackedModels
 from headway.machine import choose_device, choose_precision
 from headway.progress import Progress
 from headway.question import asks
-from headway.runs.folder import RunFolder
 from headway.subjects.naming import find_runs
 from headway.subjects.own import Run, one_shape, open_one, open_run, open_stack
 from headway.tasks import Problems, Task
 from headway.tasks.data import read_split
 
 SCHEMA = "headway.evaluation/1"
-REQUEST = ("all", "examples", "length", "probe", "data", "split", "seed")
-"""what of the question is repeated in the answer"""
+REQUEST = ("all", "examples", "length", "probe", "data", "split", "seed")  # are repeated in the answer
 
 
-@dataclass(frozen=True)
-class Evaluated:
+@dataclass(frozen=True, kw_only=True)
+class Evaluated(Evaluation):
     """An evaluation with what was asked and what to be careful about."""
 
     run: str
     question: EvaluateQuestion
-    evaluation: Evaluation
     greedy: Greedy | None
-    untrained: list[int]
-    """positions whose signal training never touched"""
-
-    @property
-    def errors(self) -> int:
-        return self.evaluation.errors
-
-    @property
-    def examples(self) -> int:
-        return self.evaluation.examples
-
-    @property
-    def exact_match(self) -> float:
-        return self.evaluation.exact_match
+    untrained: list[int]  # positions whose signal training never touched
 
     def cautions(self) -> list[str]:
         """What a reader of the numbers should know before drawing a conclusion."""
@@ -55,24 +39,24 @@ class Evaluated:
         if self.untrained:
             first, last = self.untrained[0], self.untrained[-1]
             cautions.append(f"Positions {first} to {last} were never trained: their signal is as it was initialized.")
-        if self.evaluation.positive_rate in (0.0, 1.0):
+        if self.positive_rate in (0.0, 1.0):
             cautions.append("Every problem got the same answer: this is a constant, not a classifier.")
         return cautions
 
     def to_json(self) -> dict[str, Any]:
-        found, asked = self.evaluation, {name: getattr(self.question, name) for name in REQUEST}
+        asked = {name: getattr(self.question, name) for name in REQUEST}
         return {
             "schema": SCHEMA,
             "run": self.run,
             "request": {**asked, "data": None if asked["data"] is None else str(asked["data"])},
-            "examples": found.examples,
-            "errors": found.errors,
-            "exact_match": found.exact_match,
-            "interval": found.interval.to_json() if found.interval else None,
+            "examples": self.examples,
+            "errors": self.errors,
+            "exact_match": self.exact_match,
+            "interval": self.interval.to_json() if self.interval else None,
             "greedy": asdict(self.greedy) if self.greedy else None,
-            "held_out": {"examples": found.held_out.examples, "errors": found.held_out.errors},
-            "strata": [asdict(stratum) for stratum in found.strata],
-            "positive_rate": found.positive_rate,
+            "held_out": {"examples": self.held_out.examples, "errors": self.held_out.errors},
+            "strata": [asdict(stratum) for stratum in self.strata],
+            "positive_rate": self.positive_rate,
             "untrained_positions": self.untrained,
             "cautions": self.cautions(),
         }
@@ -80,10 +64,8 @@ class Evaluated:
 
 @asks(EvaluateQuestion)
 def evaluate(subject: str | Path | Run, question: EvaluateQuestion) -> Evaluated:
-    """Exact match of one run: on every problem, on fresh ones, or on a file of a data folder.
-
-    An opened run is evaluated on the device where its model is.
-    """
+    """Exact match of one run: on every problem, on fresh ones, or on a file of a data folder. An opened run is
+    evaluated on the device where its model is."""
     if (precision := question.precision) != "auto":
         raise HeadwayError(f"`precision={precision}` is for a folder of runs of one shape on a GPU; leave it out")
     run = subject if isinstance(subject, Run) else open_one(subject, choose_device(question.device))
@@ -98,12 +80,8 @@ def evaluate(subject: str | Path | Run, question: EvaluateQuestion) -> Evaluated
 def evaluate_runs(subject: str | Path, question: EvaluateQuestion) -> list[Evaluated]:
     """The same for a folder of runs; on a GPU those of one shape are evaluated as one stack."""
     folders, device = find_runs(subject), choose_device(question.device)
-    if len(folders) > 1 and device.type == "cuda" and one_shape(folders):
-        return _evaluate_stack(folders, question, device)
-    return [evaluate(open_run(folder, device), question) for folder in folders]
-
-
-def _evaluate_stack(folders: Sequence[RunFolder], question: EvaluateQuestion, device: torch.device) -> list[Evaluated]:
+    if len(folders) == 1 or device.type != "cuda" or not one_shape(folders):
+        return [evaluate(open_run(folder, device), question) for folder in folders]
     runs, weights = open_stack(folders, device)
     task = runs[0].task
     precision = torch.float32 if question.precision == "auto" else choose_precision(question.precision, device)
@@ -112,9 +90,8 @@ def _evaluate_stack(folders: Sequence[RunFolder], question: EvaluateQuestion, de
     models = StackedModels(runs[0].model, weights, precision, one_shape=task.lengths[0] == task.lengths[1])
     with Progress(f"evaluating {len(runs):,} runs", question.quiet) as watch:
         found = evaluate_answers(models.answers, task, problems, total, is_sample=not question.all, watch=watch)
-    return [
-        _keep(run, question, each, decoded, longest) for run, each, decoded in zip(runs, found, greedy, strict=True)
-    ]
+    answers = zip(runs, found, greedy, strict=True)
+    return [_keep(run, question, each, decoded, longest) for run, each, decoded in answers]
 
 
 def _problems(task: Task, question: EvaluateQuestion, device: torch.device) -> tuple[Iterator[Problems], int, int]:
@@ -130,9 +107,8 @@ def _problems(task: Task, question: EvaluateQuestion, device: torch.device) -> t
 
 
 def _fresh(task: Task, question: EvaluateQuestion, examples: int, device: torch.device) -> Iterator[Problems]:
-    return sample_problems(
-        task, examples, seed=question.seed, length=question.length, probe=question.probe, device=device
-    )
+    seed, length, probe = question.seed, question.length, question.probe
+    return sample_problems(task, examples, seed=seed, length=length, probe=probe, device=device)
 
 
 def _decode(run: Run, question: EvaluateQuestion) -> Greedy | None:
@@ -147,7 +123,7 @@ def _decode(run: Run, question: EvaluateQuestion) -> Greedy | None:
 def _keep(run: Run, question: EvaluateQuestion, found: Evaluation, greedy: Greedy | None, longest: int) -> Evaluated:
     """The answer, also kept in the run folder."""
     untrained = run.model.untrained(run.task.source_tokens(longest), run.task.answer_tokens(longest))
-    result = Evaluated(str(run.path), question, found, greedy, untrained)
+    result = Evaluated(**vars(found), run=str(run.path), question=question, greedy=greedy, untrained=untrained)
     if run.writable:
         run.folder.record(question.file_name(run.task.count is not None), result.to_json())
     return result

@@ -31,10 +31,8 @@ def examine(
     opening: Opening | None = None,
     checks: Sequence[str] = (),
 ) -> Examination:
-    """Whether conclusions may be drawn from a subject: what is wrong, how it shows, how to mend it.
-
-    `checks` are the user's own, each `file.py:function`; they are made beside all others.
-    """
+    """Whether conclusions may be drawn from a subject: what is wrong, how it shows, how to mend it. `checks` are the
+    user's own, each `file.py:function`; they are made beside all others."""
     name, chosen = str(subject), [*CHECKS.values(), *map(load_check, checks)]
     if isinstance(subject, str | Path) and kind_of(name) in ("run", "runs"):
         subject = open_one(name, choose_device(device))
@@ -51,8 +49,7 @@ def examine_all(
     names: Sequence[str], *, strict: bool = False, checks: Sequence[str] = (), device: str = "auto", quiet: bool = True
 ) -> list[Examination]:
     """The same for every subject that these name; one that cannot be examined keeps none of the others from it."""
-    found: list[Examination] = []
-    everyone = [each for name in names for each in _expand(name)]
+    found, everyone = [], [each for name in names for each in _expand(name)]
     with Progress("examining", quiet) as watch:
         for number, name in enumerate(everyone):
             watch(number, len(everyone), name)
@@ -64,10 +61,6 @@ def examine_all(
             except HeadwayError as error:
                 found.append(Examination(name, {}, strict, refused=str(error)))
     return found
-
-
-def names_many(names: Sequence[str]) -> bool:
-    return len(names) != 1 or "*" in names[0] or kind_of(names[0]) == "runs"
 
 
 def _with_score(run: Run) -> Subject:
@@ -83,17 +76,15 @@ def _examine_folder(folder: str, strict: bool, device: torch.device, checks: Seq
     """Every run of a folder, and how they differ: the check `seeds` is of all of them."""
     folders, chosen = find_runs(folder), [*CHECKS.values(), *map(load_check, checks)]
     subjects = [replace(_with_score(open_run(each, device)), name=str(each.path)) for each in folders]
-    alike = one_shape(folders)
-    if alike:
-        subjects[0] = replace(subjects[0], others=subjects[1:])
+    if not one_shape(folders):
+        return [examine_subject(each, strict, chosen) for each in subjects]
+    subjects[0] = replace(subjects[0], others=subjects[1:])
     first, *others = [examine_subject(each, strict, chosen) for each in subjects]
-    seeds = {"seeds": first.checks["seeds"]} if alike else {}
-    return [first, *(replace(each, checks={**each.checks, **seeds}) for each in others)]
+    return [first, *(replace(each, checks={**each.checks, "seeds": first.checks["seeds"]}) for each in others)]
 
 
 def _expand(name: str) -> list[str]:
-    """The subjects that a pattern such as submissions/*/subject.py:build names; because of its colon a shell leaves it
-    to us."""
+    """The subjects that a pattern such as submissions/*/subject.py:build names, which a shell leaves as it is."""
     home, colon, factory = name.partition(":")
     if "*" not in home:
         return [name]

@@ -12,7 +12,7 @@ from torch import nn
 
 from headway.attach.opening import Studied, opened
 from headway.attach.zeroing import save_without
-from headway.causes.kinds import Profile, kinds_of, profile_contrasts, profile_of
+from headway.causes.kinds import kinds_of, profile_contrasts, profile_of
 from headway.causes.maps import average_maps, maps_of, worked_examples
 from headway.doctor.examination import forbidden
 from headway.errors import HeadwayError
@@ -38,7 +38,6 @@ from headway.report.heads import heads_figures, population_figures
 from headway.report.maps import problem_figure
 from headway.report.page import Inline
 from headway.runs import disk
-from headway.runs.config import RunConfig
 from headway.runs.folder import RunFolder
 from headway.subjects.naming import find_runs, kind_of
 from headway.subjects.own import Run, one_shape, open_one, open_run, open_stack, subject_of
@@ -48,22 +47,19 @@ from headway.tasks import Problems
 from headway.training.loop import recover as recovered
 
 COMPARED, MAPPED, WORKED, ROUNDING = 10_000, 1_000, 6, 1e-3
-MOST_WEIGHTS = 400_000
-"""of attention, in the problems that are worked out"""
+MOST_WEIGHTS = 400_000  # of attention, in the problems that are worked out
 
 
 @asks(HeadsQuestion)
 def study_heads(subject: Studied, question: HeadsQuestion) -> HeadStudy:
-    """Which heads a model needs, and which can go together.
-
-    Numbers, maps and pictures are kept in `out`, or else in the run's own folder.
-    """
+    """Which heads a model needs, and which can go together. Numbers, maps and pictures are kept in `out`, or else in
+    the run's own folder."""
     if question.kinds:
         raise HeadwayError("`kinds` compares the runs of a folder; leave it out for one run")
     with opened(subject, question) as own:
         question = _by_metric(question, own)
         home = Path(question.out) if question.out is not None else None if own.folder is None else own.folder.path
-        ledger = None if home is None else _ledger(own, question, home)
+        ledger = Ledger(home / "heads.partial.json") if home is not None and _resumes(own, question) else None
         study = study_subject(own, question, ledger, veto=lambda subject: forbidden(subject, "heads"))
         if home is not None:
             _keep(study, own, home, question.seed)
@@ -80,13 +76,12 @@ def _by_metric(question: HeadsQuestion, subject: Subject) -> HeadsQuestion:
     return replace(question, max_loss_increase=metric.margin)
 
 
-def _ledger(subject: Subject, question: HeadsQuestion, home: Path) -> Ledger | None:
-    """Where a long study of a user's model writes down what it has; a function of a user's own may have changed."""
+def _resumes(subject: Subject, question: HeadsQuestion) -> bool:
+    """Whether a long study of a user's model writes down what it has; a function of a user's own may have changed."""
     metric = subject.measured_by
     known = metric is None or METRICS.get(metric.name) is metric
     fixed = ":" not in question.ablation and not find_ablation(question.ablation).varies
-    resumes = subject.runner.is_attached and known and fixed
-    return Ledger(home / "heads.partial.json") if resumes else None
+    return subject.runner.is_attached and known and fixed
 
 
 def _keep(study: HeadStudy, subject: Subject, home: Path, seed: int) -> None:
@@ -96,22 +91,18 @@ def _keep(study: HeadStudy, subject: Subject, home: Path, seed: int) -> None:
     if not study.withheld:
         heads_figures(home / "heads.json", home)
     problems = subject.runner.one_length(draw_split(subject, Split.REPORT, MAPPED, seed))
+    tokens = problems.source.shape[1] + problems.answer.shape[1]
+    fitting = MOST_WEIGHTS // (len(subject.heads) * tokens**2)  # the maps of all heads go into a page
     maps = {
         "average": average_maps(subject, problems),
         "problem": maps_of(subject, problems[:1]),
-        "examples": worked_examples(subject, problems[: _worked(subject, problems)], _sets(study)),
+        "examples": worked_examples(subject, problems[: max(1, min(WORKED, fitting))], _sets(study)),
     }
     disk.write_json(home / "maps.json", maps)
     if not maps["problem"]["maps"]:
         print(f"the attention maps of {subject.name} cannot be read; no picture shows them", file=sys.stderr)
     problem_figure(maps["problem"], home / "maps-problem")
     problem_figure(maps["average"]["all"], home / "maps-average")
-
-
-def _worked(subject: Subject, problems: Problems) -> int:
-    """How many problems are worked out: fewer where there are many heads and tokens, whose maps all go into a page."""
-    tokens = problems.source.shape[1] + problems.answer.shape[1]
-    return max(1, min(WORKED, MOST_WEIGHTS // (len(subject.heads) * tokens**2)))
 
 
 def _sets(study: HeadStudy) -> dict[str, Sequence[Head]]:
@@ -122,29 +113,24 @@ def _sets(study: HeadStudy) -> dict[str, Sequence[Head]]:
 
 def view(study: HeadStudy, subject: Subject, problem: Any = None) -> Inline:
     """The maps of one problem, to look at in a notebook: the page's own, without the rest of it."""
-    asked = _problem(subject, problem)
-    maps = worked_examples(subject, asked, _sets(study))
+    if problem is None:
+        problem = draw_split(subject, Split.REPORT, 1, 0)
+    elif isinstance(problem, Problems):
+        problem = problem[:1]
+    elif subject.problem is None:
+        raise HeadwayError(f"{subject.name} cannot read {problem!r}; give one of headway.Problems")
+    else:
+        problem = subject.problem(problem)
+    maps = worked_examples(subject, problem, _sets(study))
     return Inline({"title": subject.name, "examples": maps, "heads": study.to_json()})
-
-
-def _problem(subject: Subject, asked: Any) -> Problems:
-    if asked is None:
-        return draw_split(subject, Split.REPORT, 1, 0)
-    if isinstance(asked, Problems):
-        return asked[:1]
-    if subject.problem is None:
-        raise HeadwayError(f"{subject.name} cannot read {asked!r}; give one of headway.Problems")
-    return subject.problem(asked)
 
 
 @asks(HeadsQuestion)
 def study_members(subject: str | Path, question: HeadsQuestion) -> PopulationStudy:
-    """The same for every run of a folder, which must be of one shape; on a GPU all are studied as one.
-
-    All sets of heads are searched where a `budget` of seconds a run is given; with `kinds` the causal tests say how
-    many kinds of solution there are. Each run keeps its own study; what they have in common is kept in `out`, or else
-    in the folder.
-    """
+    """The same for every run of a folder, which must be of one shape; on a GPU all are studied as one. All sets of
+    heads are searched where a `budget` of seconds a run is given; with `kinds` the causal tests say how many kinds of
+    solution there are. Each run keeps its own study; what they have in common is kept in `out`, or else in the
+    folder."""
     folders, device, home = find_runs(subject), choose_device(question.device), Path(question.out or subject)
     question.check_unused(subject)
     if not one_shape(folders):
@@ -156,22 +142,18 @@ def study_members(subject: str | Path, question: HeadsQuestion) -> PopulationStu
         studies = _studied_together(folders, each, device)
     else:
         studies = [_studied(folder, each, device) for folder in folders]
-    kinds = kinds_of(_profiles(folders, device, question)) if question.kinds else None
+    kinds = None
+    if question.kinds:
+        profiles, contrasts = [], profile_contrasts(subject_of(open_run(folders[0], device)), question.seed)
+        with Progress(f"causal tests of {len(folders):,} runs", question.quiet) as watch:
+            for number, folder in enumerate(folders):
+                profiles.append(profile_of(subject_of(open_run(folder, device)), contrasts))
+                watch(number + 1, len(folders))
+        kinds = kinds_of(profiles)
     population = PopulationStudy(tuple(studies), kinds)
     disk.write_json(home / FILE, population.summary())
     population_figures(home / FILE, home)
     return population
-
-
-def _profiles(folders: Sequence[RunFolder], device: torch.device, question: HeadsQuestion) -> list[Profile | None]:
-    found, contrasts = [], None
-    with Progress(f"causal tests of {len(folders):,} runs", question.quiet) as watch:
-        for folder in folders:
-            subject = subject_of(open_run(folder, device))
-            contrasts = contrasts or profile_contrasts(subject, question.seed)
-            found.append(profile_of(subject, contrasts))
-            watch(len(found), len(folders))
-    return found
 
 
 def _studied(folder: RunFolder, question: HeadsQuestion, device: torch.device) -> Member:
@@ -209,11 +191,9 @@ def screen_heads(subject: Studied, question: HeadsQuestion, ends: int) -> Screen
 
 @asks(PruneQuestion)
 def prune(subject: Studied, question: PruneQuestion) -> dict[str, Any]:
-    """Writes a model without the heads that can go together, or without those named.
-
-    A run becomes really smaller, and with `recover` it is trained for so many steps more. Of a user's own model the
-    columns are zeroed, and it is saved as it was: by save_pretrained, or its weights.
-    """
+    """Writes a model without the heads that can go together, or without those named. A run becomes really smaller, and
+    with `recover` it is trained for so many steps more. Of a user's own model the columns are zeroed, and it is saved
+    as it was: by save_pretrained, or its weights."""
     if isinstance(subject, str | Path) and kind_of(subject, question.hub) in ("run", "runs"):
         subject = open_one(subject, choose_device(question.device))
     if isinstance(subject, Run):
@@ -247,18 +227,24 @@ def _cut(run: Run, question: PruneQuestion) -> dict[str, Any]:
             f"the pruned model's logits differ by {comparison.largest_difference:.2g} from the gated one's, more than "
             "rounding; this is a bug of Headway's"
         )
-    before, pruned = (_checked(each, run, problems) for each in (run.model, model))
+
+    def evaluated(model: Model) -> Evaluation:
+        return evaluate_chunks(model, run.task, [problems], len(problems), is_sample=True)
+
+    before, pruned = evaluated(run.model), evaluated(model)
     if not folder.complete:
+        trained = run.folder.training()
         with Progress(f"training {recover} steps more", question.quiet) as watch:
-            loss = recovered(model, smaller, recover, watch) if recover else run.folder.training().final_loss
-        _write_pruned(run, model, smaller, folder, loss)
-    after = _checked(open_run(folder, device_of(run.model)).model, run, problems)
+            loss = recovered(model, smaller, recover, watch) if recover else trained.final_loss
+        folder.begin(smaller, {**environment(device_of(model)), "pruned_from": run.config.name}, resume=True)
+        disk.write_bytes(folder.log, run.folder.log.read_bytes())
+        weights = save({name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()})
+        folder.finish(weights, trained.steps, trained.seconds, _parameters(model), final_loss=loss, perfect=None)
+    after = evaluated(open_run(folder, device_of(run.model)).model)
     if not recover and after != pruned:
         raise HeadwayError(f"{folder.path} answers differently after it was read back; this is a bug of Headway's")
     return {
-        **_before_and_after(subject, gone, question),
-        "parameters_before": _parameters(run.model),
-        "parameters_after": _parameters(model),
+        **_sizes(subject, gone, question, run.model, model),
         "exact_match_before": before.exact_match,
         "exact_match_after": after.exact_match,
         "exact_match_without_recovery": pruned.exact_match,
@@ -270,12 +256,16 @@ def _cut(run: Run, question: PruneQuestion) -> dict[str, Any]:
     }
 
 
-def _before_and_after(subject: Subject, gone: Sequence[Head], question: PruneQuestion) -> dict[str, Any]:
+def _sizes(
+    subject: Subject, gone: Sequence[Head], question: PruneQuestion, before: nn.Module, after: nn.Module
+) -> dict[str, Any]:
     return {
         "run": str(question.out),
         "heads_before": len(subject.heads),
         "heads_after": len(subject.heads) - len(gone),
         "removed": [str(head) for head in gone],
+        "parameters_before": _parameters(before),
+        "parameters_after": _parameters(after),
     }
 
 
@@ -297,9 +287,7 @@ def _zeroed(subject: Subject, question: PruneQuestion) -> dict[str, Any]:
     difference = save_without(subject, gone, problems, out)
     before, after = measure(Variants(subject), [problems], [frozenset(gone)])
     return {
-        **_before_and_after(subject, gone, question),
-        "parameters_before": _parameters(subject.model),
-        "parameters_after": _parameters(subject.model),
+        **_sizes(subject, gone, question, subject.model, subject.model),
         "exact_match_before": before.accuracy,
         "exact_match_after": after.accuracy,
         "loss_increase": after.loss_increase,
@@ -307,22 +295,3 @@ def _zeroed(subject: Subject, question: PruneQuestion) -> dict[str, Any]:
         "largest_logit_difference": difference,
         "speedup": 1.0,
     }
-
-
-def _checked(model: Model, run: Run, problems: Problems) -> Evaluation:
-    return evaluate_chunks(model, run.task, [problems], len(problems), is_sample=True)
-
-
-def _write_pruned(run: Run, model: Model, config: RunConfig, folder: RunFolder, loss: float | None) -> None:
-    """A finished run like the one it was made from, with fewer heads."""
-    trained = run.folder.training()
-    folder.begin(config, {**environment(device_of(model)), "pruned_from": run.config.name}, resume=True)
-    disk.write_bytes(folder.log, run.folder.log.read_bytes())
-    folder.finish(
-        save({name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}),
-        steps=trained.steps,
-        seconds=trained.seconds,
-        parameters=_parameters(model),
-        final_loss=loss,
-        perfect=None,
-    )

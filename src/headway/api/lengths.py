@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import torch
+
 from headway.doctor.examination import forbidden
 from headway.lengths import extrapolation
-from headway.lengths.answer import LengthStudy
+from headway.lengths.answer import LengthsPlan, LengthStudy
 from headway.lengths.question import LengthsQuestion
 from headway.machine import choose_device
 from headway.question import asks
@@ -14,14 +16,16 @@ from headway.subjects.own import subject_of
 
 @asks(LengthsQuestion)
 def study_lengths(task: str = "sortedness", question: LengthsQuestion = LengthsQuestion()) -> LengthStudy:  # noqa: B008
-    """Trains each encoding with each index on short problems and tests it on long ones.
-
-    Everything is in `out`; what is there already is not made again.
-    """
-    plan, device = extrapolation.plan_study(task, question), choose_device(question.device)
+    """Trains each encoding with each index on short problems, tests it on long ones, and keeps everything in `out`."""
     home = Path(question.out or Path("runs") / f"lengths-{task.replace(':', '.')}-{question.track}")
+    plan = extrapolation.plan_study(task, question)
+    return carry_out_plan(plan, home, choose_device(question.device), question.precision, question.quiet)
+
+
+def carry_out_plan(plan: LengthsPlan, home: Path, device: torch.device, precision: str, quiet: bool) -> LengthStudy:
+    """What was planned, with the doctor's veto and the pictures."""
     found = extrapolation.study_lengths(
-        plan, home, device, question.precision, question.quiet, lambda run: forbidden(subject_of(run), "lengths")
+        plan, home, device, precision, quiet, lambda run: forbidden(subject_of(run), "lengths")
     )
     lengths_figures(home / "lengths.json", home)
     return found

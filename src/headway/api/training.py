@@ -31,11 +31,18 @@ def train(task: str, question: TrainQuestion) -> Run:
 
 @asks(TrainQuestion)
 def train_seeds(task: str, question: TrainQuestion) -> list[RunReport]:
-    """One run in `out`; of several seeds, one each in `out`/seed-N: one after another, or as a population.
-
-    Every config and every folder is looked at before anything is trained.
-    """
-    device, trials, home = choose_device(question.device), *_planned(task, question)
+    """One run in `out`; of several seeds, one each in `out`/seed-N: one after another, or as a population. Every config
+    and every folder is looked at before anything is trained."""
+    device, options = choose_device(question.device), dict(question.options or {})
+    found = None if question.data is None else read_data(create_task(task, options), question.data)
+    if found is not None and found.left_out and not question.quiet:
+        print(f"{found.left_out:,} problems of train.json are of the held-out tenth: left out", file=sys.stderr)
+    told = (None, None) if found is None else (found.sha256, found.stored.lengths())
+    seeds = question.several
+    configs = [plan(task, question, seed, options, *told) for seed in seeds or [question.seed or 0]]
+    first = configs[0]
+    home = Path(question.out or Path("runs") / (first.name if seeds is None else first.family))
+    trials = [Trial(each, {"seed": each.seed}, "" if seeds is None else f"seed-{each.seed}") for each in configs]
     choose_precision(question.precision, device)
     find_tracker(question.tracker)
     for trial in trials:
@@ -57,32 +64,15 @@ def train_seeds(task: str, question: TrainQuestion) -> list[RunReport]:
     )
     pieces = [Piece(tuple(trials), (), tuple(trials))] if stacked else pieces_of(trials, ())
     engine = LocalEngine(terms, min(cores(), len(trials))) if on_cores else InProcess(terms)
-    first = trials[0].config
     title = f"{first.stem} seed {first.seed}" if len(trials) == 1 else f"{len(trials):,} × {first.stem}"
     return train_trials(pieces, engine, title, question.quiet)
 
 
-def _planned(task: str, question: TrainQuestion) -> tuple[list[Trial], Path]:
-    """The trials, and the folder of all."""
-    options = dict(question.options or {})
-    found = None if question.data is None else read_data(create_task(task, options), question.data)
-    if found is not None and found.left_out and not question.quiet:
-        print(f"{found.left_out:,} problems of train.json are of the held-out tenth: left out", file=sys.stderr)
-    told = (None, None) if found is None else (found.sha256, found.stored.lengths())
-    seeds = question.several
-    configs = [plan(task, question, seed, options, *told) for seed in seeds or [question.seed or 0]]
-    home = Path(question.out or Path("runs") / (configs[0].name if seeds is None else configs[0].family))
-    places = ["" if seeds is None else f"seed-{config.seed}" for config in configs]
-    return [Trial(c, {"seed": c.seed}, place) for c, place in zip(configs, places, strict=True)], home
-
-
 def shortfalls(reports: Sequence[RunReport]) -> list[str]:
     """What a reader of many trained runs must not overlook: those that did not get there."""
-    said = []
-    if diverged := [report.seed for report in reports if report.final_loss is None]:
-        said.append(
-            f"{len(diverged)} of {len(reports)} diverged, their loss is no number: seeds {format_value(diverged)}."
-        )
-    if short := [report.seed for report in reports if report.perfect is False]:
-        said.append(f"{len(short)} of {len(reports)} did not become perfect: seeds {format_value(short)}.")
-    return said
+    fates = {
+        "diverged, their loss is no number": [report.seed for report in reports if report.final_loss is None],
+        "did not become perfect": [report.seed for report in reports if report.perfect is False],
+    }
+    found = {fate: seeds for fate, seeds in fates.items() if seeds}
+    return [f"{len(seeds)} of {len(reports)} {fate}: seeds {format_value(seeds)}." for fate, seeds in found.items()]

@@ -1,25 +1,34 @@
-"""How long it takes to know what every head costs, beside the textbook's way."""
+"""How long it takes to know what every head costs: of the shipped adder beside the textbook's way, and of a user's
+model with 144 heads beside the ways of others."""
 
 from functools import partial
 from typing import Any, cast
 
 import torch
 
+from headway.attach.huggingface import attach_huggingface
 from headway.attach.opening import ready
-from headway.bench.reference import TextbookCopy, decode_textbook
+from headway.attach.readers import read_causal
+from headway.attach.runner import UserRunner
+from headway.bench.own_references import OWN_REFERENCES, Measure, Tokens, random_gpt2, random_tokens
+from headway.bench.reference import TextbookCopy, count_right
 from headway.bench.row import Row, fastest_threads, timed, using_threads
-from headway.evaluation.verdicts import same_answer
+from headway.errors import HeadwayError
+from headway.evaluation.verdicts import largest
 from headway.heads.variants import Variants
 from headway.machine import exact_products
 from headway.models import EncoderDecoder, build_model, heads_of
+from headway.models.sites import Closed
 from headway.progress import Progress, Watch
 from headway.runs.config import Overrides
 from headway.subjects.own import open_one, subject_of
+from headway.subjects.runner import MEMORY
 from headway.subjects.subject import Subject
 from headway.tasks import Addition, Problems, Task
 from headway.training.defaults import plan
 
 SUMS = 2_000
+CPU_SHAPE, GPU_SHAPE, GPU_MEMORY = (8, 32), (64, 128), 32 * 2**30  # rows and tokens for a user's model
 BATCH = 500  # the textbook's, the fastest of 64 to 2,000 on the two cores we tried
 
 
@@ -28,31 +37,30 @@ def head_study(seed: int, device: torch.device, quiet: bool) -> Row:
     """The 24 heads of the shipped adder, each taken out alone, on 2,000 sums."""
     run = open_one("pretrained:adder", device)
     subject = subject_of(run)
-    problems = subject.draw(SUMS, seed, False)
-    variants = Variants(subject)
-    closed = [frozenset[Any](), *(frozenset[Any]({head}) for head in subject.heads)]
+    problems, variants, closed = subject.draw(SUMS, seed, False), Variants(subject), one_by_one(subject)
     variants(problems[:200], closed)  # warm
     textbook = TextbookCopy(cast(EncoderDecoder, run.model)).to(device).eval()
     with Progress("one head after another", quiet) as watch:
         ours, seconds = timed(lambda: variants(problems, closed).accuracy, device)
-        trial = partial(_decode_accuracy, textbook, run.task, problems[:BATCH])
-        with torch.no_grad(), using_threads(fastest_threads(trial, device)) as threads:
+        trial = partial(count_right, textbook, run.task.start, [problems[:BATCH]])
+        with using_threads(fastest_threads(trial, device)) as threads:
             theirs, spent = timed(lambda: textbook_study(textbook, subject, run.task, problems, watch), device)
     return Row(
-        "head-study",
         seconds,
         f"nn.Transformer with the same weights: zero a head's, decode {SUMS:,} sums token by token in batches of "
         f"{BATCH}, restore; for each head",
         spent,
         same_result=ours == theirs,
-        details={
-            "heads": len(subject.heads),
-            "sums": SUMS,
-            "reference_threads": threads,
-            "threads": torch.get_num_threads(),
-            "sweeps": sweeps(seed, device),
-        },
+        heads=len(subject.heads),
+        sums=SUMS,
+        reference_threads=threads,
+        sweeps=sweeps(seed, device),
     )
+
+
+def one_by_one(subject: Subject) -> list[Closed]:
+    """No head, and each alone."""
+    return [frozenset(), *(frozenset({head}) for head in subject.heads)]
 
 
 @torch.no_grad()
@@ -60,26 +68,18 @@ def textbook_study(
     model: TextbookCopy, subject: Subject, task: Task, problems: Problems, watch: Watch | None = None
 ) -> list[float]:
     """The accuracy of the whole model, then of the model without each head."""
-    found, heads = [_decode_accuracy(model, task, problems)], subject.heads
-    for number, head in enumerate(heads):
+    batches = [problems[start : start + BATCH] for start in range(0, len(problems), BATCH)]
+    right = [count_right(model, task.start, batches)]
+    for number, head in enumerate(subject.heads):
         site = model.sites[head.site]
         columns = site.out_proj.weight.data[:, head.number * site.head_dim : (head.number + 1) * site.head_dim]
         kept = columns.clone()
         columns.zero_()
-        found.append(_decode_accuracy(model, task, problems))
+        right.append(count_right(model, task.start, batches))
         columns.copy_(kept)
         if watch is not None:
-            watch(number + 1, len(heads))
-    return found
-
-
-def _decode_accuracy(model: TextbookCopy, task: Task, problems: Problems) -> float:
-    right = 0
-    for start in range(0, len(problems), BATCH):
-        batch = problems[start : start + BATCH]
-        written = decode_textbook(model, task.start, batch.source, batch.answer.shape[1])
-        right += int(same_answer(written, batch).sum())
-    return right / len(problems)
+            watch(number + 1, len(subject.heads))
+    return [each / len(problems) for each in right]
 
 
 def sweeps(seed: int, device: torch.device) -> dict[str, list[dict[str, float]]]:
@@ -90,7 +90,7 @@ def sweeps(seed: int, device: torch.device) -> dict[str, list[dict[str, float]]]
         model = build_model(plan("addition", overrides, seed).model, seed).to(device).eval()
         heads = tuple(heads_of(model))
         subject = Subject(model, examples=lambda rows, seed, _: task.testing(seed, rows, device=device), heads=heads)
-        variants, closed = Variants(ready(subject)), [frozenset[Any]({head}) for head in heads]
+        variants, closed = Variants(ready(subject)), one_by_one(subject)[1:]
         return timed(lambda: variants(subject.draw(examples, seed, False), closed), device)[1]
 
     return {
@@ -98,3 +98,58 @@ def sweeps(seed: int, device: torch.device) -> dict[str, list[dict[str, float]]]
         "examples": [{"examples": n, "seconds": seconds(Overrides(), n)} for n in (250, 500, 1000)],
         "encoder_layers": [{"encoder_layers": n, "seconds": seconds(Overrides(layers=n))} for n in (1, 2, 4)],
     }
+
+
+@exact_products()
+def head_costs(measure: Measure, seed: int, device: torch.device, quiet: bool) -> Row:
+    """Judged by the loss of every next token, or of the last token alone."""
+    model, on_cpu = random_gpt2(seed).to(device), device.type == "cpu"
+    tokens = random_tokens(seed, *(CPU_SHAPE if on_cpu else GPU_SHAPE)).to(device)
+    runner, problems = attached(model, tokens, measure, MEMORY if on_cpu else GPU_MEMORY)
+    subject = Subject(model, examples=problems, metric="loss").with_runner(runner)
+    losses, seconds = timed(lambda: Variants(subject)(problems, one_by_one(subject)).loss.double().mean(1), device)
+    ours = losses[1:] - losses[0]  # how much the loss grows without each head
+    spent, differences = {}, {}
+
+    @torch.inference_mode()
+    def one_pass() -> None:
+        model(tokens[:, :-1], use_cache=False)
+
+    with using_threads(fastest_threads(one_pass, device)) as threads:
+        for reference, way in OWN_REFERENCES.items():
+            if not on_cpu and reference != "transformers":
+                continue
+            try:
+                sweep = partial(way.sweep, way.wrap(model))
+            except HeadwayError:
+                continue  # not installed
+            if not on_cpu:
+                sweep(tokens[:1], measure)  # warm
+            with Progress(f"{measure}: {reference}", quiet):
+                theirs, spent[reference] = timed(partial(sweep, tokens, measure), device)
+            differences[reference] = largest(theirs.cpu() - ours.cpu())
+    best = min(spent, key=spent.__getitem__)
+    return Row(
+        seconds,
+        OWN_REFERENCES[best].says,
+        spent[best],
+        same_result=max(differences.values()) < 1e-5,
+        heads=len(subject.heads),
+        tokens=list(tokens.shape),
+        seconds_of_each=spent,
+        not_installed=[each for each in OWN_REFERENCES if each not in spent],
+        largest_difference=max(differences.values()),
+        seconds_a_variant_by_size=runner.stacking.spent,
+        reference_threads=threads,
+    )
+
+
+def attached(model: Any, tokens: Tokens, measure: Measure, memory: int) -> tuple[UserRunner, Problems]:
+    """Ours around a model, with what is proved once of it, which is not timed; and the problems."""
+    first = 1 if measure == "full" else tokens.shape[1] - 1
+    problems = Problems(tokens[:, :first], tokens[:, first:])
+    few = problems[:1]
+    found = attach_huggingface(model, lambda: read_causal(model, few.source, few.answer), proved=False)
+    runner = UserRunner(found, read_causal, memory)
+    runner.check_replay(problems)
+    return runner, problems

@@ -4,20 +4,20 @@ attention through a window costs."""
 import os
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.profiler import ProfilerActivity, profile
 
 from headway.bench.reference import TextbookSorter
 from headway.bench.row import Row, fastest_threads, power_of, timed, using_threads
 from headway.evaluation.verdicts import largest
-from headway.lengths.answer import Entry, LengthsPlan, TrainedRun
+from headway.lengths.answer import Entry, LengthsPlan
 from headway.lengths.extrapolation import study_lengths
 from headway.lengths.measuring import CHOOSING, IN_RANGE
-from headway.lengths.probes import REACHED, Measured
+from headway.lengths.probes import REACHED
 from headway.lengths.question import LENGTHS, TRIO
 from headway.machine import exact_products
 from headway.models import Attention, Order, Site
@@ -28,14 +28,11 @@ from headway.tasks import Problems, Sortedness
 from headway.tasks.random import STORING, Dice
 from headway.training.tracks import Track
 
-EXAMPLES = 2_000
 BATCH, RATE, WARMUP = 64, 1e-3, 100
-CHECK_EVERY, MOST_STEPS = 100, 4_900
-"""the published loop trains for 400 s an encoding at 12.3 steps a second, on two cores"""
-STEPS = 700
-"""of ours"""
-STORED = 20_000
-"""sequences of each training length"""
+CHECK_EVERY, MOST_STEPS = 100, 4_900  # the published loop: 400 s an encoding at 12.3 steps a second, on two cores
+TOKENS, DENSE = (1_000, 10_000, 100_000, 1_000_000), (1_000, 2_000, 4_000, 8_000, 16_000)
+D_MODEL, HEADS, MOST_DENSE_BYTES = 64, 8, 4e9  # of the mask: beyond it the dense form does not fit
+EXAMPLES, STORED = 2_000, 20_000  # sequences of each test length, and of each training length
 
 
 def length_study(seed: int, device: torch.device, quiet: bool) -> Row:
@@ -45,71 +42,47 @@ def length_study(seed: int, device: torch.device, quiet: bool) -> Row:
     task = Sortedness()
     with tempfile.TemporaryDirectory() as folder:
         entries = tuple(Entry(name, "sequential", "mean") for name in TRIO)
-        track = Track("bench", Overrides(pooling="mean", steps=STEPS, warmup=60), Overrides())
+        track = Track("bench", Overrides(pooling="mean", steps=700, warmup=60), Overrides())
         asked = LengthsPlan("sortedness", entries, track, (seed,), LENGTHS, ("default",), {}, examples=EXAMPLES)
         study, seconds = timed(lambda: study_lengths(asked, Path(folder), device, "float32", quiet), device)
-    ours = {run.entry.positions: run for run in study.runs}
+    ours = {run.entry.positions: run.found for run in study.runs}
+    accuracy = {name: {row.length: row.accuracy for row in found.rows} for name, found in ours.items()}
     sheets = {n: task.independent(asked.test_seed, EXAMPLES, length=n, device=device) for n in LENGTHS}
-    shown = stored(task, seed, device)
-    theirs: dict[str, Plain] = {}
+    shortest, longest = task.lengths
+    shown = {n: task.training(Dice.of(STORING, seed, n, STORED, device), 0, n) for n in range(shortest, longest + 1)}
+    theirs: dict[str, PlainLoop] = {}
     trial = PlainLoop(task, "none", seed, shown).train
     with Progress("the plain loop", quiet) as watch, using_threads(fastest_threads(trial, device)) as threads:
         for number, name in enumerate(TRIO):
-            goal = ours[name].found.in_range if name != "none" else 1.1  # out of reach: it trains as long as it may
+            goal = ours[name].in_range if name != "none" else 1.1  # out of reach: it trains as long as it may
             most = MOST_STEPS if name != "none" else max(each.steps for each in theirs.values())
-            theirs[name] = PlainLoop(task, name, seed, shown).measure(goal, most, sheets)
+            theirs[name] = PlainLoop(task, name, seed, shown)
+            theirs[name].measure(goal, most, sheets)
             watch(number + 1, len(TRIO))
     table = [
         {
             "positions": name,
-            "in_range": [ours[name].found.in_range, theirs[name].in_range],
-            **{str(m.length): [m.accuracy, theirs[name].accuracy[m.length]] for m in past_training(ours[name])},
-            "steps": theirs[name].steps,
+            "in_range": [ours[name].in_range, plain.in_range],
+            **{str(n): [accuracy[name][n], plain.accuracy[n]] for n in LENGTHS},
+            "steps": plain.steps,
         }
-        for name in TRIO
-    ]  # fmt: skip
+        for name, plain in theirs.items()
+    ]
+    alike = [  # in range to a percent, and on the same side of 0.99 at every length
+        abs(ours[name].in_range - plain.in_range) <= 0.01
+        and all((accuracy[name][n] >= REACHED) == (plain.accuracy[n] >= REACHED) for n in LENGTHS)
+        for name, plain in theirs.items()
+    ]
     return Row(
-        "length-study",
         seconds,
         f"nn.TransformerEncoder (pre-norm), Adam at {RATE:g}, batches of {BATCH} stored sequences, until as right in "
         f"range as ours or {MOST_STEPS:,} steps; then every length in batches, one after another",
         sum(each.seconds for each in theirs.values()),
-        same_result=all(_alike(ours[name], theirs[name]) for name in TRIO),
-        details={
-            "ours_and_theirs": table,
-            "reference_threads": threads,
-            "threads": torch.get_num_threads(),
-            "examples": EXAMPLES,
-        },
+        same_result=all(alike),
+        ours_and_theirs=table,
+        reference_threads=threads,
+        examples=EXAMPLES,
     )
-
-
-@dataclass(frozen=True)
-class Plain:
-    """What the plain loop came to."""
-
-    seconds: float
-    steps: int
-    in_range: float
-    accuracy: dict[int, float]
-
-
-def past_training(run: TrainedRun) -> list[Measured]:
-    return [each for each in run.found.rows if each.length in LENGTHS]
-
-
-def _alike(ours: TrainedRun, plain: Plain) -> bool:
-    """The same accuracy in range, to a percent, and the same side of 0.99 at every length."""
-    same = all((m.accuracy >= REACHED) == (plain.accuracy[m.length] >= REACHED) for m in past_training(ours))
-    return same and abs(ours.found.in_range - plain.in_range) <= 0.01
-
-
-def stored(task: Sortedness, seed: int, device: torch.device) -> dict[int, Problems]:
-    """The sequences that the plain loop goes through, by length."""
-    shortest, longest = task.lengths
-    return {
-        n: task.training(Dice.of(STORING, seed, n, STORED, device), 0, n) for n in range(shortest, longest + 1)
-    }  # fmt: skip
 
 
 class PlainLoop:
@@ -117,7 +90,8 @@ class PlainLoop:
 
     def __init__(self, task: Sortedness, positions: str, seed: int, shown: dict[int, Problems]) -> None:
         torch.manual_seed(seed)
-        self.task, self.shown, self.steps = task, shown, 0
+        self.task, self.shown, self.steps, self.seconds, self.in_range = task, shown, 0, 0.0, 0.0
+        self.accuracy: dict[int, float] = {}
         self.device = shown[task.lengths[0]].source.device
         self.model = TextbookSorter(task.values, positions).to(self.device)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=RATE)
@@ -135,14 +109,13 @@ class PlainLoop:
             self.optimizer.step()
             self.steps += 1
 
-    def measure(self, goal: float, most: int, sheets: dict[int, Problems]) -> Plain:
+    def measure(self, goal: float, most: int, sheets: dict[int, Problems]) -> None:
         """Trains until `goal` in range, or for `most` steps; then tests. Checks of the goal are not counted."""
-        seconds, in_range = 0.0, 0.0
-        while self.steps < most and in_range < goal:
-            seconds += timed(self.train, self.device)[1]
-            in_range = self._in_range(CHOOSING)
-        accuracy, spent = timed(lambda: {n: self._accuracy(sheet) for n, sheet in sheets.items()}, self.device)
-        return Plain(seconds + spent, self.steps, self._in_range(0), accuracy)
+        while self.steps < most and self.in_range < goal:
+            self.seconds += timed(self.train, self.device)[1]
+            self.in_range = self._in_range(CHOOSING)
+        self.accuracy, spent = timed(lambda: {n: self._accuracy(sheet) for n, sheet in sheets.items()}, self.device)
+        self.seconds, self.in_range = self.seconds + spent, self._in_range(0)
 
     def _in_range(self, seed: int) -> float:
         """The mean accuracy over the training lengths."""
@@ -158,67 +131,48 @@ class PlainLoop:
         return sum(right) / len(problems)
 
 
-# ---- window attention: time and memory against the number of tokens --------------------------------------------
-
-TOKENS = (1_000, 10_000, 100_000, 1_000_000)
-DENSE = (1_000, 2_000, 4_000, 8_000, 16_000)
-D_MODEL, HEADS = 64, 8
-MOST_DENSE_BYTES = 4e9
-"""of the mask: beyond it the dense form does not fit"""
-
-
 @exact_products()
 def window_attention(seed: int, device: torch.device, quiet: bool) -> Row:
-    """One attention through a window of two on either side, beside dense attention with the same mask."""
+    """Time and memory of attention through a window of two on either side, beside dense attention with its mask."""
     torch.manual_seed(seed)
     positions = find_positions("window")(Shape(D_MODEL, HEADS, 16)).to(device)
     module = Attention(Site("encoder", 0, "self"), D_MODEL, D_MODEL // HEADS, range(HEADS)).to(device)
-    ours = [_spend(n, lambda x, order: module(x, x, order), positions, device) for n in TOKENS]
     fitting = [n for n in DENSE if HEADS * n * n * 4 <= MOST_DENSE_BYTES]
+
+    def windowed(x: Tensor, order: Order) -> Tensor:
+        return module(x, x, order)
 
     def dense(x: Tensor, order: Order) -> Tensor:
         query = F.linear(x, module.query).unflatten(-1, (HEADS, -1)).transpose(1, 2)
         key, value = module.keys_values(x, None)
-        return module.out(
-            F.scaled_dot_product_attention(query, key, value, attn_mask=order.bias).transpose(1, 2).flatten(2)
-        )
+        attended = F.scaled_dot_product_attention(query, key, value, attn_mask=order.bias)
+        return module.out(attended.transpose(1, 2).flatten(2))
 
-    theirs = [_spend(n, dense, positions, device) for n in fitting]
-    beside = _spend(fitting[-1], lambda x, order: module(x, x, order), positions, device)
-    difference = largest(beside.output - theirs[-1].output)
+    ours = [_spend(n, windowed, positions, device)[0] for n in TOKENS]
+    theirs, outputs = zip(*(_spend(n, dense, positions, device) for n in fitting), strict=True)
+    beside, output = _spend(fitting[-1], windowed, positions, device)
+    difference = largest(output - outputs[-1])
     return Row(
-        "window-attention",
-        beside.seconds,
+        beside["seconds"],
         f"scaled_dot_product_attention with the same mask, {fitting[-1]:,} tokens",
-        theirs[-1].seconds,
+        theirs[-1]["seconds"],
         same_result=difference < 1e-5,
-        details={
-            "tokens": [each.to_json() for each in ours],
-            "dense": [each.to_json() for each in theirs],
-            "time_exponent": power_of(TOKENS, [each.seconds for each in ours]),
-            "memory_exponent": power_of(TOKENS, [each.bytes for each in ours]),
-            "dense_time_exponent": power_of(fitting, [each.seconds for each in theirs]),
-            "largest_difference": difference,
-            "d_model": D_MODEL,
-            "heads": HEADS,
-        },
-    )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Spent:
-    tokens: int
-    seconds: float
-    bytes: int
-    output: Tensor
-
-    def to_json(self) -> dict[str, float]:
-        return {"tokens": self.tokens, "seconds": self.seconds, "bytes": self.bytes}
+        tokens=ours,
+        dense=list(theirs),
+        time_exponent=power_of(TOKENS, [each["seconds"] for each in ours]),
+        memory_exponent=power_of(TOKENS, [each["bytes"] for each in ours]),
+        dense_time_exponent=power_of(fitting, [each["seconds"] for each in theirs]),
+        largest_difference=difference,
+        d_model=D_MODEL,
+        heads=HEADS,
+    )
 
 
 @torch.inference_mode()
-def _spend(tokens: int, work: Callable[[Tensor, Order], Tensor], positions: Positions, device: torch.device) -> Spent:
-    """The best time of a few, and the most memory that was held at once."""
+def _spend(
+    tokens: int, work: Callable[[Tensor, Order], Tensor], positions: Positions, device: torch.device
+) -> tuple[dict[str, float], Tensor]:
+    """The best time of a few and the most memory that was held at once, and what the work gives."""
     x = torch.randn(1, tokens, D_MODEL, generator=torch.Generator().manual_seed(0)).to(device)
     index = torch.arange(tokens, device=device)[None]
 
@@ -228,7 +182,7 @@ def _spend(tokens: int, work: Callable[[Tensor, Order], Tensor], positions: Posi
     output, seconds = timed(once, device)
     for _ in range(4 if seconds < 1 else 1):
         seconds = min(seconds, timed(once, device)[1])
-    return Spent(tokens, seconds, _most_bytes(once, device), output)
+    return {"tokens": tokens, "seconds": seconds, "bytes": _most_bytes(once, device)}, output
 
 
 def _most_bytes(work: Callable[[], Tensor], device: torch.device) -> int:
@@ -238,8 +192,6 @@ def _most_bytes(work: Callable[[], Tensor], device: torch.device) -> int:
         work()
         return torch.cuda.max_memory_allocated() - before
     os.environ.setdefault("KINETO_LOG_LEVEL", "9")  # or it talks
-    from torch.profiler import ProfilerActivity, profile
-
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as seen:
         work()
     held = most = 0

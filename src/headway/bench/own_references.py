@@ -1,15 +1,14 @@
-"""How others take out the heads of a GPT-2 one by one: what a study of one's own model is measured against.
-
-Three ways, each written as its library's own pages write it: a hook on the plain transformers model, TransformerLens,
-nnsight. One forward of the whole model a head, on the same weights. Nothing is in them that would slow them down: no
-gradients, no cache of keys and values, heads zeroed in place, and the last token, which predicts nothing, not read.
-Wrapping a model is apart from going through its heads, so that only the latter is timed.
-"""
+"""How others take out the heads of a GPT-2 one by one: what a study of one's own model is measured against. Three ways,
+each written as its library's own pages write it: a hook on the plain transformers model, TransformerLens, nnsight. One
+forward of the whole model a head, on the same weights. Nothing is in them that would slow them down: no gradients, no
+cache of keys and values, heads zeroed in place, and the last token, which predicts nothing, not read. Wrapping a model
+is apart from going through its heads, so that only the latter is timed."""
 
 import copy
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, Literal
 
 import torch
@@ -19,20 +18,15 @@ from torch.nn.functional import cross_entropy
 
 from headway.errors import HeadwayError
 
-Measure = Literal["full", "answer"]
-"""the loss of every token after the first, or of the last alone"""
-
+Measure = Literal["full", "answer"]  # the loss of every token after the first, or of the last alone
 Tokens = Int[Tensor, "row token"]
-Increases = Float[Tensor, " head"]
-"""how much the loss grows without each head; the heads of the first layer first"""
+Increases = Float[Tensor, " head"]  # how much the loss grows without each head; the heads of the first layer first
 
 
 @dataclass(frozen=True)
 class OwnReference:
     says: str
-    """what it does, in words"""
-    wrap: Callable[[Any], Any]
-    """from a transformers GPT-2, which stays as it is, to what `sweep` is called with"""
+    wrap: Callable[[Any], Any]  # from a transformers GPT-2, which stays as it is, to what `sweep` is called with
     sweep: Callable[[Any, Tokens, Measure], Increases]
 
 
@@ -59,13 +53,10 @@ def hook_loop(model: Any, tokens: Tokens, measure: Measure) -> Increases:
         def zero(_: Any, inputs: tuple[Tensor]) -> None:
             inputs[0][..., head * width : (head + 1) * width] = 0
 
-        handle = model.transformer.h[layer].attn.c_proj.register_forward_pre_hook(zero)
-        try:
+        with model.transformer.h[layer].attn.c_proj.register_forward_pre_hook(zero):
             return loss()
-        finally:
-            handle.remove()
 
-    heads = [(layer, head) for layer in range(model.config.n_layer) for head in range(model.config.n_head)]
+    heads = product(range(model.config.n_layer), range(model.config.n_head))
     return torch.stack([without(*head) for head in heads]) - loss()
 
 
@@ -87,7 +78,7 @@ def transformer_lens_loop(bridge: Any, tokens: Tokens, measure: Measure) -> Incr
 
         return loss((f"blocks.{layer}.attn.hook_z", zero))
 
-    heads = [(layer, head) for layer in range(bridge.cfg.n_layers) for head in range(bridge.cfg.n_heads)]
+    heads = product(range(bridge.cfg.n_layers), range(bridge.cfg.n_heads))
     return torch.stack([without(*head) for head in heads]) - loss()
 
 
@@ -109,7 +100,7 @@ def nnsight_loop(model: Any, tokens: Tokens, measure: Measure) -> Increases:
 
     with model.trace(tokens[:, :-1], use_cache=False):
         whole = model.output.logits.save()
-    heads = [(layer, head) for layer in range(model.config.n_layer) for head in range(model.config.n_head)]
+    heads = product(range(model.config.n_layer), range(model.config.n_head))
     return torch.stack([without(*head) for head in heads]) - _loss(whole, tokens, measure)
 
 
@@ -135,5 +126,5 @@ def _optional(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        reason = str(error).splitlines()[0]
-        raise HeadwayError(f"this reference needs more packages ({reason}): pip install 'headway[bench]'") from error
+        missing = str(error).splitlines()[0]
+        raise HeadwayError(f"this reference needs more packages ({missing}): pip install 'headway[bench]'") from error

@@ -1,13 +1,9 @@
-"""The textbook loop, written plainly: what ours is measured against.
-
-Stored sums, a DataLoader, `nn.Transformer` as it comes (post-norm), Adam at 1e-3, a start token of its own.
-No trick of ours is in it, and nothing that would slow it down either: no dropout, no logging, one pass of
-the data an epoch, and the thread count that is fastest for it.
-"""
+"""The textbook loop, written plainly: what ours is measured against. Stored sums, a DataLoader, `nn.Transformer` as it
+comes (post-norm), Adam at 1e-3, a start token of its own. No trick of ours is in it, and nothing that would slow it
+down either: no dropout, no logging, one pass of the data an epoch, and the thread count that is fastest for it."""
 
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,18 +11,18 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from headway.bench.row import fastest_threads, timed, using_threads
+from headway.evaluation.examples import number_of_problems
+from headway.evaluation.verdicts import same_answer
 from headway.models import EncoderDecoder, Site
 from headway.positions.sinusoidal import sinusoids
-from headway.progress import Watch
+from headway.progress import Progress, Watch
 from headway.tasks import Addition, Problems
+
+STORED = 10_000
 
 
 class TextbookTransformer(nn.Module):
     """`nn.Transformer` as it comes, between embeddings with positions and logits."""
-
-    source_positions: Tensor
-    answer_positions: Tensor
-    causal: Tensor
 
     def __init__(
         self, vocabulary: int, start: int, shape: Sequence[int], positions: Sequence[Tensor], pre_norm: bool = False
@@ -38,9 +34,8 @@ class TextbookTransformer(nn.Module):
             warnings.simplefilter("ignore")  # pre-norm has no nested tensors, it says
             self.transformer = nn.Transformer(*shape, dropout=0.0, batch_first=True, norm_first=pre_norm)
         self.unembed = nn.Linear(width, vocabulary)
-        self.register_buffer("source_positions", positions[0])
-        self.register_buffer("answer_positions", positions[1])
-        self.register_buffer("causal", nn.Transformer.generate_square_subsequent_mask(len(positions[1])))
+        self.source_positions, self.answer_positions = map(nn.Buffer, positions)
+        self.causal = nn.Buffer(nn.Transformer.generate_square_subsequent_mask(len(positions[1])))
 
     def forward(self, source: Tensor, answer: Tensor, gates: None = None) -> Tensor:
         written = torch.cat((torch.full_like(answer[:, :1], self.start), answer[:, :-1]), dim=1)
@@ -48,14 +43,6 @@ class TextbookTransformer(nn.Module):
         x = self.embed(source) + self.source_positions[: source.shape[1]]
         y = self.embed(written) + self.answer_positions[:length]
         return self.unembed(self.transformer(x, y, tgt_mask=self.causal[:length, :length], tgt_is_causal=True))
-
-
-class TextbookAdder(TextbookTransformer):
-    """Post-norm, with sinusoidal positions."""
-
-    def __init__(self, task: Addition) -> None:
-        table = sinusoids(torch.arange(16), 128).float()
-        super().__init__(task.vocabulary, task.start, (128, 4, 2, 2, 512), (table, table))
 
 
 class TextbookCopy(TextbookTransformer):
@@ -82,11 +69,9 @@ class TextbookCopy(TextbookTransformer):
 
     @torch.no_grad()
     def _pairs(self, layer: Any, block: Any, attentions: Mapping[str, Any], last_norm: Any) -> list[tuple[Any, Any]]:
-        """The modules of a layer, each with ours of the same weights; projections of queries, keys and values are
-        copied here."""
-        pairs = [
-            (last_norm, block.norms["feed"]), (layer.linear1, block.feed.into), (layer.linear2, block.feed.out)
-        ]  # fmt: skip
+        """The modules of a layer, each with ours of the same weights; query, key and value are copied here."""
+        pairs = [(last_norm, block.norms["feed"])]
+        pairs += [(layer.linear1, block.feed.into), (layer.linear2, block.feed.out)]
         for kind, (theirs, norm) in attentions.items():
             site = block.attentions[kind]
             theirs.in_proj_weight.copy_(torch.cat((site.query, *site.key_value)))
@@ -103,9 +88,7 @@ class TextbookSorter(nn.Module):
         super().__init__()
         self.embed = nn.Embedding(values, 128)
         layer = nn.TransformerEncoderLayer(128, 4, 512, dropout=0.0, batch_first=True, norm_first=True)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # pre-norm has no nested tensors, it says
-            self.encoder = nn.TransformerEncoder(layer, 4, norm=nn.LayerNorm(128))
+        self.encoder = nn.TransformerEncoder(layer, 4, nn.LayerNorm(128), enable_nested_tensor=False)
         self.head = nn.Linear(128, 2)
         tables = {
             "sinusoidal": sinusoids(torch.arange(longest), 128).float(),
@@ -119,17 +102,13 @@ class TextbookSorter(nn.Module):
         return self.head(self.encoder(x).mean(1))
 
 
-@dataclass(frozen=True)
-class Textbook:
-    model: TextbookAdder
-    seconds: float
-    threads: int
-
-
-def train_adder(task: Addition, sums: Problems, seed: int, epochs: int, watch: Watch | None = None) -> TextbookAdder:
-    """Trains the textbook adder where its sums are."""
+def train_adder(
+    task: Addition, sums: Problems, seed: int, epochs: int, watch: Watch | None = None
+) -> TextbookTransformer:
+    """Trains the textbook adder, post-norm with sinusoidal positions, where its sums are."""
     torch.manual_seed(seed)
-    model = TextbookAdder(task).to(sums.source.device)
+    table = sinusoids(torch.arange(16), 128).float()
+    model = TextbookTransformer(task.vocabulary, task.start, (128, 4, 2, 2, 512), (table, table)).to(sums.source.device)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     loader = DataLoader(TensorDataset(sums.source, sums.answer), batch_size=64, shuffle=True)
     for epoch in range(epochs):
@@ -139,23 +118,33 @@ def train_adder(task: Addition, sums: Problems, seed: int, epochs: int, watch: W
             optimizer.step()
         if watch is not None:
             watch(epoch + 1, epochs)
-    return model
+    return model.eval()
 
 
-def train_textbook(task: Addition, sums: Problems, seed: int, epochs: int, watch: Watch | None = None) -> Textbook:
-    """The same, timed on as many threads as make thirty of its steps fastest."""
-    device = sums.source.device
-    with using_threads(fastest_threads(lambda: train_adder(task, sums[: 64 * 30], seed, 1), device)) as threads:
+def train_textbook(
+    task: Addition, seed: int, epochs: int, device: torch.device, quiet: bool
+) -> tuple[TextbookTransformer, float, int]:
+    """The same on stored sums, on as many threads as make thirty of its steps fastest: the model, seconds, threads."""
+    count = number_of_problems(task, "the textbook")
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))[:STORED]
+    sums = task.listing(0, count)[order].to(device)
+    with (
+        Progress("the textbook loop", quiet) as watch,
+        using_threads(fastest_threads(lambda: train_adder(task, sums[: 64 * 30], seed, 1), device)) as threads,
+    ):
         model, seconds = timed(lambda: train_adder(task, sums, seed, epochs, watch), device)
-    return Textbook(model.eval(), seconds, threads)
+    return model, seconds, threads
 
 
 @torch.no_grad()
-def decode_textbook(model: nn.Module, start: int, source: Tensor, length: int) -> Tensor:
+def count_right(model: nn.Module, start: int, batches: Iterable[Problems]) -> int:
     """Greedy decoding as it is usually written: the whole model again for every token, no cache."""
-    written = source.new_full((len(source), 0), 0)
-    for _ in range(length):
-        filler = source.new_full((len(source), 1), start)  # the shift drops the last token
-        logits = model(source, torch.cat((written, filler), dim=1))
-        written = torch.cat((written, logits[:, -1:].argmax(-1)), dim=1)
-    return written
+    right = 0
+    for batch in batches:
+        written = batch.answer[:, :0]
+        for _ in range(batch.answer.shape[1]):
+            filler = torch.full_like(batch.answer[:, :1], start)  # the shift drops the last token
+            logits = model(batch.source, torch.cat((written, filler), dim=1))
+            written = torch.cat((written, logits[:, -1:].argmax(-1)), dim=1)
+        right += int(same_answer(written, batch).sum())
+    return right

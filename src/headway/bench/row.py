@@ -1,12 +1,11 @@
 """A row of the bench, and how its seconds are measured: ours, the reference, and whether both found the same."""
 
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import numpy
 import torch
 
 from headway.machine import cores
@@ -14,23 +13,19 @@ from headway.machine import cores
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
 class Row:
-    name: str
-    ours_seconds: float
-    reference: str
-    """what ours stands beside, in words"""
-    reference_seconds: float
-    same_result: bool
-    details: dict[str, Any] = field(default_factory=dict)
+    """Seconds of ours and of the reference, which is described in words, and whether both found the same."""
 
-    @property
-    def ratio(self) -> float:
-        return self.reference_seconds / self.ours_seconds
+    def __init__(
+        self, ours_seconds: float, reference: str, reference_seconds: float, same_result: bool, **details: object
+    ) -> None:
+        self.ours_seconds, self.reference, self.reference_seconds = ours_seconds, reference, reference_seconds
+        self.same_result, self.details = same_result, details
 
     def to_json(self) -> dict[str, Any]:
-        own = {key: value for key, value in vars(self).items() if key not in ("same_result", "details")}
-        return {**own, "ratio": self.ratio, "same_result": self.same_result, **self.details}
+        own = {"ours_seconds": self.ours_seconds, "reference": self.reference}
+        own |= {"reference_seconds": self.reference_seconds, "ratio": self.reference_seconds / self.ours_seconds}
+        return {**own, "same_result": self.same_result, **self.details, "threads": torch.get_num_threads()}
 
 
 def timed(work: Callable[[], Result], device: torch.device) -> tuple[Result, float]:
@@ -62,12 +57,11 @@ def fastest_threads(work: Callable[[], object], device: torch.device) -> int:
             work()  # warm
             return min(timed(work, device)[1] for _ in range(2))
 
-    choices = [n for n in (1, 2, 4, 8) if n <= cores()]
-    return min(choices, key=seconds) if device.type == "cpu" else torch.get_num_threads()
+    if device.type != "cpu":
+        return torch.get_num_threads()
+    return min((n for n in (1, 2, 4, 8) if n <= cores()), key=seconds)
 
 
 def power_of(x: Sequence[float], y: Sequence[float]) -> float:
     """The power of x that y grows by: the slope of the logarithms, by least squares."""
-    import numpy
-
-    return float(numpy.polyfit(numpy.log(x), numpy.log(y), 1)[0]) if len(x) > 1 else math.nan
+    return float(numpy.polyfit(numpy.log(x), numpy.log(y), 1)[0]) if len(x) > 1 else numpy.nan

@@ -1,0 +1,364 @@
+"""What each command does: a dataclass of its flags, parsed by tyro, that calls the API and returns what to print. The
+text under a field is the help of its flag. Torch is imported with `headway.api`, when that is first used, so that
+`--help` answers at once."""
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+import headway
+from headway.attach.question import Opening
+from headway.errors import HeadwayError
+from headway.evaluation.question import EvaluateQuestion
+from headway.flags import parse_options, parse_words
+from headway.heads.question import HeadsQuestion, PruneQuestion
+from headway.lengths.question import LengthsQuestion
+from headway.output import Output, told_apart
+from headway.question import Question
+from headway.sweeps.question import SweepQuestion
+from headway.training.question import Option, TrainQuestion
+
+Subject = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SUBJECT")]
+TaskName = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")]
+Folders = Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="DIR")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Common(Question):
+    json: bool = False
+    """print exactly one JSON object on standard output"""
+    quiet: bool = False
+
+
+@dataclass(frozen=True)
+class TaskOptions:
+    digits: int | None = None
+    """addition: digits of each operand"""
+    base: int | None = None
+    """addition: the number base"""
+    operators: str | None = None
+    """addition: which operators occur: +, - or +-"""
+    first: str | None = None
+    """addition: which answer digit comes first: most or least (significant)"""
+    natural: bool = False
+    """addition: answers of natural length with an end token"""
+    values: int | None = None
+    """sortedness: integers run from 0 to this, exclusive"""
+    shortest: int | None = None
+    """sortedness: shortest training sequence"""
+    longest: int | None = None
+    """sortedness: longest training sequence"""
+    option: tuple[str, ...] = ()
+    """options of a task of your own, as NAME=VALUE"""
+
+    def chosen(self) -> dict[str, Option]:
+        given = {entry.name: getattr(self, entry.name) for entry in fields(TaskOptions) if entry.name != "option"}
+        chosen = {name: value for name, value in given.items() if value is not None and value is not False}
+        return chosen | parse_options(self.option)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train(Common, TaskOptions, TrainQuestion):
+    task: TaskName
+    """addition, sortedness, or your own as module:Class"""
+    seeds: str | None = None
+    resume: bool = False
+    out: str | None = None
+    data: str | None = None
+    options: tyro.conf.Suppress[Mapping[str, Option] | None] = None
+
+    def run(self) -> Output:
+        reports = headway.api.train_seeds(self.task, replace(self, options=self.chosen()))
+        rows = [asdict(report) for report in reports]
+        return Output({"runs": rows}, "Trained", rows, words=headway.api.shortfalls(reports))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluate(Common, EvaluateQuestion):
+    subject: Subject
+    """a run folder, a folder of runs, or pretrained:adder"""
+    greedy: Annotated[int, tyro.conf.arg(name="check-greedy")] = 0
+
+    def run(self) -> Output:
+        from headway.subjects.naming import kind_of
+
+        results = [each.to_json() for each in headway.api.evaluate_runs(self.subject, self)]
+        words = list(dict.fromkeys(caution for result in results for caution in result["cautions"]))
+        shown = ("run", "examples", "errors", "exact_match", "interval", "held_out", "greedy")
+        if kind_of(self.subject) == "runs":
+            return Output({"members": results}, "Exact match", results, words=words, shown=shown)
+        return Output(results[0], "Exact match", results, [("By stratum", results[0]["strata"])], words, shown=shown)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heads(Common, HeadsQuestion):
+    subject: Subject
+    """a run folder, a folder of runs, pretrained:adder, a Hugging Face folder, or module:factory"""
+    screen: int | None = None
+    """only a quick look: estimates all heads by the gradient of the loss, and ablates the so many highest and lowest"""
+
+    def run(self) -> Output:
+        from headway.heads.population import summary
+        from headway.subjects.naming import kind_of
+
+        if self.screen is not None:
+            screening = headway.api.screen_heads(self.subject, self, self.screen)
+            content = screening.to_json()
+            return Output(content, "Heads by the gradient", content["heads"], words=screening.findings())
+        if kind_of(self.subject, self.hub) == "runs":
+            found = headway.api.study_members(self.subject, self)
+            shown = ("subject", "baseline", "alone", "alone_removed_together", "together", "refused")
+            rows, words = list(map(summary, found.members)), found.findings()
+            return Output(found.to_json(), "Heads", rows, words=words, shown=shown)
+        study = headway.api.study_heads(self.subject, self)
+        content = study.to_json()
+        measured = ("accuracy", "drop") if study.metric == "exact" else ("loss_increase",)
+        shown = ("head", *measured, "interval", "verdict", "depends_on_ablation")
+        return Output(content, "Heads", content["heads"], words=study.findings(), shown=shown)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prune(Common, PruneQuestion):
+    subject: Subject
+    """a run folder, pretrained:adder, a Hugging Face folder, or module:factory"""
+    heads: tuple[str, ...] = ()
+
+    def run(self) -> Output:
+        result = headway.api.prune(self.subject, self)
+        return Output(result, "Pruned", [result], shown=[key for key in result if key != "removed"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lengths(Common, LengthsQuestion):
+    task: TaskName = "sortedness"
+    """sortedness, addition, or your own as module:Class"""
+    positions: str = "sinusoidal,learned,none"
+    index: str = "sequential"
+    pooling: str | None = None
+    rates: str | None = None
+    train_lengths: str | None = None
+    seeds: str = "1"
+    lengths: str | None = None
+    probes: str | None = None
+    out: str | None = None
+    option: tuple[str, ...] = ()
+    """options of the task, as NAME=VALUE"""
+    options: tyro.conf.Suppress[Mapping[str, Option] | None] = None
+
+    def run(self) -> Output:
+        content = headway.api.study_lengths(self.task, replace(self, options=parse_options(self.option))).to_json()
+        shown = ("positions", "index", "pooling", "probe", "median", "worst", "by_seed")
+        return Output(content, "Reach", content["reach"], words=content["findings"], shown=shown)
+
+
+@dataclass(frozen=True)
+class Certify(Common):
+    subject: Subject = tyro.MISSING
+    """a run folder, pretrained:certified-adder or pretrained:certified-sorter"""
+
+    def run(self) -> Output:
+        found = headway.api.certify_run(self.subject, device=self.device, quiet=self.quiet)
+        shown = ("certified", "contexts", "wrong", "smallest_margin", "rounding")
+        word, status = "Right at every length: every context that can occur was checked.", 0
+        if not found["certified"]:
+            word, status = f"Not certified: {found['reason']}.", 1
+        more = [("Contexts", found["patterns"])] if found["patterns"] else []
+        return Output(found, "Certificate", [found], more, [word], status, shown)
+
+
+@dataclass(frozen=True)
+class Doctor(Common, Opening):
+    subjects: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="SUBJECT")] = tyro.MISSING
+    """run folders, folders of runs, pretrained:adder, or module:factory or file.py:factory of your own"""
+    strict: bool = False
+    """warnings count as failures"""
+    check: tuple[str, ...] = ()
+    """checks of your own besides, such as parity.py:parity"""
+    examples: str | None = None
+    """of a Hugging Face model: the file that holds its examples, JSONL or text"""
+
+    def run(self) -> Output:
+        from headway.api.examining import examine, examine_all
+        from headway.subjects.naming import kind_of
+
+        if not self.subjects:
+            raise HeadwayError("name a run folder, pretrained:adder, or a module:factory of your own")
+        name, *others = self.subjects
+        if not others and "*" not in name and kind_of(name) != "runs":
+            found = examine(name, strict=self.strict, checks=self.check, device=self.device, opening=self)
+            words = [line for name in found.checks for line in found.message(name)]
+            words += [] if found.alarms else ["", "Nothing found that forbids a conclusion."]
+            return Output(found.to_json(), "", [], words=words, status=found.status)
+        many = examine_all(self.subjects, strict=self.strict, checks=self.check, device=self.device, quiet=self.quiet)
+        members = [each.to_json() for each in many]
+        content = {"schema": members[0]["schema"], "healthy": all(e.healthy for e in many), "members": members}
+        words = [f"{each.subject}: {each.refused}" for each in many if each.refused]
+        named = zip(many, told_apart([each.subject for each in many]), strict=True)
+        rows = [{**each.row(), "subject": name} for each, name in named]
+        return Output(content, "Doctor", rows, words=words, status=max(each.status for each in many))
+
+
+@dataclass(frozen=True)
+class Add(Common):
+    a: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="A")] = tyro.MISSING
+    """a whole number, as long as you like"""
+    b: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="B")] = tyro.MISSING
+    """another"""
+    subject: str = "pretrained:certified-adder"
+    """the adder: pretrained:certified-adder, pretrained:adder or a run folder"""
+
+    def run(self) -> Output:
+        found = headway.api.add(self.a, self.b, self.subject, device=self.device)
+        return Output(found, "Sum", [found])
+
+
+@dataclass(frozen=True)
+class Data(TaskOptions, Common):
+    task: TaskName = tyro.MISSING
+    """addition, sortedness, or module:Class of your own"""
+    out: str = tyro.MISSING
+    """folder of the files"""
+    train: int = 10_000
+    """problems in train.json"""
+    val: int = 1_000
+    """problems in val.json"""
+    test: int = 2_000
+    """problems in test.json, all of them held out"""
+    seed: int = 0
+    """seed of the problems"""
+
+    def run(self) -> Output:
+        from headway.tasks import create_task
+        from headway.tasks.data import write_data
+
+        counts = {"train": self.train, "val": self.val, "test": self.test}
+        files = write_data(create_task(self.task, self.chosen()), Path(self.out), counts, self.seed)
+        rows = [{"file": str(file), "problems": counts[file.stem]} for file in files]
+        return Output({"files": [str(file) for file in files]}, "Written", rows)
+
+
+@dataclass(frozen=True)
+class List(Common):
+    what: Annotated[
+        tyro.conf.Positional[Literal["tasks", "positions", "runs", "checks"]], tyro.conf.arg(metavar="WHAT")
+    ] = "tasks"
+    """tasks, positions, runs or checks"""
+    root: str | None = None
+    """folder whose runs are listed (default: runs)"""
+    where: str | None = None
+    """which runs, such as 'positions=rope and reach>256': = != < <= > >=, ~ (contains), and, or, not, parentheses"""
+    rebuild: bool = False
+    """read every run anew, also those whose files were edited by other hands"""
+
+    def run(self) -> Output:
+        if self.what == "runs":
+            from headway.compare.index import list_runs, shown_keys
+
+            root = Path(self.root or "runs")
+            items = list_runs(root, self.where, self.rebuild) if self.root is not None or root.is_dir() else []
+            return Output({"items": items}, "Runs", items, shown=shown_keys(self.where))
+        for flag, given in (("where", self.where is not None), ("rebuild", self.rebuild)):
+            if given:
+                raise HeadwayError(f"--{flag} is about runs; leave it out, or say 'headway list runs'")
+        listed = headway.api.list_items(self.what)
+        return Output({"items": listed}, self.what.capitalize(), listed)
+
+
+@dataclass(frozen=True)
+class Compare(Common):
+    folders: Folders = tyro.MISSING
+    """folders that hold runs, at any depth"""
+    by: str = tyro.MISSING
+    """keys that runs are grouped by, with commas between, such as positions or positions,index"""
+    metric: str | None = None
+    """numbers to compare, with commas between (default: exact_match, reach, in_range, heads_together, final_loss)"""
+    where: str | None = None
+    """which runs, such as 'task=addition and steps>=500' (see 'headway list --help')"""
+    out: str | None = None
+    """folder of compare.json, tables, a picture and the page (default: nothing is written)"""
+
+    def run(self) -> Output:
+        from headway.compare import compare
+        from headway.report.page import write_comparison
+
+        metrics = () if self.metric is None else parse_words("metric", self.metric)
+        found = compare(self.folders, parse_words("by", self.by), metrics, self.where)
+        written = {} if self.out is None else write_comparison(found, Path(self.out))
+        words = [*found.sentences(), *([f"The page is {written['report']}."] if written else [])]
+        return Output({**found.to_json(), **written}, "Compared", found.table(), words=words)
+
+
+@dataclass(frozen=True)
+class Lab(Common):
+    preset: Literal["quick", "full"] = "quick"
+    """quick: one adder and three classifiers; full: five seeds of each"""
+    out: str | None = None
+    """folder of everything it makes (default: lab, or lab-full)"""
+    seed: int = 0
+    """first seed"""
+    no_open: bool = False
+    """do not open the page, where there is a screen"""
+
+    def run(self) -> Output:
+        import webbrowser
+
+        from headway.lab import run_lab
+
+        out = Path(self.out or ("lab" if self.preset == "quick" else "lab-full"))
+        found = run_lab(self.preset, out, self.seed, self.device, self.quiet)
+        on_screen = sys.stdout.isatty() and (os.name == "nt" or os.environ.get("DISPLAY"))
+        if on_screen and not self.no_open and not self.json:
+            webbrowser.open(Path(found.content["report"]).resolve().as_uri())
+        return found
+
+
+@dataclass(frozen=True)
+class Report(Common):
+    folders: Folders = tyro.MISSING
+    """folders that train, heads, lengths, certify or lab wrote"""
+    out: str | None = None
+    """the file (default: report.html in the first folder)"""
+
+    def run(self) -> Output:
+        from headway.report.page import write_page
+
+        if not self.folders:
+            raise HeadwayError("name a folder that train, heads, lengths or lab wrote")
+        folders = [Path(folder) for folder in self.folders]
+        found = write_page(folders, Path(self.out) if self.out is not None else folders[0] / "report.html")
+        missing = [f"Not in it: {each['what']}; {each['command']} makes it." for each in found["missing"]]
+        return Output(found, "Report", [found], words=missing, shown=("report", "bytes"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep(Common, SweepQuestion):
+    file: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="FILE")]
+    """a TOML file, or a Python function that returns the same: sweep.py:build"""
+    dry_run: bool = False
+    """only say which trials there are, what is done of them, and roughly what the rest costs"""
+
+    def run(self) -> Output:
+        from headway.sweeps.sweep import plan_sweep, run_sweep
+
+        return plan_sweep(self.file, self) if self.dry_run else run_sweep(self.file, self)
+
+
+@dataclass(frozen=True)
+class Bench(Common):
+    names: tyro.conf.Positional[tuple[str, ...]] = ()
+    """rows, or groups of them: train, population, heads, lengths, own-models, first-minutes, many-runs"""
+    out: str | None = None
+    """also write the rows to this file"""
+    seed: int = 0
+    """seed of both sides"""
+
+    def run(self) -> Output:
+        os.environ["GOMP_SPINCOUNT"] = "300000"  # as OpenMP does by itself, because that is what suits the references
+        from headway.bench import run_bench
+
+        return run_bench(self.names, self.out, self.seed, self.device, self.quiet)

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-# Not time-to-perfect and length-study: their references train in batches of 64, where a GPU waits for Python, for longer
-# than everything here together.
+# Not time-to-perfect and length-study: their references train in batches of 64, where a GPU waits for Python for longer
+# than all of these rows take together.
 ROWS = (
     "sums-per-second", "head-study", "window-attention", "own-models-full-loss", "own-models-answer",
     "population-per-model",

@@ -67,17 +67,22 @@ def replay(
     streams, source, written = recording.trace.streams, rows(recording.source), rows(model.shifted(recording.answer))
     stack, number = model.stack(first.stack, source, written), model.stacks.index(first.stack)
     block = next(each for each in stack.blocks if isinstance(each, Block) and each.layer == first.layer)
-    z = gated(rows(recording.trace.outputs[first]), gates.get(first))
-    attention = None if first.kind == "feed" else block.attentions[first.kind]
-    output = attention.out(z.flatten(2)) if isinstance(attention, Attention) else z[:, :, 0]
+    x = rows(streams[first]) + _output(block, rows(recording.trace.outputs[first]), gates, first)
     inputs = PassInputs(gates)
     if number:
         assert recording.memory is not None
         across = {site: (rows(key), rows(value)) for site, (key, value) in recording.across.items()}
         inputs = PassInputs(gates, None, rows(recording.memory), across)
-    found = stack.run(inputs, rows(streams[first]) + output, first)
+    found = stack.run(inputs, x, first)
     for name in model.stacks[number + 1 :]:  # its first self-attention does not look at what has changed
         begin, opening = Site(name, 0, "self"), Site(name, 0, "cross")
         after, x = (None, streams[begin]) if begin in gates else (begin, streams[opening])
         found = model.stack(name, source, written).run(PassInputs(gates, None, found), rows(x), after)
     return found
+
+
+def _output(block: Block, heads: Tensor, gates: Gates, site: Site) -> Tensor:
+    """What a site adds to the stream, from the recorded outputs of its heads."""
+    z = gated(heads, gates.get(site))
+    attention = None if site.kind == "feed" else block.attentions[site.kind]
+    return attention.out(z.flatten(2)) if isinstance(attention, Attention) else z[:, :, 0]

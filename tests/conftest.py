@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -21,7 +22,7 @@ if not torch.cuda.is_available():  # the compiler cannot see through the checks
 import pytest  # noqa: E402
 
 from headway.machine import prepare  # noqa: E402
-from headway.report import studies  # noqa: E402
+from headway.report import figures, studies  # noqa: E402
 from headway.runs import shapes  # noqa: E402
 
 prepare(torch.device("cpu"))
@@ -47,6 +48,19 @@ LONGEST = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path.name, len(places)))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_pictures() -> Iterator[None]:
+    """Nothing is drawn where a test does not ask for `pictures`: drawing takes longer than most tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figures, "can_draw", lambda: False)
+        yield
+
+
+@pytest.fixture
+def pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "can_draw", lambda: True)
 
 
 @pytest.fixture(scope="session")

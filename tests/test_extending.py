@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from headway.api import heads
 from headway.cli import main
 from headway.evaluation.metrics import metric_named
 
@@ -27,13 +26,6 @@ def files_of(section: str) -> dict[str, str]:
 def commands_of(section: str) -> list[list[str]]:
     blocks = re.findall(r"```sh\n(.*?)```", SECTIONS[section], re.DOTALL)
     return [shlex.split(line) for block in blocks for line in block.splitlines()]
-
-
-@pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Most of the time of a small study of heads goes into its pictures."""
-    for name in ("heads_figures", "problem_figure"):
-        monkeypatch.setattr(heads, name, lambda *_: [])
 
 
 @pytest.fixture
@@ -108,7 +100,6 @@ def test_a_doctors_check(here: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "leads.py:NARROW" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_a_metric(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (found,) = run("A metric", here, capsys)
     assert found["metric"] == "rank"
@@ -119,7 +110,6 @@ def test_a_metric(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "unknown function in ranks.py 'nothing'" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_a_kind_of_ablation(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (found,) = run("A kind of ablation", here, capsys)
     assert found["ablation"] == "frozen.py:Frozen"

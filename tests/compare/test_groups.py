@@ -179,6 +179,7 @@ def test_folders_without_runs_are_refused(tmp_path: Path) -> None:
         compare([tmp_path, tmp_path / "nowhere"], "positions")
 
 
+@pytest.mark.usefixtures("pictures")
 def test_everything_is_written_and_read_again(folder: Path, tmp_path: Path) -> None:
     make_run(folder / "odd", "=cmd|x", 0, evaluation=exact(3))
     found = compare(folder, "positions", where="seed<9")

@@ -75,6 +75,7 @@ def test_a_decoder_alone_has_the_whole_sequence_on_both_axes() -> None:
     assert entry["keys"][7] == "start"
 
 
+@pytest.mark.usefixtures("pictures")
 def test_pictures_of_a_site_of_chosen_heads_and_of_everything(subject: Subject, tmp_path: Path) -> None:
     content = maps_of(subject, subject.draw(1, 0, False))
     assert [path.suffix for path in site_figure(content, "decoder.0.cross", tmp_path / "site")] == [".svg", ".png"]

@@ -78,6 +78,7 @@ def test_a_member_is_found_to_be_what_it_is_alone(folders: list[RunFolder], marg
     assert "train it first" in together[3].reason
 
 
+@pytest.mark.usefixtures("pictures")
 def test_a_folder_of_runs_has_distributions_and_leaves_none_out(folders: list[RunFolder]) -> None:
     home = folders[0].path.parent
     study = study_members(home, examples=600, max_drop=0.05, kinds=True, device="cpu")

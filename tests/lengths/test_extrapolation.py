@@ -71,13 +71,8 @@ def test_reach_is_the_longest_length_before_the_first_that_falls_short() -> None
     assert reach([at(16, 0)], "ties") == 0
 
 
-def no_figures(*words: object) -> None:
-    """Pictures take long, and most studies are not made for them here."""
-
-
-def test_a_study_says_what_it_trained_measured_and_may_conclude(
-    tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("pictures")
+def test_a_study_says_what_it_trained_measured_and_may_conclude(tmp_path: Path, capsys) -> None:
     out = tmp_path / "study"
     command = ["lengths", "sortedness", "--positions", "sinusoidal,none", "--lengths", "20,40", "--seeds", "0,2", *TINY]
     assert main([*command, "--out", str(out), "--json"]) == 0
@@ -104,7 +99,6 @@ def test_a_study_says_what_it_trained_measured_and_may_conclude(
     assert all("nothing can be said about length" in sentence for sentence in found["findings"])
     for picture in ("lengths-curves.svg", "lengths-tables.png", "lengths-likeness.svg"):
         assert (out / picture).stat().st_size > 5_000
-    monkeypatch.setattr("headway.api.lengths.lengths_figures", no_figures)  # they are drawn, and stay the same
     trained = {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")}
     measured = {path: path.stat().st_mtime_ns for path in out.rglob("seed-*/measured.json")}
     assert len(trained) == len(measured) == 4
@@ -130,8 +124,7 @@ def test_a_study_says_what_it_trained_measured_and_may_conclude(
     assert all(path.stat().st_mtime_ns == when for path, when in trained.items())
 
 
-def test_a_tuned_track_takes_one_rate_for_all_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headway.api.lengths.lengths_figures", no_figures)
+def test_a_tuned_track_takes_one_rate_for_all_seeds(tmp_path: Path) -> None:
     study = study_lengths(
         "sortedness", positions=["kerple"], index=["sequential", "randomized"], track="tuned", seeds=(0, 1),
         lengths=(20,), probes=("default",), out=tmp_path, steps=2, batch=16, **SMALL,
@@ -145,9 +138,8 @@ def test_a_tuned_track_takes_one_rate_for_all_seeds(tmp_path: Path, monkeypatch:
         assert folders == {f"rate-{own[0].rate:g}"}
 
 
-def test_what_a_learned_table_knows_past_its_last_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_learned_table_knows_past_its_last_row(tmp_path: Path) -> None:
     """Nothing: it is, bit for bit, what it was drawn as, but for weight decay, which shrinks all rows alike."""
-    monkeypatch.setattr("headway.api.lengths.lengths_figures", no_figures)
     study_lengths(
         "sortedness",
         positions=["learned"],

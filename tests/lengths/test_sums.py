@@ -28,6 +28,7 @@ SMALL = small_model(32, heads=4)
 OPTIONS = {"first": "least", "digits": 4, "shortest": 1}
 
 
+@pytest.mark.usefixtures("pictures")
 def test_a_study_of_sums_trains_short_and_asks_long(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = [
         "lengths", "addition", "--track", "tuned", "--positions", "learned+rows=64", "--index",

@@ -12,7 +12,15 @@ import pytest
 from visiting import CHROMIUM, FLAGS, PATIENCE, ROOT, Visit
 
 from headway.cli import main
+from headway.report import figures
 from headway.subjects.own import open_one
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _pictures() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figures, "can_draw", lambda: True)
+        yield
 
 
 @pytest.fixture(scope="session")

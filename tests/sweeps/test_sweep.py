@@ -106,11 +106,7 @@ def test_a_trial_is_the_run_that_train_makes(
     assert weights.read_bytes() == (tmp_path / "alone" / "model.safetensors").read_bytes()
 
 
-def test_the_leaderboard_is_that_of_headway_lengths(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for place in ("headway.sweeps.sweep", "headway.api.lengths"):  # pictures take long, and are tested elsewhere
-        monkeypatch.setattr(f"{place}.lengths_figures", lambda *words: None)
+def test_the_leaderboard_is_that_of_headway_lengths(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = called(tmp_path, MINI, capsys)
     ours = json.loads((tmp_path / "out" / "lengths.json").read_text())
     theirs = study_lengths(

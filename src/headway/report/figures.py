@@ -33,12 +33,16 @@ LabRow = TypedDict("LabRow", {  # noqa: UP013
 """a run of the lab"""
 
 
+def can_draw() -> bool:
+    return importlib.util.find_spec("matplotlib") is not None
+
+
 def needs_matplotlib(draw: Callable[Given, list[Path]]) -> Callable[Given, list[Path]]:
     """Without matplotlib nothing is drawn; the numbers are in the files all the same."""
 
     @functools.wraps(draw)
     def draw_or_not(*given: Given.args, **named: Given.kwargs) -> list[Path]:
-        return [] if importlib.util.find_spec("matplotlib") is None else draw(*given, **named)
+        return draw(*given, **named) if can_draw() else []
 
     return draw_or_not
 
@@ -210,6 +214,8 @@ def save_figure(figure: Figure, path: Path) -> list[Path]:
     from matplotlib import pyplot
 
     written = [path.with_suffix(f".{kind}") for kind in ("svg", "png")]
+    figure.draw_without_rendering()  # lays it out once, for both
+    figure.set_layout_engine("none")
     for file in written:
         content = io.BytesIO()
         figure.savefig(content, format=file.suffix[1:], dpi=160)

@@ -76,7 +76,7 @@ def test_a_head_closed_in_the_place_of_another_is_told(adder: Subject) -> None:
 
     def ablate(problems: Problems, heads: Collection[Head]) -> Tensor:
 
-        return adder.model(problems.source, problems.answer, adder.runner.close({other[h] for h in heads}))
+        return adder.model(problems.source, problems.answer, adder.runner.close_heads({other[h] for h in heads}))
 
     found = examine_subject(replace(adder, ablate=ablate), checks=("gates",)).checks["gates"]
     assert found.status == "fail"

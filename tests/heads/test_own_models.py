@@ -151,7 +151,7 @@ def test_a_sweep_that_was_killed_goes_on(tmp_path: Path, subject: Subject, monke
     ("words", "said"),
     [
         (["heads", "nowhere/at-all"], "nowhere/at-all"),
-        (["heads", MODEL], "say what to study it on: --examples prompts.jsonl"),
+        (["heads", MODEL], "needs a file of examples: --examples prompts.jsonl"),
         (["heads", MODEL, "--examples", "nowhere.jsonl"], "there is no file nowhere.jsonl"),
         (["heads", MODEL, "--examples", PROMPTS, "--metric", "fame"], "unknown metric 'fame'"),
         (["heads", MODEL, "--examples", PROMPTS, "--memory", "lots"], "write it like 4GB"),

@@ -235,7 +235,7 @@ def test_a_diagnosis_measures_a_head_that_thins_out() -> None:
     [
         (["--lengths", "1"], "--lengths 1: a test length is at least 2"),
         (["--positions", "learned", "--lengths", "600"], "learned positions have 512 rows; a sequence of 600"),
-        (["--index", "randomized+range=64", "--positions", "rope", "--lengths", "65"], "no 65 different numbers"),
+        (["--index", "randomized+range=64", "--positions", "rope", "--lengths", "65"], "has fewer than 65 numbers"),
         (["--positions", "rop"], "did you mean 'rope'?"),
         (["--pooling", "avg"], "unknown pooling 'avg'"),
         (["--pooling", "mean,mean"], "--pooling names one twice"),

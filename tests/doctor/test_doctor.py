@@ -76,7 +76,7 @@ def test_a_head_closed_in_the_place_of_another_is_told(adder: Subject) -> None:
 
     def ablate(problems: Problems, heads: Collection[Head]) -> Tensor:
 
-        return adder.model(problems.source, problems.answer, adder.runner.close({other[h] for h in heads}))
+        return adder.model(problems.source, problems.answer, adder.runner.close_heads({other[h] for h in heads}))
 
     found = examine_subject(replace(adder, ablate=ablate), checks=("gates",)).checks["gates"]
     assert found.status == "fail"
@@ -145,7 +145,7 @@ sets = wrong(sets=lambda: [1])
 WRONG = {
     "mine.py:fails": "ValueError: no such file",
     "mine.py:leaves": "SystemExit: usage: train.py FILE",
-    "mine.py:other": "returned int; a factory returns a headway.Subject",
+    "mine.py:other": "returned int; a factory must return a headway.Subject",
     "mine.py:missing": "unknown function in mine.py 'missing'",
     "none.py:build": "there is no file 'none.py'",
     "broken.py:build": "cannot import 'broken.py' of 'broken.py:build' (SyntaxError",
@@ -158,7 +158,7 @@ WRONG = {
     "mine.py:floats": "examples of one holds a float32 tensor",
     "mine.py:one": "examples of one has 1 problems; at least 2 are needed",
     "mine.py:sets": "sets of one returned list; return Problems by name",
-    "mine.py:no_model": "model is str; a Subject studies a torch.nn.Module",
+    "mine.py:no_model": "model is str; it must be a torch.nn.Module",
 }
 
 

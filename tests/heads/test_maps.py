@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import headway
-from headway.attach.opening import ready
+from headway.attach.opening import prepare_subject
 from headway.causes import maps as module
 from headway.causes.maps import average_maps, maps_of
 from headway.errors import HeadwayError
@@ -66,7 +66,7 @@ def test_an_average_is_the_mean_of_the_maps_of_its_problems(subject: Subject, mo
 def test_a_decoder_alone_has_the_whole_sequence_on_both_axes() -> None:
     config, task = plan("addition", Overrides(model="decoder", d_model=16, heads=2, d_ff=32), 0), Addition()
     model = build_model(config.model)
-    subject = ready(Subject(
+    subject = prepare_subject(Subject(
         model, heads=tuple(heads_of(model)), examples=lambda rows, seed, held: task.testing(seed, rows),
         spelled=task.spelled, start=task.start,
     ))  # fmt: skip

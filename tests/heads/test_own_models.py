@@ -114,13 +114,14 @@ def test_a_pruned_model_reloads_in_plain_transformers_with_the_gated_logits(tmp_
     problems = subject.draw(50, 0, False)
     runner = subject.runner
     assert isinstance(runner, UserRunner)
-    gated = runner.logits(problems, runner.close([head for head in subject.heads if str(head) in told["removed"]]))
+    removed = [head for head in subject.heads if str(head) in told["removed"]]
+    gated = runner.logits(problems, runner.close_heads(removed))
     with torch.no_grad():
         own = torch.cat([runner.reader(again, some.source, some.answer) for some in runner.batches(problems)])
     torch.testing.assert_close(own, gated, atol=1e-5, rtol=1e-5)
     with pytest.raises(HeadwayError, match="is not empty"):
         headway.prune(subject, out, heads=["L0H0"])
-    with pytest.raises(HeadwayError, match="names no head of this model"):
+    with pytest.raises(HeadwayError, match="is not a head of this model"):
         headway.prune(subject, tmp_path / "other", heads=["L5H0"])
 
 
@@ -150,11 +151,11 @@ def test_a_sweep_that_was_killed_goes_on(tmp_path: Path, subject: Subject, monke
     ("words", "said"),
     [
         (["heads", "nowhere/at-all"], "nowhere/at-all"),
-        (["heads", MODEL], "say what to study it on: --examples prompts.jsonl"),
+        (["heads", MODEL], "needs a file of examples: --examples prompts.jsonl"),
         (["heads", MODEL, "--examples", "nowhere.jsonl"], "there is no file nowhere.jsonl"),
         (["heads", MODEL, "--examples", PROMPTS, "--metric", "fame"], "unknown metric 'fame'"),
         (["heads", MODEL, "--examples", PROMPTS, "--memory", "lots"], "write it like 4GB"),
-        (["heads", "pretrained:adder", "--examples", PROMPTS], "brings its own problems"),
+        (["heads", "pretrained:adder", "--examples", PROMPTS], "has its own problems"),
     ],
 )
 def test_bad_input_gets_a_sentence(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -171,7 +172,7 @@ def test_a_model_that_needs_another_library_names_it(tmp_path: Path, monkeypatch
         raise ImportError("GPT2 requires the sentencepiece library but it was not found")
 
     monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", missing)
-    with pytest.raises(HeadwayError, match="needs a library that is not here: pip install sentencepiece"):
+    with pytest.raises(HeadwayError, match="needs a library that is not installed: pip install sentencepiece"):
         headway.huggingface(MODEL, examples=PROMPTS)
 
 

@@ -15,7 +15,7 @@ from typing import Any, cast
 import pytest
 import torch
 
-from headway.attach.opening import ready
+from headway.attach.opening import prepare_subject
 from headway.causes import roles as module
 from headway.causes.patching import Pairs, Patch
 from headway.causes.roles import Roles, find_roles
@@ -104,7 +104,7 @@ def subject_with(carries: dict[int, list[int]]) -> Subject:
     model = wired(carries)
     sites = [Site("encoder", 0, "self")] + [Site("decoder", layer, k) for layer in range(2) for k in ("self", "cross")]  # pyright: ignore
     heads = tuple(Head(site, number) for site in sites for number in range(4))
-    return ready(Subject(
+    return prepare_subject(Subject(
         model, heads=heads, examples=lambda rows, seed, held_out: TASK.testing(seed, rows),
         contrasts=lambda pairs, seed: sum_contrasts(TASK, pairs, seed),
     ))  # fmt: skip

@@ -203,7 +203,7 @@ def test_a_pruned_model_has_the_logits_of_the_gated_one(adder) -> None:
     heads = heads_of(adder.model)
     for gone in (heads[1:2], heads[3:9], heads[:4], heads):  # one, some, a whole site, all
         pruned, config = without(adder.model, adder.config.model, gone)
-        gated = adder.model(problems.source, problems.answer, HeadwayRunner(adder.model).close(gone))
+        gated = adder.model(problems.source, problems.answer, HeadwayRunner(adder.model).close_heads(gone))
         torch.testing.assert_close(pruned(problems.source, problems.answer), gated, rtol=1e-4, atol=1e-4)
         assert len(heads_of(pruned)) == 24 - len(gone)
         assert config.pruned.split() == [str(head) for head in gone]
@@ -327,8 +327,8 @@ def test_a_factory_of_ones_own_is_studied(
     assert json.loads((tmp_path / "study" / "heads.json").read_text()) == found
     assert [row["head"] for row in found["heads"]] == [f"encoder.0.self.{number}" for number in range(4)]
     assert main(["heads", "mine_to_study:wrapped", *asked]) == 2
-    assert "has a Sequential, and says nothing of its sites; give Subject(sites=…)" in capsys.readouterr().err
+    assert "the sites of its Sequential are not known; give Subject(sites=…)" in capsys.readouterr().err
     assert main(["heads", "mine_to_study:number", "--quiet"]) == 2
-    assert "a factory returns a headway.Subject" in capsys.readouterr().err
+    assert "a factory must return a headway.Subject" in capsys.readouterr().err
     assert main(["heads", "mine_to_study:addr", "--quiet"]) == 2
     assert "did you mean 'adder'?" in capsys.readouterr().err

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from headway.attach.opening import ready
+from headway.attach.opening import prepare_subject
 from headway.errors import HeadwayError
 from headway.evaluation.exact import check_greedy
 from headway.evaluation.verdicts import losses_of, right
@@ -125,7 +125,7 @@ def test_donors_are_other_problems_in_an_order_that_knows_no_labels() -> None:
     for task, options in ((Sortedness(), {}), (Addition(digits=1), {"digits": 1})):
         config = plan(task.name, Overrides(d_model=16, heads=2, d_ff=32), 0, options)
         model = build_model(config.model)
-        own = ready(Subject(
+        own = prepare_subject(Subject(
             model, heads=tuple(heads_of(model)), examples=lambda rows, seed, held, task=task: task.testing(seed, rows)
         ))  # fmt: skip
         problems = own.draw(400, 0, False)
@@ -157,7 +157,7 @@ def test_variants_on_top_of_a_base_close_both(subject: Subject, problems) -> Non
 def test_decoding_gives_the_one_pass_verdict_under_every_single_ablation(subject: Subject, problems, adder) -> None:
     wrong = 0
     for head in subject.heads:
-        found = check_greedy(adder.model, [problems], ROWS, HeadwayRunner(adder.model).close([head]))
+        found = check_greedy(adder.model, [problems], ROWS, HeadwayRunner(adder.model).close_heads([head]))
         assert found.mismatches == 0
         wrong += ROWS - int(Variants(subject)(problems, [frozenset({head})]).right.sum())
     assert wrong > 0  # the ablations do something
@@ -173,7 +173,7 @@ def test_two_heads_planted_alike_show_up_as_each_others_backup(subject: Subject)
         site.out.weight[:, spare] = site.out.weight[:, needed]
     planted = {Head(site.site, 0), Head(site.site, 2)}
     heads = tuple(head for head in subject.heads if head.site == site.site)
-    found = pairs(Variants(ready(replace(subject, model=model, heads=heads))), subject.draw(200, 1, False))
+    found = pairs(Variants(prepare_subject(replace(subject, model=model, heads=heads))), subject.draw(200, 1, False))
     assert set(found[0].heads) == planted
     assert found[0].backup > 0.3
     assert found[1].backup < 0.1

@@ -227,7 +227,7 @@ def test_a_diagnosis_measures_a_head_that_thins_out() -> None:
     [
         (["--lengths", "1"], "--lengths 1: a test length is at least 2"),
         (["--positions", "learned", "--lengths", "600"], "learned positions have 512 rows; a sequence of 600"),
-        (["--index", "randomized+range=64", "--positions", "rope", "--lengths", "65"], "no 65 different numbers"),
+        (["--index", "randomized+range=64", "--positions", "rope", "--lengths", "65"], "has fewer than 65 numbers"),
         (["--positions", "rop"], "did you mean 'rope'?"),
         (["--pooling", "avg"], "unknown pooling 'avg'"),
         (["--pooling", "mean,mean"], "--pooling names one twice"),
@@ -247,7 +247,7 @@ def test_a_diagnosis_measures_a_head_that_thins_out() -> None:
         (["--rates", "1,1.0"], "names one twice"),
         (["--lengths", "32,x"], "write whole numbers with commas between"),
         (["--positions", "shapes:Wide"], ".bias returned the shape (1, 4, 7, 5); expected (1, 4, 5, 7) or (1,"),
-        (["--positions", "shapes:Late"], "shapes:Late positions need a model whose queries see no later key"),
+        (["--positions", "shapes:Late"], "shapes:Late positions need a causal model"),
         (["--positions", "shapes:Broken"], ".embed failed on tensors of shape (2, 5, 128), (1, 5) (ValueError: no)"),
     ],
 )  # fmt: skip
@@ -286,6 +286,6 @@ def test_an_encoding_that_needs_a_causal_model_is_refused_by_an_encoder_alone() 
     from headway.positions import Encoding, Shape
 
     asked = Encoding("late", Late, {}, False)
-    with pytest.raises(HeadwayError, match="an encoder's see all"):
+    with pytest.raises(HeadwayError, match="an encoder is not causal"):
         asked(Shape(16, 2, 8))
     assert isinstance(asked(Shape(16, 2, 8, causal=True)), Late)

@@ -34,7 +34,7 @@ def test_every_set_has_the_logits_it_has_alone(name: str) -> None:
     found = Branches(model).logits(problems.source, problems.answer, sets)
     assert len(found) == len(sets)
     for place in range(0, len(sets), max(1, len(sets) // 60)):
-        gates = HeadwayRunner(model).close(closed_in(model, int(sets[place])))
+        gates = HeadwayRunner(model).close_heads(closed_in(model, int(sets[place])))
         expected = model(problems.source, problems.answer, gates)
         torch.testing.assert_close(found[place], expected, rtol=1e-5, atol=1e-5)
 
@@ -48,7 +48,7 @@ def test_a_closed_head_may_be_replaced_by_its_mean() -> None:
     sets = torch.tensor([0, 1, 77, 1023, 2 ** len(heads_of(model)) - 1])
     found = Branches(model, replacements=means).logits(problems.source, problems.answer, sets)
     for place, number in enumerate(sets.tolist()):
-        gates = HeadwayRunner(model).close(closed_in(model, number))
+        gates = HeadwayRunner(model).close_heads(closed_in(model, number))
         gates = {site: Gate(gate.passed, means[site]) for site, gate in gates.items()}
         torch.testing.assert_close(found[place], model(problems.source, problems.answer, gates), rtol=1e-5, atol=1e-5)
 
@@ -61,5 +61,5 @@ def test_a_site_without_heads_is_passed_over() -> None:
     pruned, _ = without(model, config, heads[2:4])
     found = Branches(pruned).logits(problems.source, problems.answer, torch.tensor([0, 5]))
     for place, number in enumerate((0, 5)):
-        gates = HeadwayRunner(pruned).close(closed_in(pruned, number))
+        gates = HeadwayRunner(pruned).close_heads(closed_in(pruned, number))
         torch.testing.assert_close(found[place], pruned(problems.source, problems.answer, gates), rtol=1e-5, atol=1e-5)

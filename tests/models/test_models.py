@@ -51,7 +51,7 @@ def test_the_adder_has_24_heads_at_6_sites() -> None:
 
 @pytest.mark.parametrize("name", ["decoder.1.cross", "decoder.x.cross.2", "middle.0.self.1", ""])
 def test_what_names_no_head_is_refused(name: str) -> None:
-    with pytest.raises(HeadwayError, match="names no head"):
+    with pytest.raises(HeadwayError, match="is not the name of a head"):
         Head.parse(name)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headway.errors import HeadwayError
-from headway.models import Head, Site, heads_named
+from headway.models import Head, Site, find_heads
 
 ONE_STACK = [Head(Site("decoder", layer, "self"), number) for layer in range(12) for number in range(12)]
 SITES = [Site("encoder", 1, "self"), Site("decoder", 1, "self"), Site("decoder", 1, "cross")]
@@ -31,24 +31,24 @@ def test_sites_of_all_kinds_can_be_sorted_with_numbers_as_numbers():
 def test_heads_are_found_by_every_name_that_people_write():
     head = Head(Site("decoder", 9, "self"), 6)
     for name in ("L9H6", "decoder.9.self.6", "Decoder self L9 H6", (9, 6), head):
-        assert heads_named(name, ONE_STACK) == [head]
-        assert heads_named([name], ONE_STACK) == [head]
-    assert heads_named({9: [6, 7], 10: [0]}, ONE_STACK) == heads_named(["L9H6", "L9H7", (10, 0)], ONE_STACK)
-    assert heads_named("L1H2", BY_PATH) == heads_named("layers.1.attention.2", BY_PATH)
+        assert find_heads(name, ONE_STACK) == [head]
+        assert find_heads([name], ONE_STACK) == [head]
+    assert find_heads({9: [6, 7], 10: [0]}, ONE_STACK) == find_heads(["L9H6", "L9H7", (10, 0)], ONE_STACK)
+    assert find_heads("L1H2", BY_PATH) == find_heads("layers.1.attention.2", BY_PATH)
     assert Head.parse("L9H6", ONE_STACK).label == "L9H6"
     assert Head.parse("decoder.9.self.6") == head
 
 
 def test_a_name_of_several_heads_or_of_none_is_refused_in_one_sentence():
     with pytest.raises(
-        HeadwayError, match=r"L1H2 is the name of 3 heads; write the one you mean: encoder\.1\.self\.2, "
+        HeadwayError, match=r"L1H2 is ambiguous: 3 heads have that name; write one of encoder\.1\.self\.2, "
     ):
-        heads_named("L1H2", TWO_STACKS)
-    with pytest.raises(HeadwayError, match=r"'L12H0' names no head of this model; its heads are decoder\.0\.self\.0, "):
-        heads_named({12: [0]}, ONE_STACK)
+        find_heads("L1H2", TWO_STACKS)
+    with pytest.raises(HeadwayError, match=r"'L12H0' is not a head of this model; its heads are decoder\.0\.self\.0, "):
+        find_heads({12: [0]}, ONE_STACK)
     with pytest.raises(HeadwayError, match="heads are written like"):
         Head.parse("L9H6")
 
 
 def test_no_head_asked_for_is_no_head() -> None:
-    assert heads_named((), [Head(Site("decoder", 0, "self"), 0)]) == []
+    assert find_heads((), [Head(Site("decoder", 0, "self"), 0)]) == []

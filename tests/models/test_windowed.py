@@ -8,7 +8,7 @@ import torch
 from headway.models import Attention, Decoder, Order, Site, Trace, build_model
 from headway.models import attention as attention_module
 from headway.models.attention import PassInputs
-from headway.models.windowed import seen_keys
+from headway.models.windowed import find_visible_keys
 from headway.positions import Shape, build_index, find_positions
 from headway.runs.config import Overrides
 from headway.tasks import Addition, Sortedness
@@ -62,7 +62,7 @@ def test_in_single_precision_to_a_millionth_and_in_pieces(monkeypatch: pytest.Mo
 
 def test_each_query_sees_exactly_the_keys_at_its_offsets() -> None:
     index = torch.tensor([[3, 2, 1, 0, 3, 2, 1, 1, 2, 3]])  # 3-digit operands, the operator, an answer
-    seen = seen_keys(index, index, range(-1, 1), causal=True)
+    seen = find_visible_keys(index, index, range(-1, 1), causal=True)
     for query in range(10):
         found = sorted(seen.place[0, query][seen.filled[0, query]].tolist())
         assert found == [key for key in range(query + 1) if int(index[0, key] - index[0, query]) in (-1, 0)]

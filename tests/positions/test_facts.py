@@ -187,8 +187,8 @@ def test_the_product_of_sinusoids_depends_on_the_difference_until_matrices_come_
     [
         ("rope+ntk", "rope has interpolation=1.0, ntk=1.0"),
         ("rope+interpolation=0", "must be above 0"),
-        ("t5+distance=4", "must lie above"),
-        ("t5+distance=far", "distance is a int"),
+        ("t5+distance=4", "must be larger than"),
+        ("t5+distance=far", "distance must be int"),
         ("kerple+slope=2", "kerple has no settings; +log-length fits any"),
         ("window+behind=0+ahead=0", "at least one neighbour"),
         ("learned+rows=3", r"3 rows, too few to train on 10"),

@@ -85,5 +85,5 @@ def test_a_window_on_a_share_of_the_heads_leaves_the_others_free() -> None:
     assert bool((bias[0, :2, outside] == -torch.inf).all())
     assert bool((bias[0, 2:, outside] == 0).all())
     assert bool(bias[0, :, ~outside].isfinite().all())
-    with pytest.raises(HeadwayError, match=r"window\+share=2: it lies above 0"):
+    with pytest.raises(HeadwayError, match=r"window\+share=2: it must be above 0"):
         find_positions("window+share=2.0")(SHAPE)

@@ -247,7 +247,7 @@ def test_a_page_without_a_model_shows_problems_worked_out_beforehand(
     assert page.locator(".digit b").all_inner_texts() == ["1", "4", "2", "5"]
     assert page.locator("#try .sites canvas").count() == 24
     page.locator("#gate-encoder\\.0\\.self\\.2").uncheck()
-    closed = subject.runner.close([Head.parse("encoder.0.self.2")])
+    closed = subject.runner.close_heads([Head.parse("encoder.0.self.2")])
     with torch.no_grad():
         said = subject.model(problems.source[2:], problems.answer[2:], closed).argmax(-1)[0].tolist()
     assert page.locator(".digit b").all_inner_texts() == [str(digit) for digit in said]

@@ -44,7 +44,7 @@ def compared(browser: Any, report: Path, sums: int, sets: int, each: int) -> dic
         source = torch.tensor([[*map(int, f"{a:03}"), 10, *map(int, f"{b:03}")] for a, b in pairs.tolist()])
         written = torch.tensor([row["digits"] for row in said])
         with torch.no_grad():
-            gates = HeadwayRunner(run.model).close([Head.parse(name) for name in closed])
+            gates = HeadwayRunner(run.model).close_heads([Head.parse(name) for name in closed])
             logits = run.model(source, written, gates)
         theirs = torch.tensor([row["logits"] for row in said]).view_as(logits)
         largest = max(largest, float((logits - theirs).abs().max()))
@@ -78,7 +78,7 @@ def test_the_page_knows_other_encodings(browser: Any, tmp_path: Path, positions:
     half, written = half_adder(run.path), torch.tensor([row["digits"] for row in said])
     source = torch.cat([half.task.read(f"{a}+{b}").source for a, b in pairs])
     with torch.no_grad():
-        logits = half.model(source, written, HeadwayRunner(half.model).close([Head.parse("decoder.1.self.4")]))
+        logits = half.model(source, written, HeadwayRunner(half.model).close_heads([Head.parse("decoder.1.self.4")]))
     assert float((logits - torch.tensor([row["logits"] for row in said]).view_as(logits)).abs().max()) < 1e-4
 
 
@@ -110,7 +110,7 @@ def test_the_worker_counts_as_python_does(browser: Any, report: Path) -> None:
     run = half_adder()
     source = torch.tensor([[*map(int, f"{a:03}"), 10, *map(int, f"{b:03}")] for a, b in pairs])
     right = torch.tensor([[*map(int, f"{a + b:04}")] for a, b in pairs])
-    gates = HeadwayRunner(run.model).close([Head.parse(name) for name in closed])
+    gates = HeadwayRunner(run.model).close_heads([Head.parse(name) for name in closed])
     with torch.no_grad():
         count = int((run.model(source, right, gates).argmax(-1) == right).all(1).sum())
     assert shown.startswith(f"{count} of 300 fresh sums right")

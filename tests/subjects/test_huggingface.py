@@ -14,11 +14,11 @@ pytest.importorskip("transformers")
 from families import FAMILIES, GPT2, GROUPED, READER, TWO_STACKS, expected_sites, inputs_of
 from references import Unchanged, check_every_head, check_maps, check_rows, randomised
 
-from headway.attach.dispatch import attentions_on, configs_of, under
+from headway.attach.dispatch import configs_of, request_maps, use_attention
 from headway.attach.huggingface import attach_huggingface
 from headway.attach.proofs import prove
 from headway.errors import HeadwayError
-from headway.models import Trace, heads_named
+from headway.models import Trace, find_heads
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script`")  # DeBERTa's file uses it
 
@@ -61,7 +61,7 @@ def _check_maps_are_eagers(name: str, attached: Any, run: Any) -> None:
     else:
         trace = check_maps(attached, run)
     model = copy.deepcopy(attached.model)  # transformers puts hooks of its own into a model that is asked for its maps
-    with under(model, "eager"):
+    with use_attention(model, "eager"):
         eager = model(**inputs_of(name), output_attentions=True)
     kinds = {"encoder self": "attentions", "decoder self": "attentions"}
     if name in TWO_STACKS:
@@ -73,7 +73,7 @@ def _check_maps_are_eagers(name: str, attached: Any, run: Any) -> None:
 
 @pytest.mark.parametrize("name", [name for name, (_, way) in FAMILIES.items() if way == "dispatch"])
 def test_a_family_that_did_not_dispatch_would_be_gated_at_its_projections(name: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("headway.attach.huggingface._switches", lambda model: False)
+    monkeypatch.setattr("headway.attach.huggingface._can_switch_attention", lambda model: False)
     model: Any = FAMILIES[name][0]()
     run = run_of(name)
     model.set_attn_implementation("eager")
@@ -130,7 +130,7 @@ def test_asking_for_maps_leaves_nothing_in_a_model_that_gives_itself_hooks():
     model: Any = FAMILIES["Llama"][0]()
     run = run_of("Llama")
     model.set_attn_implementation("eager")
-    with Unchanged(model, run), attentions_on(model):
+    with Unchanged(model, run), request_maps(model):
         assert run(model).attentions
     assert run(model).attentions is None
     assert model(**inputs_of("Llama"), output_attentions=True).attentions
@@ -171,9 +171,9 @@ def test_an_exception_in_a_run_restores_everything():
 def test_a_label_of_an_encoder_decoder_is_ambiguous_and_of_one_stack_is_not():
     both = attach_huggingface(FAMILIES["BART"][0](), proved=False)
     with pytest.raises(HeadwayError, match=r"L1H1 .* encoder\.1\.self\.1, decoder\.1\.self\.1, decoder\.1\.cross\.1"):
-        heads_named("L1H1", both.heads)
+        find_heads("L1H1", both.heads)
     one = attach_huggingface(FAMILIES["GPT-2"][0](), proved=False)
-    assert [head.label for head in heads_named({1: [0, 3]}, one.heads)] == ["L1H0", "L1H3"]
+    assert [head.label for head in find_heads({1: [0, 3]}, one.heads)] == ["L1H0", "L1H3"]
 
 
 def test_the_causal_mask_is_kept():

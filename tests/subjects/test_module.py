@@ -207,7 +207,7 @@ def test_what_cannot_be_done_is_said_in_one_sentence():
         attach_module(model, Site("layers.0", output="linear_out", heads=5))
     with pytest.raises(HeadwayError, match=r"name its sites, such as Site\('layers\.0', out"):
         attach_module(model)
-    with pytest.raises(HeadwayError, match=r"layers\.0 does not say how many heads"):
+    with pytest.raises(HeadwayError, match=r"the number of heads of layers\.0 is not known"):
         attach_module(model, "layers.0")
     with pytest.raises(HeadwayError, match=r"unknown module 'layer\.0'; did you mean 'layers\.0'"):
         attach_module(model, "layer.0")
@@ -237,7 +237,7 @@ class Shuffled(Fused):
 
 def test_a_gate_that_is_not_what_zeros_do_is_refused():
     model = randomised(Net(Shuffled()))
-    with pytest.raises(HeadwayError, match=r"closing layers\.0\.0 is not what zeros in layers\.0\.proj do"):
+    with pytest.raises(HeadwayError, match=r"closing layers\.0\.0 differs from zeroing its columns in layers\.0\.proj"):
         attach_module(model, "*.proj", call=lambda: of_tokens(model))
 
 
@@ -246,9 +246,9 @@ def test_gates_that_do_not_fit_and_runs_inside_runs_are_refused():
     attached, call = attach_module(model, "*.proj"), lambda: of_tokens(model)
     site = attached.sites[0]
     with Unchanged(model, of_tokens):
-        with pytest.raises(HeadwayError, match="no site of this model"):
+        with pytest.raises(HeadwayError, match="not a site of this model"):
             attached.run(call, {Site("elsewhere"): Gate(torch.ones(1, 3))})
-        with pytest.raises(HeadwayError, match=r"the gate of layers\.0 has 4 heads; it has 3"):
+        with pytest.raises(HeadwayError, match=r"the gate of layers\.0 has 4 heads, the site 3"):
             attached.run(call, {site: Gate(torch.ones(1, 4))})
         with pytest.raises(HeadwayError, match="the model ran 2 rows"):
             attached.run(call, {site: Gate(torch.ones(3, 3))})

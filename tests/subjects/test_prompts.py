@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from headway.attach.prompts import Prompt, problems_of, read_prompts
-from headway.attach.readers import NOTHING
+from headway.attach.readers import PADDING
 from headway.errors import HeadwayError
 
 
@@ -68,14 +68,14 @@ def test_rows_of_a_dataset_keep_their_masks_and_labels() -> None:
     assert read_prompts([{**row, "labels": 1}], model(num_labels=2), None) == [Prompt([5, 6, 7], [1])]
     answer = [Prompt([5, 6, 7], [8, 9])]
     assert read_prompts([{**row, "labels": [8, 9, -100]}], model(is_encoder_decoder=True), None) == answer
-    with pytest.raises(HeadwayError, match="a text alone is for models that continue it"):
+    with pytest.raises(HeadwayError, match="only a causal language model takes a text alone"):
         read_prompts([row], model(is_encoder_decoder=True), None)
 
 
 def test_prompts_become_a_table() -> None:
     problems = problems_of([Prompt([1, 2, 3], [4]), Prompt([5], [6, 7])])
-    assert problems.source.tolist() == [[1, 2, 3], [5, NOTHING, NOTHING]]
-    assert problems.answer.tolist() == [[4, NOTHING], [6, 7]]
+    assert problems.source.tolist() == [[1, 2, 3], [5, PADDING, PADDING]]
+    assert problems.answer.tolist() == [[4, PADDING], [6, 7]]
     assert problems.scored is not None
     assert problems.scored.tolist() == [[True, False], [True, True]]
     mixed = problems_of([Prompt([1], [2, 9], wrong=3), Prompt([1], [2, 9])])
@@ -89,16 +89,16 @@ def test_prompts_become_a_table() -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("{", "line 1 of .* is no JSON"),
-        ("3", "example 1: 3 is no example"),
-        ('{"answer": "a"}', "example 1: it has answer; give prompt, text or tokens"),
-        ('{"tokens": []}', "are no tokens"),
-        ('{"tokens": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]}', "it has 9 tokens, and the model takes 8"),
-        ('{"tokens": [31], "answer": [1]}', "token 31 is not in the model's vocabulary, which has 30"),
+        ("{", "line 1 of .* is not valid JSON"),
+        ("3", "example 1: 3 is not an example"),
+        ('{"answer": "a"}', "example 1: it has answer but needs prompt, text or tokens"),
+        ('{"tokens": []}', "is not a list of token ids"),
+        ('{"tokens": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]}', "it has 9 tokens, but the model takes at most 8"),
+        ('{"tokens": [31], "answer": [1]}', "token 31 is not in the model's vocabulary, of size 30"),
         ('{"prompt": "a", "answer": ""}', "its answer is empty"),
-        ('{"text": "a", "label": 7}', "7 is no label of this model"),
-        ('{"tokens": [5]}', "needs two tokens"),
-        ('{"tokens": [5], "answer": [99]}', "token 99 is not in what the model answers with, which has 30"),
+        ('{"text": "a", "label": 7}', "7 is not a label of this model"),
+        ('{"tokens": [5]}', "needs at least two tokens"),
+        ('{"tokens": [5], "answer": [99]}', "token 99 is not in the model's outputs, of size 30"),
         ('{"tokens": [5], "answer": [7], "wrong": [7]}', "begin with the same token"),
     ],
 )

@@ -16,14 +16,14 @@ from own_attention import HEADS, TOKENS, Apart, Fused, Named, Net
 from references import Unchanged, randomised
 
 from headway.attach.huggingface import attach_huggingface
-from headway.attach.opening import ready
+from headway.attach.opening import prepare_subject
 from headway.attach.projections import weight_of
 from headway.attach.readers import reader_of
 from headway.attach.runner import UserRunner
 from headway.errors import HeadwayError
 from headway.heads.variants import Variants
 from headway.models import Gate, Head, Site
-from headway.subjects.ragged import NOTHING
+from headway.subjects.ragged import PADDING
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
@@ -43,7 +43,7 @@ def problems_of(name: str) -> Problems:
     if name not in CAUSAL_ONES and name not in TWO_STACKS:
         source[:, 2] = MASK
         answer = answer[:, :1] % (2 if "classifying" in name else WORDS)
-    source[4:, 7:] = NOTHING
+    source[4:, 7:] = PADDING
     return Problems(source, answer)
 
 
@@ -86,7 +86,7 @@ def test_every_head_of_a_family_closed_by_a_study_is_the_copy_with_zeros(name: s
 def loss_of(runner: UserRunner, model: nn.Module, problem: Problems) -> Tensor:
     """One problem at a time, nothing padded."""
     if not problem.source.is_floating_point():
-        there = (problem.source != NOTHING)[0]
+        there = (problem.source != PADDING)[0]
         problem = Problems(problem.source[:, there], problem.answer)
     logits = runner.reader(model, problem.source, problem.answer)
     return nn.functional.cross_entropy(logits[0], problem.answer[0])
@@ -123,8 +123,8 @@ def test_what_lies_before_the_changed_layer_is_not_run_again() -> None:
 def test_the_source_is_read_once_where_a_decoder_head_changes(name: str) -> None:
     runner, problems = runner_of(name), problems_of(name)[:4]
     recording, ran = runner.record(problems), []
-    assert len(runner.across) == 4  # keys and values of two layers
-    for path in runner.across + [path for path in runner.layers if "encoder" in path]:
+    assert len(runner.cross_projections) == 4  # keys and values of two layers
+    for path in runner.cross_projections + [path for path in runner.layers if "encoder" in path]:
         own = runner.model.get_submodule(path)
         inside = next((m for m in own.modules() if not list(m.children()) and m is not own), None)
         if inside is not None:
@@ -166,7 +166,7 @@ def test_hand_written_attention_is_studied(style: str) -> None:
     model, tokens = randomised(make()).eval(), torch.randint(0, TOKENS, (8, 7))
     problems = Problems(tokens, tokens.roll(1, dims=1))
     with Unchanged(model, lambda own: own(tokens)):
-        subject = ready(Subject(model, sites=sites, examples=problems, metric="loss"))
+        subject = prepare_subject(Subject(model, sites=sites, examples=problems, metric="loss"))
         outcome = Variants(subject)(problems, [frozenset(), *(frozenset({head}) for head in subject.heads)])
     runner = subject.runner
     assert isinstance(runner, UserRunner)
@@ -199,13 +199,13 @@ def test_without_memory_the_batch_is_halved_and_it_is_said(capsys: pytest.Captur
 
     runner.reader = tight
     torch.testing.assert_close(variants(problems, [frozenset()]).loss, expected)
-    assert "out of memory: going on with 2 problems at a time" in capsys.readouterr().err
+    assert "out of memory; continuing with 2 problems at a time" in capsys.readouterr().err
 
 
 def test_a_model_that_answers_nothing_is_refused() -> None:
     from transformers import BertConfig, BertModel
 
-    with pytest.raises(HeadwayError, match="BertModel has no head that answers"):
+    with pytest.raises(HeadwayError, match="BertModel has no output head"):
         reader_of(BertModel(BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, vocab_size=9)))
 
 
@@ -250,7 +250,7 @@ class Stack(nn.Module):
 def test_blocks_that_write_into_their_input_or_return_a_dict(block: type[nn.Module]) -> None:
     model, tokens = randomised(Stack(block)).eval(), torch.randint(0, TOKENS, (6, 5))
     problems = Problems(tokens, tokens.roll(1, dims=1))
-    subject = ready(Subject(model, sites="*.proj", examples=problems, metric="loss"))
+    subject = prepare_subject(Subject(model, sites="*.proj", examples=problems, metric="loss"))
     runner = subject.runner
     assert isinstance(runner, UserRunner)
     outcome = Variants(subject)(problems, [frozenset(), *(frozenset({head}) for head in subject.heads)])
@@ -291,8 +291,8 @@ def test_answers_of_different_lengths_are_never_padded() -> None:
     runner = runner_of("GPT-2")
     tokens = torch.randint(4, WORDS, (6, 9))
     answer = tokens[:, 1:].clone()
-    answer[3:, 4:] = NOTHING
-    problems = Problems(tokens[:, :1], answer, answer != NOTHING)
+    answer[3:, 4:] = PADDING
+    problems = Problems(tokens[:, :1], answer, answer != PADDING)
     assert [tuple(piece.answer.shape) for piece in runner.batches(problems)] == [(3, 8), (3, 4)]
     subject = by_loss(runner, problems)
     whole = Variants(subject)(problems, [frozenset()]).loss[0]
@@ -312,9 +312,9 @@ def test_constructing_a_subject_runs_nothing_and_opening_it_finds_its_heads() ->
     assert subject.heads == ()
     with pytest.raises(HeadwayError, match="is not opened"):
         _ = subject.runner
-    opened = ready(subject)
+    opened = prepare_subject(subject)
     assert calls
     assert len(opened.heads) == 2 * HEADS
-    assert ready(opened) is opened
+    assert prepare_subject(opened) is opened
     with pytest.raises(HeadwayError, match="no module of Net matches"):
-        ready(wrong)
+        prepare_subject(wrong)

@@ -16,7 +16,7 @@ from headway.machine import choose_device, choose_precision
 from headway.progress import Progress
 from headway.question import asks
 from headway.subjects.naming import find_runs
-from headway.subjects.own import Run, one_shape, open_one, open_run, open_stack
+from headway.subjects.own import Run, can_be_stacked, open_one, open_run, open_stack
 from headway.tasks import Problems, Task
 from headway.tasks.data import read_split
 
@@ -80,7 +80,7 @@ def evaluate(subject: str | Path | Run, question: EvaluateQuestion) -> Evaluated
 def evaluate_runs(subject: str | Path, question: EvaluateQuestion) -> list[Evaluated]:
     """The same for a folder of runs; on a GPU those of one shape are evaluated as one stack."""
     folders, device = find_runs(subject), choose_device(question.device)
-    if len(folders) == 1 or device.type != "cuda" or not one_shape(folders):
+    if len(folders) == 1 or device.type != "cuda" or not can_be_stacked(folders):
         return [evaluate(open_run(folder, device), question) for folder in folders]
     runs, weights = open_stack(folders, device)
     task = runs[0].task

@@ -18,7 +18,7 @@ from headway.machine import choose_device
 from headway.plugins import at_home
 from headway.progress import Progress
 from headway.subjects.naming import find_runs, kind_of
-from headway.subjects.own import Run, one_shape, open_one, open_run, subject_of
+from headway.subjects.own import Run, can_be_stacked, open_one, open_run, subject_of
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
@@ -76,7 +76,7 @@ def _examine_folder(folder: str, strict: bool, device: torch.device, checks: Seq
     """Every run of a folder, and how they differ: the check `seeds` is of all of them."""
     folders, chosen = find_runs(folder), [*CHECKS.values(), *map(load_check, checks)]
     subjects = [replace(_with_score(open_run(each, device)), name=str(each.path)) for each in folders]
-    if not one_shape(folders):
+    if not can_be_stacked(folders):
         return [examine_subject(each, strict, chosen) for each in subjects]
     subjects[0] = replace(subjects[0], others=subjects[1:])
     first, *others = [examine_subject(each, strict, chosen) for each in subjects]

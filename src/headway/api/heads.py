@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save
 from torch import nn
 
-from headway.attach.opening import Studied, opened
+from headway.attach.opening import SubjectLike, open_for_study
 from headway.attach.zeroing import save_without
 from headway.causes.kinds import kinds_of, profile_contrasts, profile_of
 from headway.causes.maps import average_maps, maps_of, worked_examples
@@ -31,7 +31,7 @@ from headway.heads.study import searched, study_subject
 from headway.heads.variants import Ledger, Variants
 from headway.machine import choose_device, environment, exact_products
 from headway.models import Head, Model
-from headway.models.sites import Named, heads_named
+from headway.models.sites import HeadNames, find_heads
 from headway.progress import Progress
 from headway.question import asks
 from headway.report.heads import heads_figures, population_figures
@@ -40,7 +40,7 @@ from headway.report.page import Inline
 from headway.runs import disk
 from headway.runs.folder import RunFolder
 from headway.subjects.naming import find_runs, kind_of
-from headway.subjects.own import Run, one_shape, open_one, open_run, open_stack, subject_of
+from headway.subjects.own import Run, can_be_stacked, open_one, open_run, open_stack, subject_of
 from headway.subjects.splits import Split, draw_split
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
@@ -51,12 +51,12 @@ MOST_WEIGHTS = 400_000  # of attention, in the problems that are worked out
 
 
 @asks(HeadsQuestion)
-def study_heads(subject: Studied, question: HeadsQuestion) -> HeadStudy:
+def study_heads(subject: SubjectLike, question: HeadsQuestion) -> HeadStudy:
     """Which heads a model needs, and which can go together. Numbers, maps and pictures are kept in `out`, or else in
     the run's own folder."""
     if question.kinds:
         raise HeadwayError("`kinds` compares the runs of a folder; leave it out for one run")
-    with opened(subject, question) as own:
+    with open_for_study(subject, question) as own:
         question = _by_metric(question, own)
         home = Path(question.out) if question.out is not None else None if own.folder is None else own.folder.path
         ledger = Ledger(home / "heads.partial.json") if home is not None and _resumes(own, question) else None
@@ -90,7 +90,7 @@ def _keep(study: HeadStudy, subject: Subject, home: Path, seed: int) -> None:
     disk.write_bytes(home / "heads.csv", study.to_csv().encode())
     if not study.withheld:
         heads_figures(home / "heads.json", home)
-    problems = subject.runner.one_length(draw_split(subject, Split.REPORT, MAPPED, seed))
+    problems = subject.runner.select_one_length(draw_split(subject, Split.REPORT, MAPPED, seed))
     tokens = problems.source.shape[1] + problems.answer.shape[1]
     fitting = MOST_WEIGHTS // (len(subject.heads) * tokens**2)  # the maps of all heads go into a page
     maps = {
@@ -133,7 +133,7 @@ def study_members(subject: str | Path, question: HeadsQuestion) -> PopulationStu
     folder."""
     folders, device, home = find_runs(subject), choose_device(question.device), Path(question.out or subject)
     question.check_unused(subject)
-    if not one_shape(folders):
+    if not can_be_stacked(folders):
         raise HeadwayError(f"{subject} holds runs of different shapes; their heads cannot be compared: name one run")
     if question.kinds and subject_of(open_run(folders[0])).contrasts is None:
         raise HeadwayError(f"{folders[0].path} has no pairs of problems for causal tests; leave out `kinds`")
@@ -182,15 +182,15 @@ def _studied_together(folders: Sequence[RunFolder], question: HeadsQuestion, dev
     return studies
 
 
-def screen_heads(subject: Studied, question: HeadsQuestion, ends: int) -> Screening:
+def screen_heads(subject: SubjectLike, question: HeadsQuestion, ends: int) -> Screening:
     """A quick look at all heads: their cost by the gradient of one pass, and how far that is so at both ends."""
-    with opened(subject, question) as own:
+    with open_for_study(subject, question) as own:
         problems = draw_split(own, Split.REPORT, question.count or MAPPED, question.seed)
         return screen(Variants(own, question.ablation, question.seed), problems, ends)
 
 
 @asks(PruneQuestion)
-def prune(subject: Studied, question: PruneQuestion) -> dict[str, Any]:
+def prune(subject: SubjectLike, question: PruneQuestion) -> dict[str, Any]:
     """Writes a model without the heads that can go together, or without those named. A run becomes really smaller, and
     with `recover` it is trained for so many steps more. Of a user's own model the columns are zeroed, and it is saved
     as it was: by save_pretrained, or its weights."""
@@ -199,14 +199,14 @@ def prune(subject: Studied, question: PruneQuestion) -> dict[str, Any]:
     if isinstance(subject, Run):
         question.check_unused(subject.config.name)
         return _cut(subject, question)
-    with opened(subject, question) as own:
+    with open_for_study(subject, question) as own:
         return _zeroed(own, question)
 
 
 def _to_remove(subject: Subject, question: PruneQuestion) -> list[Head]:
     """The heads that are named, or else those that can go together."""
     if question.heads:
-        return list(dict.fromkeys(heads_named(cast(Named, question.heads), subject.heads)))
+        return list(dict.fromkeys(find_heads(cast(HeadNames, question.heads), subject.heads)))
     shared = {entry.name: getattr(question, entry.name) for entry in fields(RemovalQuestion)}
     asked = _by_metric(HeadsQuestion(**shared, brief=True), subject)
     return list(study_subject(subject, asked).together.heads)

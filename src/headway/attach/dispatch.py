@@ -1,9 +1,9 @@
-"""Attention that goes through transformers' AttentionInterface, gated there.
+"""Gates for attention that goes through transformers' AttentionInterface.
 
-Our function is registered beside the library's own, with a mask function too: registering the first alone silently
-drops the causal mask. It calls the family's own eager attention, so that softcaps, sinks and position biases are the
-family's, and hands what the heads say, and their maps, to whoever listens. The implementation that a model had is put
-back.
+Headway's attention function is registered beside the library's, together with a mask function: registering the first
+alone silently drops the causal mask. It calls the model family's eager attention, so that softcaps, sinks and position
+biases are the family's, and passes the heads' outputs and maps to listeners. The model's original implementation is
+restored afterwards.
 """
 
 import sys
@@ -19,18 +19,18 @@ from headway.models.sites import Site
 
 NAME = "headway"
 Listener = Callable[[nn.Module, Tensor, Tensor | None], Tensor]
-"""Called with an attention module, z [batch, query, head, dim] and the map: what goes on in place of z."""
-_LISTENING: list[Listener] = []
-OURS = {"eager": NAME, "sdpa": "headway_sdpa"}
-"""implementations, and what ours around them are called; only the first gives maps, the others are faster"""
+"""Called with an attention module, z [batch, query, head, dim] and the map; returns what replaces z."""
+_LISTENERS: list[Listener] = []
+WRAPPED = {"eager": NAME, "sdpa": "headway_sdpa"}
+"""the name of Headway's wrapper of each implementation; only eager attention returns maps, the other is faster"""
 
 
-def _around(attend: Callable[..., tuple[Tensor, Tensor | None]]) -> Callable[..., tuple[Tensor, Tensor | None]]:
-    """An implementation of attention, with listeners."""
+def _wrap(attend: Callable[..., tuple[Tensor, Tensor | None]]) -> Callable[..., tuple[Tensor, Tensor | None]]:
+    """Wraps an implementation of attention so that the listeners are called."""
 
     def attention(module: nn.Module, *inputs: Any, **options: Any) -> tuple[Tensor, Tensor | None]:
         z, maps = attend(module, *inputs, **options)
-        for listen in _LISTENING:
+        for listen in _LISTENERS:
             z = listen(module, z, maps)
         return z, maps
 
@@ -38,7 +38,7 @@ def _around(attend: Callable[..., tuple[Tensor, Tensor | None]]) -> Callable[...
 
 
 def _eager_attention(module: nn.Module, *inputs: Any, **options: Any) -> tuple[Tensor, Tensor | None]:
-    """The eager attention of the module's family, which stands next to its class."""
+    """Calls the eager attention of the module's family, which is defined in the file of its class."""
     found = [
         getattr(sys.modules.get(kind.__module__), "eager_attention_forward", None) for kind in type(module).__mro__
     ]
@@ -48,7 +48,7 @@ def _eager_attention(module: nn.Module, *inputs: Any, **options: Any) -> tuple[T
 def _plain_attention(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None = None, **options: Any
 ) -> tuple[Tensor, Tensor]:
-    """Eager attention for a family that has no function for it."""
+    """Computes eager attention for a family that has no function for it."""
     groups, scaling, softcap = query.shape[1] // key.shape[1], options.get("scaling"), options.get("softcap")
     key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
     scores = query @ key.transpose(-1, -2) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
@@ -64,13 +64,13 @@ def _plain_attention(
 def register() -> None:
     from transformers import AttentionInterface, AttentionMaskInterface
 
-    for own, name in OURS.items():
-        AttentionInterface.register(name, _around(_eager_attention if own == "eager" else AttentionInterface()[own]))
-        AttentionMaskInterface.register(name, AttentionMaskInterface()[own])
+    for base, name in WRAPPED.items():
+        AttentionInterface.register(name, _wrap(_eager_attention if base == "eager" else AttentionInterface()[base]))
+        AttentionMaskInterface.register(name, AttentionMaskInterface()[base])
 
 
 def configs_of(model: nn.Module) -> list[Any]:
-    """Every config in a model, each before those inside it."""
+    """Returns every config in a model, each before those nested in it."""
 
     def nested(config: Any) -> Iterator[Any]:
         if hasattr(config, "_attn_implementation"):
@@ -83,52 +83,52 @@ def configs_of(model: nn.Module) -> list[Any]:
 
 
 @contextmanager
-def under(model: Any, implementation: str, *listeners: Listener) -> Iterator[None]:
-    """The model with another implementation of attention, and whoever listens to ours, until it is left."""
+def use_attention(model: Any, implementation: str, *listeners: Listener) -> Iterator[None]:
+    """Switches the model to another implementation of attention, with these listeners, inside the context."""
     before = [(config, config._attn_implementation) for config in configs_of(model)]
-    _LISTENING.extend(listeners)
+    _LISTENERS.extend(listeners)
     try:
         model.set_attn_implementation(implementation)
         yield
     finally:
-        for config, own in before:
-            config._attn_implementation = own
+        for config, original in before:
+            config._attn_implementation = original
         for listen in listeners:
-            _LISTENING.remove(listen)
+            _LISTENERS.remove(listen)
 
 
-def at_dispatch(model: nn.Module, sites: Mapping[nn.Module, Site], gated: set[Site]) -> Hook:
-    """The hook that gates what attention modules dispatch; of a site gated elsewhere it only records the map."""
+def dispatch_hook(model: nn.Module, sites: Mapping[nn.Module, Site], gated: set[Site]) -> Hook:
+    """Returns the hook that gates dispatching attention modules; for a site gated elsewhere it only records the map."""
 
     def hook(intervention: Intervention) -> AbstractContextManager[None]:
         def listen(module: nn.Module, z: Tensor, maps: Tensor | None) -> Tensor:
             site = sites.get(module)
             if site is not None and site in gated:
-                return intervention.through(site, z, maps)
+                return intervention.apply(site, z, maps)
             if site is not None:
-                intervention.see(site, maps)
+                intervention.record_map(site, maps)
             return z
 
-        own = {config._attn_implementation for config in configs_of(model)}
-        fast = len(own) == 1 and intervention.trace is None
-        return under(model, OURS.get(own.pop(), NAME) if fast else NAME, listen)
+        current = {config._attn_implementation for config in configs_of(model)}
+        fast = len(current) == 1 and intervention.trace is None
+        return use_attention(model, WRAPPED.get(current.pop(), NAME) if fast else NAME, listen)
 
     return hook
 
 
 @contextmanager
-def attentions_on(model: nn.Module) -> Iterator[None]:
-    """The model asked to return its maps, where its config allows that; hooks that it gives itself for it go."""
-    asked, inside = [], [(module, set(module.__dict__), set(module._forward_hooks)) for module in model.modules()]
+def request_maps(model: nn.Module) -> Iterator[None]:
+    """Makes the model return its maps, where its config allows it; hooks that it adds to itself are removed at exit."""
+    changed, inside = [], [(module, set(module.__dict__), set(module._forward_hooks)) for module in model.modules()]
     try:
         for config in configs_of(model):
             before = config.output_attentions
-            with suppress(ValueError):  # not under this implementation
+            with suppress(ValueError):  # this implementation does not return maps
                 config.output_attentions = True
-                asked.append((config, before))
+                changed.append((config, before))
         yield
     finally:
-        for config, before in asked:
+        for config, before in changed:
             config.output_attentions = before
         for module, names, hooks in inside:
             for name in set(module.__dict__) - names:

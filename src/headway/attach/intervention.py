@@ -1,8 +1,8 @@
-"""A user's model with its attention sites found: heads can be gated and looked at while it runs any way it likes.
+"""Attached: a user's model with known attention sites, whose heads can be gated and recorded while the model runs.
 
-A head is a slice of the *input* of its site's output projection. `Attached.run` puts gates there for the time of one
-call; hooks (one kind for each way a model computes attention) lead what the heads say through a `Intervention`, and are
-closed again whatever happens. This file finds nothing by itself: huggingface.py and module.py do, proofs.py checks.
+A head is a slice of the *input* of its site's output projection. `Attached.run` installs gates there for the duration
+of one call; hooks (one kind for each way a model computes attention) pass the heads' outputs through an `Intervention`
+and are always removed again. huggingface.py and module.py find the sites, proofs.py checks the gates.
 """
 
 from collections import Counter
@@ -16,27 +16,27 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from headway.errors import HeadwayError
-from headway.models.attention import gated
+from headway.models.attention import apply_gate
 from headway.models.sites import Gate, Gates, Head, Site, Trace
 
 T = TypeVar("T")
 Layout = Literal["out in", "in out", "head dim out"]
-"""The axes of a projection's weight: of nn.Linear, of GPT-2's Conv1D, of a dense layer that keeps heads apart."""
+"""The axes of a projection's weight: in nn.Linear, GPT-2's Conv1D, and a dense layer with a separate head axis."""
 
 
 @dataclass(frozen=True)
 class Projection:
-    """The output projection of a site: what mixes its heads."""
+    """The output projection of a site, which mixes its heads."""
 
     module: nn.Module
     path: str
     heads: int
     dim: int
-    """of one head"""
+    """width of one head"""
     layout: Layout = "out in"
 
     def of_head(self, weight: Tensor, head: int) -> Tensor:
-        """The part of a weight of this layout that reads a head; a view, to be read or written."""
+        """Returns the part of a weight that reads this head, as a view."""
         if self.layout == "head dim out":
             return weight[head]
         columns = slice(head * self.dim, (head + 1) * self.dim)
@@ -45,39 +45,39 @@ class Projection:
 
 @dataclass
 class Intervention:
-    """One run: the gates in force, what is recorded, and how often each site fired."""
+    """One run: the active gates, the trace to fill, and how often each site fired."""
 
     gates: Gates
     trace: Trace | None
     fired: Counter[Site] = field(default_factory=Counter)
     strict: bool = True
-    """whether a site that runs twice under a trace is an error; else its last run is kept"""
+    """whether it is an error that a traced site runs twice; otherwise its last run is recorded"""
 
-    def through(
+    def apply(
         self, site: Site, z: Float[Tensor, "batch query head dim"], maps: Float[Tensor, "batch head query key"] | None
     ) -> Float[Tensor, "batch query head dim"]:
-        """What leaves the gate of a site; the one place where anything is changed or recorded."""
+        """Applies the gate of a site to z and records the result; nothing is changed or recorded anywhere else."""
         self.fired[site] += 1
         gate = self.gates.get(site)
         if gate is not None:
-            z = gated(z, fitting(gate, site, z))
+            z = apply_gate(z, fit_gate(gate, site, z))
         if self.trace is not None:
             if self.strict and self.fired[site] > 1:
                 raise HeadwayError(
-                    f"{site} ran {self.fired[site]} times in one call, and a trace holds one; trace a call of one pass"
+                    f"{site} ran {self.fired[site]} times in one call, but a trace holds one; trace a call of one pass"
                 )
             self.trace.outputs[site] = z
-            self.see(site, maps)
+            self.record_map(site, maps)
         return z
 
-    def see(self, site: Site, maps: Float[Tensor, "batch head query key"] | None) -> None:
-        """Records the map of a site, where there is one."""
+    def record_map(self, site: Site, maps: Float[Tensor, "batch head query key"] | None) -> None:
+        """Records the map of a site, if there is one."""
         if self.trace is not None and maps is not None:
             self.trace.maps[site] = maps
 
 
-def fitting(gate: Gate, site: Site, z: Tensor) -> Gate:
-    """The gate where z is, if it fits; a wrong number of rows would else be spread over the wrong problems."""
+def fit_gate(gate: Gate, site: Site, z: Tensor) -> Gate:
+    """Moves a gate to the device of z; raises if it does not fit, as it would broadcast over the wrong problems."""
     passed, fill = gate.passed.to(z.device), gate.replacement
     for what, rows, queries in (
         ("gate", passed.shape[0], passed.shape[1] if passed.ndim == 3 else 1),
@@ -85,39 +85,39 @@ def fitting(gate: Gate, site: Site, z: Tensor) -> Gate:
     ):
         if rows not in (1, z.shape[0]) or queries not in (1, z.shape[1]):
             raise HeadwayError(
-                f"the {what} of {site} is for {rows} rows of {queries} queries, and the model ran {z.shape[0]} rows of "
+                f"the {what} of {site} is for {rows} rows of {queries} queries, but the model ran {z.shape[0]} rows of "
                 f"{z.shape[1]} through it; give one row, or one for each"
             )
     return Gate(passed, None if fill is None else fill.to(z.device, z.dtype))
 
 
 Hook = Callable[[Intervention], AbstractContextManager[None]]
-"""Applies an intervention to some sites, until it is left."""
+"""A context in which an intervention applies to some sites."""
 _RUNNING: set[int] = set()
-"""the modules whose heads are being gated right now, by id"""
+"""the ids of the modules whose heads are currently gated"""
 
 
 @dataclass(frozen=True, eq=False)
 class Attached:
-    """A user's model, with its sites found. What `run` does is undone when it returns, to the bit."""
+    """A user's model with known sites. `run` leaves the model exactly as it was, to the bit."""
 
     model: nn.Module
     sites: tuple[Site, ...]
     """in the order of the forward pass"""
     projections: Mapping[Site, Projection]
     blocks: Mapping[Site, str]
-    """the layer that holds a site, as a module path, where it is one of a list of layers"""
+    """the path of the layer that contains a site, if it is in a list of layers"""
     owners: Mapping[Site, str]
-    """the attention module of each site, as a path"""
+    """the path of each site's attention module"""
     hooks: Sequence[Hook]
     ways: Mapping[Site, str]
     """how each site is gated: 'dispatch', 'projection' or 'MultiheadAttention'"""
     idle: tuple[str, ...] = ()
-    """attention modules that did not run on the example, and so are no sites"""
+    """attention modules that did not run on the example and are therefore not sites"""
 
     @property
     def width(self) -> dict[Site, int]:
-        """How many heads each site has; query heads, where they share keys."""
+        """The number of heads of each site; with grouped keys, of query heads."""
         return {site: self.projections[site].heads for site in self.sites}
 
     @property
@@ -125,36 +125,36 @@ class Attached:
         return tuple(Head(site, number) for site in self.sites for number in range(self.width[site]))
 
     def run(self, call: Callable[[], T], gates: Gates | None = None, trace: Trace | None = None) -> T:
-        """What `call` returns while the gates are in force; it runs the model any way it likes."""
+        """Returns the result of `call` while the gates are active; `call` may run the model in any way."""
         self.check(gates or {})
-        with self.opened(Intervention(gates or {}, trace)):
+        with self.install(Intervention(gates or {}, trace)):
             return call()
 
     def check(self, gates: Gates) -> None:
-        """Refuses gates that do not fit."""
+        """Raises where a gate does not fit its site."""
         for site, gate in gates.items():
             if site not in self.projections:
-                raise HeadwayError(f"a gate is given for {site}, which is no site of this model; see its sites")
+                raise HeadwayError(f"there is a gate for {site}, which is not a site of this model; see its sites")
             if gate.passed.shape[-1] != self.width[site]:
-                raise HeadwayError(f"the gate of {site} has {gate.passed.shape[-1]} heads; it has {self.width[site]}")
+                raise HeadwayError(f"the gate of {site} has {gate.passed.shape[-1]} heads, the site {self.width[site]}")
 
     @contextmanager
-    def opened(self, intervention: Intervention) -> Iterator[None]:
-        """The hooks apply this intervention while it lasts, whatever runs: its gates may change from call to call."""
-        own = {id(projection.module) for projection in self.projections.values()}
-        if own & _RUNNING:
-            raise HeadwayError("this model is already running under gates; run one call inside another on a copy of it")
+    def install(self, intervention: Intervention) -> Iterator[None]:
+        """Applies this intervention to every call inside the context; its gates may change from call to call."""
+        modules = {id(projection.module) for projection in self.projections.values()}
+        if modules & _RUNNING:
+            raise HeadwayError("this model is already running under gates; use a copy of it for a nested call")
         with ExitStack() as stack:
-            _RUNNING.update(own)
-            stack.callback(_RUNNING.difference_update, own)
+            _RUNNING.update(modules)
+            stack.callback(_RUNNING.difference_update, modules)
             for hook in self.hooks:
                 stack.enter_context(hook(intervention))
             yield
 
 
 @contextmanager
-def own_forward(module: nn.Module, forward: Callable) -> Iterator[None]:
-    """Gives one module a forward of its own until it is left."""
+def replace_forward(module: nn.Module, forward: Callable) -> Iterator[None]:
+    """Replaces the forward of one module inside the context."""
     before = module.__dict__.get("forward")
     module.forward = forward
     try:
@@ -166,7 +166,7 @@ def own_forward(module: nn.Module, forward: Callable) -> Iterator[None]:
 
 
 def blocks_of(model: nn.Module, paths: Mapping[Site, str]) -> dict[Site, str]:
-    """For each site, by the path of its attention module, the layer that holds it: the outermost member of a list."""
+    """Returns the layer that contains each site, given the path of its attention module: the outermost list item."""
     lists = {path for path, module in model.named_modules() if isinstance(module, nn.ModuleList | nn.Sequential)}
     found: dict[Site, str] = {}
     for site, path in paths.items():
@@ -177,7 +177,7 @@ def blocks_of(model: nn.Module, paths: Mapping[Site, str]) -> dict[Site, str]:
 
 
 def check_ready(model: nn.Module) -> None:
-    """A compiled model runs past anything that is put into it later, and dropout makes every run another."""
+    """Raises for a compiled model, which ignores later hooks, and in training mode, where dropout makes runs differ."""
     if hasattr(model, "_orig_mod"):
         raise HeadwayError(f"{type(model._orig_mod).__name__} is compiled; attach it before torch.compile")
     if model.training:

@@ -1,9 +1,9 @@
-"""torch.nn.MultiheadAttention, gated.
+"""Gates for torch.nn.MultiheadAttention.
 
-It never *calls* its output projection, so nothing put there would fire, and in evaluation a fast path skips even the
-module itself. For the time of a run it gets a forward of its own: PyTorch's own forward computes the attention, with
-an identity in place of the output projection, so that every mask, bias and layout is PyTorch's; what comes out are
-the heads side by side, which pass their gates before the true projection mixes them.
+It never *calls* its output projection, so a hook there would not fire, and in evaluation a fast path skips even the
+module itself. For the duration of a run its forward is replaced: PyTorch's forward computes the attention, with an
+identity in place of the output projection, so that every mask, bias and layout is PyTorch's; the result is the heads'
+concatenated outputs, which pass their gates before the real projection mixes them.
 """
 
 from collections.abc import Iterator
@@ -13,14 +13,14 @@ from types import SimpleNamespace
 import torch
 from torch import Tensor, nn
 
-from headway.attach.intervention import Hook, Intervention, own_forward
+from headway.attach.intervention import Hook, Intervention, replace_forward
 from headway.errors import HeadwayError
 from headway.models.sites import Site
 
 
 @contextmanager
 def slow_path() -> Iterator[None]:
-    """Turns PyTorch's fast path of transformer layers off, and nested tensors with it, until it is left."""
+    """Disables PyTorch's fast path of transformer layers, and nested tensors with it, inside the context."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -29,11 +29,11 @@ def slow_path() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(before)
 
 
-def at_multihead(site: Site, attention: nn.MultiheadAttention) -> Hook:
-    """The hook that gates a MultiheadAttention."""
+def multihead_hook(site: Site, attention: nn.MultiheadAttention) -> Hook:
+    """Returns the hook that gates a MultiheadAttention."""
     if type(attention).forward is not nn.MultiheadAttention.forward:
         raise HeadwayError(
-            f"{type(attention).__name__} at {site} has a forward of its own, not nn.MultiheadAttention's; name its "
+            f"{type(attention).__name__} at {site} overrides nn.MultiheadAttention.forward; name its "
             "output projection with Site(path, output=…, heads=…)"
         )
 
@@ -52,7 +52,7 @@ def at_multihead(site: Site, attention: nn.MultiheadAttention) -> Hook:
             def attend(need: bool) -> tuple[Tensor, Tensor | None]:
                 given = (query, key, value, key_padding_mask, need, attn_mask, False, is_causal)
                 identity = torch.eye(attention.embed_dim, dtype=query.dtype, device=query.device)
-                attention.__dict__["out_proj"] = SimpleNamespace(weight=identity, bias=None)  # before the module's own
+                attention.__dict__["out_proj"] = SimpleNamespace(weight=identity, bias=None)  # shadows the module's own
                 try:
                     return nn.MultiheadAttention.forward(attention, *given)
                 finally:
@@ -66,13 +66,13 @@ def at_multihead(site: Site, attention: nn.MultiheadAttention) -> Hook:
                 maps = maps if maps.ndim == 4 else maps[None]  # batch head query key
             batched, first = query.ndim == 3, attention.batch_first
             z = (outputs if first else outputs.transpose(0, 1)) if batched else outputs[None]
-            z = intervention.through(site, z.unflatten(-1, (attention.num_heads, -1)), maps).flatten(2)
+            z = intervention.apply(site, z.unflatten(-1, (attention.num_heads, -1)), maps).flatten(2)
             output = attention.out_proj(z.transpose(0, 1) if batched else z[0])  # query batch embed
             if need_weights and average_attn_weights and weights is not None:
                 weights = weights.mean(dim=-3)
             return output.transpose(0, 1) if batched and first else output, weights
 
-        with slow_path(), own_forward(attention, forward):
+        with slow_path(), replace_forward(attention, forward):
             yield
 
     return hook

@@ -1,10 +1,10 @@
-"""Proofs that gates do what they say, made on the user's own model before anything is measured.
+"""Proves on the user's model that the gates work, before anything is measured.
 
-Five claims: every site fires; the model with open gates gives the logits that it gives by itself; gates of one change
-no bit; what the heads add, with the bias, is what the site puts out; and a closed head is the model whose output
-projection has that head's columns at zero. The last is computed by other code: a weight is exchanged for a copy with
-zeros and the model runs by itself. A claim that fails names the site and the size of the difference, and nothing is
-studied. What cannot be proved here is that a user's number of heads is the right one.
+Five claims: every site fires; the model with open gates gives the same logits as without them; gates of one change no
+bit; the contributions of the heads and the bias add up to the output of the site; and closing a head equals zeroing its
+columns in the output projection. The last is computed by independent code: the weight is replaced by a copy with zeros
+and the model runs without gates. If a claim fails, an error names the site and the size of the difference, and nothing
+is studied. That a user's number of heads is the right one cannot be proved here.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -26,28 +26,28 @@ from headway.models.sites import Gate, Site
 
 TOLERANCES = {torch.float16: 1e-2, torch.bfloat16: 5e-2}
 ROUNDING = 1e-5
-"""of the largest number compared, or of one, whichever is larger; in float64 too, where many compute their softmax in
-float32"""
+"""relative to the largest number compared, or to 1 if that is larger; also in float64, as many models compute their
+softmax in float32"""
 
 Logits = Callable[[], Tensor]
-"""Runs the model once: its logits."""
+"""Runs the model once and returns its logits."""
 
 
 @dataclass(frozen=True)
 class Proof:
-    """The sites proved, the largest difference that open gates make, and what the reader should know."""
+    """The result of the proofs: the sites, the largest difference that open gates make, and notes for the reader."""
 
     sites: tuple[Site, ...]
-    """in the order in which they fire"""
+    """in the order they fire"""
     unchanged: float
-    """the model by itself, and with open gates; zero where both run the same operations"""
+    """the largest difference between no gates and open gates; zero if both run the same operations"""
     notes: tuple[str, ...] = ()
 
 
 @torch.no_grad()
 @exact_products()
 def prove(attached: Attached, call: Callable[[], Any], logits_of: Callable[[Any], Tensor] | None = None) -> Proof:
-    """Proves every claim on what `call` runs, or stops with the site and the difference."""
+    """Proves every claim on the pass that `call` runs; raises with the site and the difference if one fails."""
 
     def logits() -> Tensor:
         return (logits_of or logits_in)(call())
@@ -55,13 +55,13 @@ def prove(attached: Attached, call: Callable[[], Any], logits_of: Callable[[Any]
     original = logits()
     sums: dict[Site, float] = {}
     intervention = Intervention({}, None)
-    with _watched(attached, sums), attached.opened(intervention):
+    with _compare_sums(attached, sums), attached.install(intervention):
         opened = logits()
     for site in attached.sites:
         if not intervention.fired[site]:
             raise HeadwayError(
                 f"{site} never fires: its output projection {attached.projections[site].path} was not called; leave "
-                "the site out, or name the module that is"
+                "the site out, or name the module that is called"
             )
     unchanged, notes = _check_same(attached, logits, original, opened)
     _check_identity(attached, logits, opened)
@@ -74,23 +74,23 @@ def prove(attached: Attached, call: Callable[[], Any], logits_of: Callable[[Any]
 
 
 def _check_same(attached: Attached, logits: Logits, original: Tensor, opened: Tensor) -> tuple[float, tuple[str, ...]]:
-    """The logits with open gates are the model's own: by how much they differ, and what is to be known of it."""
+    """Raises unless open gates leave the logits unchanged; returns the difference and notes on it."""
     difference = difference_of(original, opened)
     if difference <= limit_of(original):
         return difference, ()
     with slow_path():
         slow = logits()
     if difference_of(slow, opened) <= limit_of(slow):
-        note = "PyTorch's fast path writes zeros at padded positions; the model was compared without it"
+        note = "PyTorch's fast path writes zeros at padded positions; the comparison was made without it"
         return difference_of(slow, opened), (note,)
     raise HeadwayError(
-        f"{type(attached.model).__name__} gives other logits when its {len(attached.sites)} sites from "
-        f"{attached.sites[0]} on are attached, by {where(original, opened)}"
+        f"{type(attached.model).__name__} gives other logits when its {len(attached.sites)} sites, the first "
+        f"{attached.sites[0]}, are attached, by {describe_difference(original, opened)}"
     )
 
 
 def _check_identity(attached: Attached, logits: Logits, opened: Tensor) -> None:
-    """Gates of one change no bit."""
+    """Raises unless gates of one leave every bit of the logits unchanged."""
     gates = {site: Gate(torch.ones(1, heads)) for site, heads in attached.width.items()}
     same = attached.run(logits, gates)
     if torch.equal(same.nan_to_num(), opened.nan_to_num()):
@@ -100,16 +100,16 @@ def _check_identity(attached: Attached, logits: Logits, opened: Tensor) -> None:
             raise HeadwayError(f"an open gate at {site} changes the logits by {difference:.2g}; it must change no bit")
     raise HeadwayError(
         f"{type(attached.model).__name__} does not give the same logits twice (they differ by "
-        f"{difference_of(same, opened):.2g}); turn off what is random in it"
+        f"{difference_of(same, opened):.2g}); turn off its randomness"
     )
 
 
 def _check_closed(attached: Attached, logits: Logits, site: Site, head: int) -> None:
-    """A head closed by its gate is the model with zeros in the projection."""
+    """Raises unless closing a head gives the same logits as zeroing its columns in the projection."""
     passed = torch.ones(1, attached.width[site])
     passed[:, head] = 0
     gated = attached.run(logits, {site: Gate(passed)})
-    with _zeroed(attached.projections[site], head):
+    with _zero_columns(attached.projections[site], head):
         zeroed = logits()
         if difference_of(zeroed, gated) > limit_of(zeroed):
             with slow_path():
@@ -117,36 +117,36 @@ def _check_closed(attached: Attached, logits: Logits, site: Site, head: int) -> 
     difference = difference_of(zeroed, gated)
     if not difference <= limit_of(zeroed):
         raise HeadwayError(
-            f"closing {site}.{head} is not what zeros in {attached.projections[site].path} do: the logits differ by "
-            f"{difference:.2g}"
+            f"closing {site}.{head} differs from zeroing its columns in {attached.projections[site].path}: the logits "
+            f"differ by {difference:.2g}"
         )
 
 
 @contextmanager
-def _zeroed(projection: Projection, head: int) -> Iterator[None]:
-    """The projection with a copy of its weight in which a head's columns are zero; then with its own again."""
+def _zero_columns(projection: Projection, head: int) -> Iterator[None]:
+    """Replaces the projection's weight inside the context by a copy in which a head's columns are zero."""
     name = "weight" if isinstance(getattr(projection.module, "weight", None), Tensor) else "kernel"
-    own = projection.module._parameters.get(name)
-    if own is None or not own.is_floating_point():
+    original = projection.module._parameters.get(name)
+    if original is None or not original.is_floating_point():
         raise HeadwayError(
-            f"{projection.path} has no plain {name} to zero a head in; attach the model unquantised, adapters merged"
+            f"{projection.path} has no plain {name} to zero columns in; attach the model unquantised, adapters merged"
         )
-    copied = Parameter(own.detach().clone(), requires_grad=own.requires_grad)
+    copied = Parameter(original.detach().clone(), requires_grad=original.requires_grad)
     projection.of_head(copied.data, head).zero_()
     projection.module._parameters[name] = copied
     try:
         yield
     finally:
-        projection.module._parameters[name] = own
+        projection.module._parameters[name] = original
 
 
 @contextmanager
-def _watched(attached: Attached, sums: dict[Site, float]) -> Iterator[None]:
-    """Compares, as the projections run, what they put out with the sum over the heads."""
+def _compare_sums(attached: Attached, sums: dict[Site, float]) -> Iterator[None]:
+    """Compares the output of each projection that runs with the sum over its heads, and stores the difference."""
 
     def compare(site: Site, module: nn.Module, inputs: Any, named: Mapping[str, Any], output: Any) -> None:
         x = inputs[0] if inputs else next(iter(named.values()))
-        difference = difference_of(_summed(attached.projections[site], x), output) / max(1.0, largest(output))
+        difference = difference_of(_sum_of_heads(attached.projections[site], x), output) / max(1.0, largest(output))
         sums[site] = max(sums.get(site, 0.0), difference)
 
     with ExitStack() as stack:
@@ -156,8 +156,8 @@ def _watched(attached: Attached, sums: dict[Site, float]) -> Iterator[None]:
         yield
 
 
-def _summed(projection: Projection, x: Tensor) -> Tensor:
-    """The bias, and what each head adds by itself."""
+def _sum_of_heads(projection: Projection, x: Tensor) -> Tensor:
+    """Returns the bias plus the contribution of each head, computed separately."""
     weight = weight_of(projection.module)
     assert weight is not None
     apart = projection.layout == "head dim out" and x.ndim == 4
@@ -171,7 +171,7 @@ def _summed(projection: Projection, x: Tensor) -> Tensor:
 
 
 def logits_in(output: Any) -> Tensor:
-    """The logits in what a model returns: the field of that name, or its first tensor."""
+    """Returns the logits in a model's output: the field of that name, or the first floating-point tensor."""
     if isinstance(output, Tensor):
         return output
     if isinstance(getattr(output, "logits", None), Tensor):
@@ -180,11 +180,11 @@ def logits_in(output: Any) -> Tensor:
     for value in values if hasattr(values, "__iter__") else ():
         if isinstance(value, Tensor) and value.is_floating_point():
             return value
-    raise HeadwayError(f"the model returns {type(output).__name__}, in which no logits are found; give logits_of=")
+    raise HeadwayError(f"no logits were found in the {type(output).__name__} that the model returns; give logits_of=")
 
 
 def difference_of(one: Tensor, other: Tensor) -> float:
-    """The largest difference; what is no number in both is no difference, what is in one alone is an infinite one."""
+    """Returns the largest difference; NaN in both counts as equal, NaN in only one as infinite."""
     if one.shape != other.shape:
         return float("inf")
     gap = (one.double() - other.double()).abs()
@@ -192,15 +192,15 @@ def difference_of(one: Tensor, other: Tensor) -> float:
     return float(gap.nan_to_num(nan=float("inf"), posinf=float("inf")).max()) if gap.numel() else 0.0
 
 
-def where(one: Tensor, other: Tensor) -> str:
-    """The size of a difference, and at how many positions it is."""
+def describe_difference(one: Tensor, other: Tensor) -> str:
+    """Describes the size of a difference and at how many positions it occurs."""
     size = f"{difference_of(one, other):.2g}"
     if one.shape != other.shape or one.ndim < 3:
         return size
     apart = ~torch.isclose(one.double(), other.double(), rtol=0, atol=limit_of(one), equal_nan=True).all(-1)
     return (
         f"{size} at {int(apart.sum())} of {apart.numel()} positions; where a padded position sees no key, attention is "
-        "arbitrary: let logits_of leave such positions out"
+        "arbitrary: exclude such positions in logits_of"
     )
 
 
@@ -210,5 +210,5 @@ def largest(values: Tensor) -> float:
 
 
 def limit_of(logits: Tensor) -> float:
-    """The difference that rounding may make."""
+    """Returns the largest difference that rounding can explain."""
     return TOLERANCES.get(logits.dtype, ROUNDING) * max(1.0, largest(logits))

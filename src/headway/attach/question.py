@@ -1,4 +1,4 @@
-"""How a SUBJECT is opened that is a Hugging Face model: a part of every question that takes one. No torch in here."""
+"""Opening: the options for a SUBJECT that is a Hugging Face model, part of every question. Imports no torch."""
 
 from dataclasses import dataclass
 
@@ -10,14 +10,14 @@ from headway.question import Question
 @dataclass(frozen=True, kw_only=True)
 class Opening(Question):
     examples: int | str | None = None
-    """that many fresh problems (default 10,000); of a Hugging Face model the file that holds them, JSONL or text"""
+    """number of fresh problems (default 10,000); for a Hugging Face model, a JSONL or text file of examples"""
     metric: str | None = None
-    """of a Hugging Face model: exact, loss, accuracy, kl, logit-difference or your own file.py:function (default: by
-    what the examples are)"""
+    """for a Hugging Face model: exact, loss, accuracy, kl, logit-difference or your own file.py:function (the default
+    depends on the examples)"""
     memory: str = "1GB"
-    """of a Hugging Face model: what a pass may take"""
+    """for a Hugging Face model: the memory limit of one pass"""
     hub: bool = False
-    """fetch a model of that name from the hub"""
+    """download the model of that name from the Hugging Face hub"""
 
     def __post_init__(self) -> None:
         if self.count is not None and self.count < 1:
@@ -26,17 +26,17 @@ class Opening(Question):
 
     @property
     def count(self) -> int | None:
-        """How many problems were asked for."""
+        """The number of problems, if one was given."""
         return self.examples if isinstance(self.examples, int) else None
 
     @property
     def file(self) -> str | None:
-        """The file of examples."""
+        """The file of examples, if one was given."""
         return self.examples if isinstance(self.examples, str) else None
 
     def check_unused(self, name: object) -> None:
-        """Refuses a file and a metric for a subject that has problems of its own."""
+        """Raises if a file or a metric is given for a subject that has its own problems."""
         if self.file is not None or self.metric is not None:
             raise HeadwayError(
-                f"{name} brings its own problems; a file of examples and a metric are for Hugging Face models"
+                f"{name} has its own problems; a file of examples and a metric are only for Hugging Face models"
             )

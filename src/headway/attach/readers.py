@@ -1,7 +1,7 @@
-"""How models of different kinds read a problem: from sources and answers to the logits of every answer token.
+"""Readers: run models of different kinds on sources and answers and return the logits of every answer token.
 
-Rows of different lengths stand in one tensor; what is missing at the end of a row is NOTHING, which no model ever sees.
-Only the positions that are answered go through the unembedding, which in a language model is a third of the work.
+Rows of different lengths share one tensor; shorter rows end in PADDING, which is removed or masked before a model runs.
+Only the answer's positions go through the unembedding, which in a language model is a third of the work.
 """
 
 from contextlib import AbstractContextManager
@@ -12,15 +12,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from headway.attach.intervention import own_forward
+from headway.attach.intervention import replace_forward
 from headway.errors import HeadwayError
-from headway.subjects.ragged import NOTHING, lengths_of, trim
+from headway.subjects.ragged import PADDING, lengths_of, trim
 from headway.subjects.subject import Reader
 from headway.tasks import Problems
 
 
 def reader_of(model: Any, mask: int | None = None) -> Reader:
-    """How a transformers model is read: by what it is for. `mask` is the token of what a masked model is to fill in."""
+    """Returns the reader for a transformers model, by its class; `mask` is the mask token of a masked model."""
     name = type(model).__name__
     if any(f"{kind}Classification" in name for kind in ("Sequence", "Image", "Audio")):
         return read_classifier
@@ -29,14 +29,12 @@ def reader_of(model: Any, mask: int | None = None) -> Reader:
     if "MaskedLM" in name or name.endswith("ForPreTraining"):
         known = getattr(model.config, "mask_token_id", None) if mask is None else mask
         if known is None:
-            raise HeadwayError(
-                f"{name} fills in masks; say which token is one: save its tokenizer with it, or give mask="
-            )
+            raise HeadwayError(f"{name} needs a mask token: save its tokenizer with it, or give mask=")
         return partial(read_masked, mask=known)
     if "CausalLM" in name or "LMHead" in name:
         return read_causal
     raise HeadwayError(
-        f"{name} has no head that answers; load it with one, such as AutoModelForCausalLM, or give reader=, a function "
+        f"{name} has no output head; load it with one, such as AutoModelForCausalLM, or give reader=, a function "
         "of the model, sources and answers that returns logits [row, answer, token]"
     )
 
@@ -44,14 +42,14 @@ def reader_of(model: Any, mask: int | None = None) -> Reader:
 def read_causal(
     model: Any, source: Int[Tensor, "row token"], answer: Int[Tensor, "row answer"]
 ) -> Float[Tensor, "row answer vocabulary"]:
-    """Source and answer in one sequence; the logits are those before each answer token."""
-    lengths = (source != NOTHING).sum(1, keepdim=True)
+    """Reads source and answer as one sequence and returns the logits that predict each answer token."""
+    lengths = (source != PADDING).sum(1, keepdim=True)
     longest, answers = int(lengths.max()), answer.shape[1]
     place = torch.arange(longest + answers - 1, device=source.device).expand(len(source), -1)
     read = answer.gather(1, (place - lengths).clamp(0, answers - 1)).clamp(min=0)
     read[:, :longest] = torch.where(place[:, :longest] < lengths, source[:, :longest].clamp(min=0), read[:, :longest])
     at = lengths - 1 + torch.arange(answers, device=source.device)
-    with only_at(model, at, read.shape[1]):
+    with unembed_only(model, at, read.shape[1]):
         return model(input_ids=read, use_cache=False).logits
 
 
@@ -61,7 +59,7 @@ def read_encoder_decoder(model: Any, source: Tensor, answer: Tensor) -> Tensor:
 
 
 def start_of(model: Any) -> int:
-    """The token that an answer begins with, from the first place that names one in the vocabulary."""
+    """Returns the start token of an answer, from the first config that names a valid one."""
     inner, words = model.config.get_text_config(decoder=True), model.get_output_embeddings().weight.shape[0]
     for name in ("decoder_start_token_id", "bos_token_id", "pad_token_id"):
         for place in (getattr(model, "generation_config", None), model.config, inner):
@@ -69,19 +67,19 @@ def start_of(model: Any) -> int:
             if isinstance(token, int) and 0 <= token < words:
                 return token
     raise HeadwayError(
-        f"{type(model).__name__} does not say which token an answer begins with (decoder_start_token_id)"
+        f"{type(model).__name__} has no start token for answers; set decoder_start_token_id in its config"
     )
 
 
 def read_masked(model: Any, source: Tensor, answer: Tensor, mask: int) -> Tensor:
-    """The answers are the tokens that are masked, in order."""
+    """Reads a masked source; the answers are the masked tokens, in order."""
     masked = source == mask
-    if not torch.equal(masked.sum(1), (answer != NOTHING).sum(1)):
+    if not torch.equal(masked.sum(1), (answer != PADDING).sum(1)):
         raise HeadwayError("a masked source must have as many masks as its answer has tokens")
     order = torch.where(masked, torch.arange(source.shape[1], device=source.device), source.shape[1]).sort(1).values
     at = order[:, : answer.shape[1]].clamp(max=source.shape[1] - 1)
     inputs = _inputs(model, source)
-    with only_at(model, at, inputs["input_ids"].shape[1]):
+    with unembed_only(model, at, inputs["input_ids"].shape[1]):
         return model(**inputs).logits
 
 
@@ -90,52 +88,52 @@ def read_classifier(model: Any, source: Tensor, answer: Tensor) -> Tensor:
 
 
 def read_module(model: nn.Module, source: Tensor, answer: Tensor) -> Tensor:
-    """A plain module: called with the sources alone; what it returns is logits, with an axis for answers or without."""
+    """Calls a plain module with only the sources; it returns logits, with or without an axis for answers."""
     logits = model(source)
     logits = logits[0] if isinstance(logits, tuple) else logits
     return logits[:, None] if logits.ndim == 2 else logits
 
 
 def _inputs(model: Any, source: Tensor) -> dict[str, Tensor]:
-    """The source under the name that the model has for it, and what of it is there."""
+    """Returns the model's inputs for a source: the source under the right name, and a mask if it is padded."""
     if source.is_floating_point():
         return {model.main_input_name: source}
-    there = source != NOTHING
-    if bool(there.all()):
+    real = source != PADDING
+    if bool(real.all()):
         return {"input_ids": source}
-    longest = int(there.sum(1).max())
+    longest = int(real.sum(1).max())
     pad = model.config.get_text_config().pad_token_id or 0
-    return {"input_ids": source.masked_fill(~there, pad)[:, :longest], "attention_mask": there.long()[:, :longest]}
+    return {"input_ids": source.masked_fill(~real, pad)[:, :longest], "attention_mask": real.long()[:, :longest]}
 
 
-def only_at(model: Any, at: Int[Tensor, "row answer"], tokens: int) -> AbstractContextManager[None]:
-    """While it lasts, only these positions go through the unembedding."""
+def unembed_only(model: Any, at: Int[Tensor, "row answer"], tokens: int) -> AbstractContextManager[None]:
+    """Sends only these positions through the unembedding inside the context."""
     unembedding = model.get_output_embeddings()
     if unembedding is None:
-        raise HeadwayError(f"{type(model).__name__} does not say which module is its unembedding")
+        raise HeadwayError(f"{type(model).__name__}.get_output_embeddings() must return its unembedding, not None")
     forward = unembedding.forward
 
-    def chosen(hidden: Tensor) -> Tensor:
+    def unembed(hidden: Tensor) -> Tensor:
         if hidden.shape[1] != tokens:
-            raise HeadwayError(f"{type(model).__name__} put {hidden.shape[1]} of {tokens} positions to its unembedding")
+            raise HeadwayError(f"{type(model).__name__} unembeds only {hidden.shape[1]} of {tokens} positions")
         places = at.to(hidden.device)
         first = int(places[0, 0])
         if bool((places == torch.arange(first, first + places.shape[1], device=places.device)).all()):
             return forward(hidden[:, first : first + places.shape[1]])
         return forward(hidden.gather(1, places[..., None].expand(-1, -1, hidden.shape[-1])))
 
-    return own_forward(unembedding, chosen)
+    return replace_forward(unembedding, unembed)
 
 
 @torch.no_grad()
 def check_reads(model: nn.Module, reader: Reader, problems: Problems) -> None:
-    """Refuses a model that cannot read its longest example, or does not answer it token by token."""
+    """Raises if a model fails on its longest example, or does not return logits for each answer token."""
     longest = trim(problems[lengths_of(problems).argmax().item() :][:1])
     try:
         logits = reader(model, longest.source, longest.answer)
     except HeadwayError:
         raise
-    except Exception as error:  # whatever a user's model may raise
+    except Exception as error:  # a user's model may raise anything
         raise HeadwayError(
             f"{type(model).__name__} failed on its longest example, of {longest.source.shape[1]} and "
             f"{longest.answer.shape[1]} tokens ({type(error).__name__}: {' '.join(str(error).split())[:160]})"
@@ -143,6 +141,6 @@ def check_reads(model: nn.Module, reader: Reader, problems: Problems) -> None:
     if not isinstance(logits, Tensor) or logits.ndim != 3 or logits.shape[:2] != longest.answer.shape:
         shown = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         raise HeadwayError(
-            f"{type(model).__name__} answers with {shown} where {tuple(longest.answer.shape)} tokens are asked for; "
+            f"{type(model).__name__} returns {shown} for answers of shape {tuple(longest.answer.shape)}; "
             "give reader=, a function of the model, sources and answers that returns logits [row, answer, token]"
         )

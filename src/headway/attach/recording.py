@@ -1,4 +1,4 @@
-"""What the modules of a user's model return: recorded in one pass, given back in later ones."""
+"""Records what the modules of a user's model return in one pass, and returns it in later ones."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -7,16 +7,16 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from headway.attach.intervention import own_forward
+from headway.attach.intervention import replace_forward
 
 
 @contextmanager
-def recorded_calls(model: nn.Module, paths: Sequence[str]) -> Iterator[tuple[dict[str, Any], set[str]]]:
-    """What these modules return while it lasts, by their paths, and which of them ran more than once."""
+def record_calls(model: nn.Module, paths: Sequence[str]) -> Iterator[tuple[dict[str, Any], set[str]]]:
+    """Records what these modules return inside the context, by path, and which of them ran more than once."""
     returned: dict[str, Any] = {}
     twice: set[str] = set()
 
-    def recorded(path: str, forward: Callable[..., Any], /, *inputs: Any, **named: Any) -> Any:
+    def record(path: str, forward: Callable[..., Any], /, *inputs: Any, **named: Any) -> Any:
         output = forward(*inputs, **named)
         if path in returned:
             twice.add(path)
@@ -26,24 +26,24 @@ def recorded_calls(model: nn.Module, paths: Sequence[str]) -> Iterator[tuple[dic
     with ExitStack() as stack:
         for path in dict.fromkeys(paths):
             module = model.get_submodule(path)
-            stack.enter_context(own_forward(module, partial(recorded, path, module.forward)))
+            stack.enter_context(replace_forward(module, partial(record, path, module.forward)))
         yield returned, twice
 
 
-def returning(model: nn.Module, path: str, output: Callable[[], Any]) -> AbstractContextManager[None]:
-    """While it lasts, the module at a path does nothing and returns this."""
-    return own_forward(model.get_submodule(path), lambda *_, **__: output())
+def override_output(model: nn.Module, path: str, output: Callable[[], Any]) -> AbstractContextManager[None]:
+    """Makes the module at a path return this output, without running, inside the context."""
+    return replace_forward(model.get_submodule(path), lambda *_, **__: output())
 
 
 def first_tensor(value: Any) -> Tensor | None:
-    """The first of what a module returned, where that is a tensor."""
+    """Returns a module's first output, if it is a tensor."""
     if isinstance(value, tuple | list) and value:
         value = value[0]
     return value if isinstance(value, Tensor) else None
 
 
 def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """The same structure with every tensor changed."""
+    """Applies a function to every tensor in a nested structure."""
     if isinstance(value, Tensor):
         return change(value)
     if isinstance(value, tuple | list):
@@ -55,7 +55,7 @@ def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 
 def repeat(tensor: Tensor, rows: int, variants: int) -> Tensor:
-    """A tensor with a row for each problem, repeated for every variant; any other as it is."""
+    """Repeats a tensor with a row for each problem once for every variant; copies any other unchanged."""
     if variants == 1 or tensor.ndim == 0 or tensor.shape[0] != rows:
         return tensor.clone()
     return tensor.repeat(variants, *[1] * (tensor.ndim - 1))

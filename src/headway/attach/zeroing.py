@@ -1,5 +1,5 @@
-"""A user's model without some heads: the columns of their output projections at zero, saved so that plain transformers
-or `load_state_dict` reads it. Nothing is smaller; the answers are those of the model with these gates closed."""
+"""Saves a user's model without some heads: their columns in the output projections are zero, and plain transformers or
+`load_state_dict` can load it. It is not smaller; its answers are those of the model with these gates closed."""
 
 import copy
 from collections.abc import Collection
@@ -23,43 +23,43 @@ from headway.tasks import Problems
 @torch.no_grad()
 @exact_products()
 def save_without(subject: Subject, heads: Collection[Head], problems: Problems, out: Path) -> float:
-    """Saves a copy with the columns of these heads at zero, and says how far its logits are from the gated model's;
-    refuses where that is more than rounding."""
+    """Saves a copy in which the columns of these heads are zero, and returns how far its logits are from the gated
+    model's; raises where that is more than rounding."""
     runner, zeroed = subject.runner, copy.deepcopy(subject.model)
     assert isinstance(runner, UserRunner)
     for head in heads:
         projection = runner.attached.projections[head.site]
         weight = weight_of(zeroed.get_submodule(projection.path))
         if weight is None:
-            raise HeadwayError(f"the projection {projection.path} of {head} has no plain weight to zero")
+            raise HeadwayError(f"the output projection {projection.path} of {head} has no plain weight to zero")
         projection.of_head(weight, head.number).zero_()
     difference = _check_same(runner, zeroed, heads, problems)
-    _check_same(runner, _saved(zeroed, subject.tokenizer, out), heads, problems)
+    _check_same(runner, _save_and_reload(zeroed, subject.tokenizer, out), heads, problems)
     return difference
 
 
 def _check_same(runner: UserRunner, zeroed: nn.Module, heads: Collection[Head], problems: Problems) -> float:
     worst = size = 0.0
     for batch in runner.batches(problems):
-        gated = runner.run(batch, runner.close(heads))
-        own = runner.reader(zeroed, batch.source, batch.answer)
-        worst, size = max(worst, float((gated - own).abs().max())), max(size, float(gated.abs().max()))
+        gated = runner.run(batch, runner.close_heads(heads))
+        logits = runner.reader(zeroed, batch.source, batch.answer)
+        worst, size = max(worst, float((gated - logits).abs().max())), max(size, float(gated.abs().max()))
     if not worst <= 1e-4 * max(1.0, size):  # rounding
-        raise HeadwayError(f"the model with zeroed columns differs from the gated one by {worst:.2g}; nothing is saved")
+        raise HeadwayError(f"the model with zeroed columns differs by {worst:.2g} from the gated one, beyond rounding")
     return worst
 
 
-def _saved(zeroed: Any, tokenizer: Any, out: Path) -> nn.Module:
-    """Saved as transformers does where it is one of theirs, else as safetensors; and read back as its users do."""
+def _save_and_reload(zeroed: Any, tokenizer: Any, out: Path) -> nn.Module:
+    """Saves a transformers model with save_pretrained and any other as safetensors, then loads it again."""
     out.mkdir(parents=True, exist_ok=True)
     if hasattr(zeroed, "save_pretrained"):
         zeroed.save_pretrained(out)
         if tokenizer is not None:
             tokenizer.save_pretrained(out)
-        again = type(zeroed).from_pretrained(out)
+        loaded = type(zeroed).from_pretrained(out)
     else:
         weights = {name: each.contiguous().clone() for name, each in zeroed.state_dict().items()}
         disk.write_bytes(out / "model.safetensors", save(weights))
-        again = copy.deepcopy(zeroed)
-        again.load_state_dict(load_file(out / "model.safetensors"))
-    return again.to(next(zeroed.parameters()).device).eval()
+        loaded = copy.deepcopy(zeroed)
+        loaded.load_state_dict(load_file(out / "model.safetensors"))
+    return loaded.to(next(zeroed.parameters()).device).eval()

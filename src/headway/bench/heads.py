@@ -7,7 +7,7 @@ from typing import Any, cast
 import torch
 
 from headway.attach.huggingface import attach_huggingface
-from headway.attach.opening import ready
+from headway.attach.opening import prepare_subject
 from headway.attach.readers import read_causal
 from headway.attach.runner import UserRunner
 from headway.bench.own_references import OWN_REFERENCES, Measure, Tokens, random_gpt2, random_tokens
@@ -90,7 +90,7 @@ def sweeps(seed: int, device: torch.device) -> dict[str, list[dict[str, float]]]
         model = build_model(plan("addition", overrides, seed).model, seed).to(device).eval()
         heads = tuple(heads_of(model))
         subject = Subject(model, examples=lambda rows, seed, _: task.testing(seed, rows, device=device), heads=heads)
-        variants, closed = Variants(ready(subject)), one_by_one(subject)[1:]
+        variants, closed = Variants(prepare_subject(subject)), one_by_one(subject)[1:]
         return timed(lambda: variants(subject.draw(examples, seed, False), closed), device)[1]
 
     return {
@@ -139,7 +139,7 @@ def head_costs(measure: Measure, seed: int, device: torch.device, quiet: bool) -
         seconds_of_each=spent,
         not_installed=[each for each in OWN_REFERENCES if each not in spent],
         largest_difference=max(differences.values()),
-        seconds_a_variant_by_size=runner.stacking.spent,
+        seconds_a_variant_by_size=runner.stacking.seconds,
         reference_threads=threads,
     )
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from headway.errors import HeadwayError
 from headway.models import Head, Site, Trace
-from headway.subjects.ragged import NOTHING
+from headway.subjects.ragged import PADDING
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
@@ -30,7 +30,7 @@ def maps_of(subject: Subject, problem: Problems) -> dict[str, Any]:
 
 
 def _spelled(subject: Subject, tokens: Tensor) -> list[str]:
-    return subject.spelled([token for token in tokens.tolist() if token != NOTHING])
+    return subject.spelled([token for token in tokens.tolist() if token != PADDING])
 
 
 def worked_examples(subject: Subject, problems: Problems, sets: Mapping[str, Sequence[Head]]) -> list[dict[str, Any]]:
@@ -51,7 +51,7 @@ def worked_examples(subject: Subject, problems: Problems, sets: Mapping[str, Seq
 @torch.no_grad()
 def _answers(subject: Subject, problems: Problems, closed: Sequence[Head]) -> list[dict[str, Any]]:
     """What is said of each problem, and how sure of it the model is."""
-    gates = subject.runner.close(closed) if closed else None
+    gates = subject.runner.close_heads(closed) if closed else None
     chances, said = subject.runner.run(problems, gates).softmax(-1).max(-1)
     return [
         {"said": subject.spelled(tokens), "chances": [round(chance, 4) for chance in sure]}

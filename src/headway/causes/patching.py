@@ -62,14 +62,14 @@ class Pairs:
 
     def _digits(self, problems: Problems) -> Float[Tensor, "row token"]:
         run = torch.inference_mode()(self.runner.run)
-        return torch.cat(self.runner.each(lambda rows: _at(run(problems[rows]), self.place[rows]), problems))
+        return torch.cat(self.runner.map_pieces(lambda rows: _at(run(problems[rows]), self.place[rows]), problems))
 
     def __call__(self, patches: Sequence[Patch]) -> Patched:
         for patch in patches:
             if patch.at_answer and any(site_of(part).stack == "encoder" for part in patch.parts):
                 raise HeadwayError("an encoder writes no answer; patch it at all positions")
 
-        logits = torch.cat(self.runner.each(lambda rows: self._of_rows(rows, patches), self.problems), dim=1)
+        logits = torch.cat(self.runner.map_pieces(lambda rows: self._of_rows(rows, patches), self.problems), dim=1)
         written = logits.argmax(-1)  # patch row
         flipped = torch.where(self.placebo, written != self.own, written == self.other) & self.known
         whole = self._gap(self.base) - self._gap(self.full)
@@ -105,7 +105,7 @@ class Pairs:
                 closed = torch.tensor(shut, device=outputs.device).expand(*outputs.shape[:2], heads)  # row query head
                 if patch.at_answer:
                     queries = torch.arange(outputs.shape[1], device=outputs.device)
-                    here = queries == place + self.runner.before_answer(donors.source)  # row query
+                    here = queries == place + self.runner.tokens_before_answer(donors.source)  # row query
                     closed = closed * here[..., None]
                 passed.append(1 - closed)
             gates[site] = Gate(torch.cat(passed), outputs.repeat(len(patches), 1, 1, 1))

@@ -59,7 +59,7 @@ class Pattern:
 def find_patterns(subject: Subject, problems: Problems, gates: Gates | None = None) -> list[Pattern]:
     """The pattern of every head, over these problems; in a model of a user's own over those of the commonest length."""
     maps: dict[Site, list[Tensor]] = {}
-    problems = subject.runner.one_length(problems, with_maps=True)
+    problems = subject.runner.select_one_length(problems, with_maps=True)
     for batch in subject.runner.batches(problems):
         trace = Trace()
         subject.runner.run(batch, gates, trace)
@@ -199,7 +199,7 @@ def find_feeds(subject: Subject, problems: Problems, patterns: Sequence[Pattern]
     left: dict[Head, dict[Head, float]] = {pattern.head: {} for pattern in clear}
     for number, closed in enumerate(subject.heads, start=1):
         later = {pattern.head: pattern for pattern in clear if order[pattern.head.site] > order[closed.site]}
-        found = find_patterns(subject, problems, subject.runner.close([closed])) if later else []
+        found = find_patterns(subject, problems, subject.runner.close_heads([closed])) if later else []
         for each in found:
             if each.head in later:
                 left[each.head][closed] = each.scores[later[each.head].label][0]

@@ -92,7 +92,7 @@ def depends_on(model: Stream, order: Order) -> Bool[Tensor, "token token"]:
     assert bias is not None
     itself = reached = torch.eye(bias.shape[-1], device=bias.device)
     for attention in _attentions(model):
-        seen = ~(bias[0, attention.kept] == -torch.inf).all(0) | itself.bool()
+        seen = ~(bias[0, attention.head_numbers] == -torch.inf).all(0) | itself.bool()
         reached = ((seen.float() @ reached) > 0).float()
     return reached > 0
 

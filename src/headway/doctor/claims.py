@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from torch import Tensor, nn
 
-from headway.attach.opening import ready
+from headway.attach.opening import prepare_subject
 from headway.doctor.check import Checked, check, failed, passed, skipped, warned
 from headway.doctor.patient import LEARNED, Patient
 from headway.evaluation.verdicts import largest
@@ -156,7 +156,7 @@ def seeds(patient: Patient) -> Checked:
     """How many seeds, their spread, and which findings change between them."""
     if not patient.subject.others:
         return skipped("1 seed: nothing shows how findings vary; name a folder of runs, or give Subject(others=[…])")
-    everyone = [patient, *(Patient(ready(other)) for other in patient.subject.others)]
+    everyone = [patient, *(Patient(prepare_subject(other)) for other in patient.subject.others)]
     accuracies, count = [each.accuracy for each in everyone], len(everyone)
     learned = [each.interval.low >= LEARNED for each in everyone]
     costliest = [_costliest(each) for each in everyone]

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from headway.attach.opening import ready
+from headway.attach.opening import prepare_subject
 from headway.doctor.check import Check, Checked, Scalar, Study
 from headway.doctor.patient import Patient
 from headway.errors import HeadwayError
@@ -103,7 +103,7 @@ def forbidden(subject: Subject, study: Study) -> tuple[dict[str, str], ...]:
 
 def examine_subject(subject: Subject, strict: bool = False, checks: Iterable[Check | str] | None = None) -> Examination:
     """What these checks find, or all; the model is left as it was."""
-    patient = Patient(ready(subject))
+    patient = Patient(prepare_subject(subject))
     chosen = [CHECKS[each] if isinstance(each, str) else each for each in (CHECKS if checks is None else checks)]
     kept = {name: buffer.clone() for name, buffer in subject.model.named_buffers()}
     with exact_products(), torch.no_grad():  # a GPU's rounding differs from batch to batch

@@ -39,7 +39,7 @@ class Patient:
     @cached_property
     def problems(self) -> Problems:
         drawn = self._check_problems("examples", self.call("examples", self.subject.draw, ROWS, SEED, False))
-        return drawn[: self.subject.runner.rows(drawn)]
+        return drawn[: self.subject.runner.rows_per_pass(drawn)]
 
     @cached_property
     def few(self) -> Problems:
@@ -157,7 +157,7 @@ class Patient:
         """The logits with these heads closed, as the subject's own study closes them."""
         ablate, runner = self.subject.ablate, self.subject.runner
         if ablate is None:
-            return self.call("the model", runner.logits, problems, runner.close(heads))
+            return self.call("the model", runner.logits, problems, runner.close_heads(heads))
         pieces = batches(problems)
         return torch.cat([self._call_for_logits("ablate", p.answer.shape, ablate, p, heads) for p in pieces])
 

@@ -64,7 +64,7 @@ class Mean(Ablation):
 
         totals: dict[Site, Tensor] = {}
         counts = Counter[Site]()
-        for piece in self.runner.each(sums, problems):
+        for piece in self.runner.map_pieces(sums, problems):
             for site, (total, count) in piece.items():
                 totals[site] = total + totals.get(site, 0)
                 counts[site] += count

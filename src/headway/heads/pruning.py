@@ -49,7 +49,7 @@ class Comparison:
 
 @torch.inference_mode()
 def compare(whole: Model, pruned: Model, heads: Collection[Head], problems: Problems, rounds: int = 5) -> Comparison:
-    gates, difference, same = HeadwayRunner(whole).close(heads), 0.0, True
+    gates, difference, same = HeadwayRunner(whole).close_heads(heads), 0.0, True
     for batch in batches(problems):
         ours, theirs = pruned(batch.source, batch.answer), whole(batch.source, batch.answer, gates)
         difference = max(difference, float((ours - theirs).abs().max()))

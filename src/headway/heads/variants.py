@@ -67,7 +67,7 @@ class Variants:
             others = None if donors is None else self.runner.trim(donors[rows])
             return self._of_batch(self.runner.trim(problems[rows]), others, variants, base)
 
-        outcomes = self.runner.each(piece, problems)
+        outcomes = self.runner.map_pieces(piece, problems)
         return Outcome(torch.cat([o.right for o in outcomes], dim=1), torch.cat([o.loss for o in outcomes], dim=1))
 
     @torch.inference_mode()

@@ -1,1 +1,1 @@
-"""Operations of our own for a GPU, each beside its plain formula. Nothing here knows of models."""
+"""Custom GPU operators, each with a plain PyTorch version; they know nothing about models."""

@@ -1,8 +1,8 @@
-"""Attention to a few keys as one operation, for compiled stacks of models on a GPU.
+"""Attention to a few keys as one operator, for compiled stacks of models on a GPU.
 
-A problem of a few tokens makes matrices far too small for a matrix product to pay: here a whole head of a whole
-problem is done at once, and its map never leaves the chip. It is an operator of its own because `vmap` and the
-compiler then take it as it is. On a CPU it is the plain formula, which the tests hold against attention.py.
+The matrices of a problem of a few tokens are too small for matrix products to pay off: here a whole head of a whole
+problem is computed at once, and its map never leaves the chip. It is a custom operator so that `vmap` and the compiler
+do not decompose it. On a CPU it is the plain formula, which tests compare with attention.py.
 
 Axes: batch, query, key, two (key and value), head, dim.
 """
@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 from torch.library import custom_op, register_autograd, register_fake, register_vmap
 
-MOST = 16
-"""keys or queries at most"""
+MOST_KEYS = 16
+"""limit on the number of keys and of queries"""
 
 
 @custom_op("headway::few_keys", mutates_args=())
 def few_keys(query: Tensor, key_value: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
-    """The heads' outputs, `batch query head dim`, and the logarithm of each softmax's sum, `batch head query`.
+    """Returns the heads' outputs, `batch query head dim`, and the logsumexp of each softmax, `batch head query`.
 
     Takes the query as `batch query head dim` and key and value as `batch key two head dim`.
     """
@@ -37,7 +37,7 @@ def few_keys(query: Tensor, key_value: Tensor, causal: bool, scale: float) -> tu
 def few_keys_backward(
     grad: Tensor, query: Tensor, key_value: Tensor, z: Tensor, total: Tensor, causal: bool, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """The gradients of query and key_value, given that of z."""
+    """Returns the gradients of query and key_value, given that of z."""
     if query.is_cuda:
         from headway.kernels.few_keys_triton import backward
 
@@ -77,7 +77,7 @@ def _(
     return query.new_empty(query.shape), key_value.new_empty(key_value.shape)
 
 
-def _keep(ctx: Any, inputs: Any, output: Any) -> None:
+def _save_for_backward(ctx: Any, inputs: Any, output: Any) -> None:
     query, key_value, ctx.causal, ctx.scale = inputs
     ctx.save_for_backward(query, key_value, *output)
     ctx.mark_non_differentiable(output[1])
@@ -87,11 +87,11 @@ def _backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, 
     return *few_keys_backward(grad, *ctx.saved_tensors, ctx.causal, ctx.scale), None, None
 
 
-register_autograd("headway::few_keys", _backward, setup_context=_keep)
+register_autograd("headway::few_keys", _backward, setup_context=_save_for_backward)
 
 
-def _over_models(info: Any, in_dims: Any, query: Tensor, key_value: Tensor, causal: bool, scale: float) -> Any:
-    """The models of a stack are only more problems: attention has no weights of its own."""
+def _vmap_rule(info: Any, in_dims: Any, query: Tensor, key_value: Tensor, causal: bool, scale: float) -> Any:
+    """Folds the models of a stack into the batch, as attention itself has no weights."""
 
     def flat(tensor: Tensor, place: int | None) -> Tensor:
         moved = tensor.expand(info.batch_size, *tensor.shape) if place is None else tensor.movedim(place, 0)
@@ -101,4 +101,4 @@ def _over_models(info: Any, in_dims: Any, query: Tensor, key_value: Tensor, caus
     return tuple(each.unflatten(0, (info.batch_size, -1)) for each in both), (0, 0)
 
 
-register_vmap("headway::few_keys", _over_models)
+register_vmap("headway::few_keys", _vmap_rule)

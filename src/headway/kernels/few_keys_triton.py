@@ -1,4 +1,4 @@
-"""The kernels of few_keys.py, in Triton. A program takes a few heads of problems, one key after the other.
+"""The Triton kernels of few_keys.py. Each program handles a few pairs of problem and head and loops over the keys.
 
 Axes of a tile: pair (a problem and a head), query, dim.
 """
@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-TILE = 2048  # elements of a tile: what the registers of four warps hold a few of
+TILE = 2048  # elements of a tile: the registers of four warps hold a few such tiles
 
 
 @triton.jit
@@ -92,7 +92,7 @@ def _backward_keys(
     HEADS: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, DIM: tl.constexpr,
     PAIRS: tl.constexpr, ROWS: tl.constexpr, CAUSAL: tl.constexpr,
 ):  # fmt: skip
-    """Rows of a tile are keys here; the queries come one after the other, so that no sum crosses rows."""
+    """Here the rows of a tile are keys; the program loops over the queries, so that no sum crosses rows."""
     pair = tl.program_id(0).to(tl.int64) * PAIRS + tl.arange(0, PAIRS)
     batch, head = pair // HEADS, pair % HEADS
     row, dim = tl.arange(0, ROWS), tl.arange(0, DIM)
@@ -127,7 +127,7 @@ def _backward_keys(
 
 
 def _tiles(query: Tensor, key_value: Tensor, rows: int) -> tuple[int, tuple[int], dict[str, int]]:
-    """How many pairs, how many programs, and the shape of a program whose tile has `rows` rows."""
+    """Returns the number of pairs, the grid, and the constants of a program whose tile has `rows` rows."""
     batch, queries, heads, dim = query.shape
     rows = triton.next_power_of_2(rows)
     each = max(1, TILE // (rows * dim))

@@ -1,12 +1,12 @@
 """Attention, computed in this one place for every model.
 
-A head's output z leaves through its gate, g·z + (1 − g)·r, before the output projection mixes the heads.
-Nothing is patched or hooked: gates and traces are arguments. Where the map is not asked for, PyTorch's
+A head's output z passes its gate, g·z + (1 − g)·r, before the output projection mixes the heads.
+Nothing is patched or hooked: gates and traces are arguments. Where no map is requested, PyTorch's
 fused attention is used; for a few keys the plain product was faster on the CPU we measured, and it is
-the form that `torch.func.vmap` can differentiate. Compiled for a GPU, a few keys are one operation of their
-own (few_keys.py). Tests hold the ways equal.
+the form that `torch.func.vmap` can differentiate. Compiled for a GPU, attention to a few keys is one
+custom operator (few_keys.py). Tests check that all of them agree.
 
-Axes: batch, head, query, key, token (either), dim (of a head), d_model.
+Axes: batch, head, query, key, token (query or key), dim (of a head), d_model.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from torch.compiler import is_compiling
 from torch.nn import Parameter
 from torch.nn import functional as F
 
-from headway.kernels.few_keys import MOST, few_keys
+from headway.kernels.few_keys import MOST_KEYS, few_keys
 from headway.models.sites import Gate, Gates, Site, Trace
-from headway.models.windowed import VisibleKeys, seen_keys, windowed
+from headway.models.windowed import VisibleKeys, attend_in_window, find_visible_keys
 from headway.positions import Positions, Relative
 
 FEW_KEYS = 64
@@ -33,16 +33,16 @@ QueryStream = Float[Tensor, "batch query d_model"]
 KeyStream = Float[Tensor, "batch key d_model"]
 HeadOutputs = Float[Tensor, "batch query head dim"]
 Maps = Float[Tensor, "batch head query key"]
-Cache = dict[Site, tuple[Tensor, Tensor]]  # keys and values of the tokens already read, for decoding token by token
+Cache = dict[Site, tuple[Tensor, Tensor]]  # keys and values of earlier tokens, for decoding token by token
 
 
 @dataclass(frozen=True)
 class PassInputs:
-    """What a pass through a stack is given beside its tokens."""
+    """The inputs of a pass through a stack, apart from its tokens."""
 
     gates: Gates | None = None
     trace: Trace | None = None
-    memory: Float[Tensor, "batch source d_model"] | None = None  # what cross-attentions look at
+    memory: Float[Tensor, "batch source d_model"] | None = None  # cross-attention reads its keys and values from it
     cache: Cache | None = None
 
 
@@ -51,22 +51,22 @@ PLAIN = PassInputs()
 
 @dataclass
 class Order:
-    """What a site is told about order."""
+    """The position encoding, position indices and causality of one attention."""
 
     positions: Positions | None
     query_index: Int[Tensor, "#batch query"]
     key_index: Int[Tensor, "#batch key"]
     causal: bool  # whether a query sees only keys up to itself
 
-    def repeated(self, times: int) -> Order:
-        """The same for a batch that is repeated so often."""
+    def repeat(self, times: int) -> Order:
+        """Returns the order of a batch that is repeated `times` times."""
         if max(len(self.query_index), len(self.key_index)) == 1:
             return self
         return replace(self, query_index=self.query_index.repeat(times, 1), key_index=self.key_index.repeat(times, 1))
 
     @property
-    def through_window(self) -> bool:
-        """Whether a query sees only the keys at some distances, and nothing else is told."""
+    def is_windowed(self) -> bool:
+        """Whether a fixed set of visible distances, and a bias for each, is all that the encoding adds to attention."""
         positions = self.positions
         if not isinstance(positions, Relative) or positions.offsets is None or positions.log_length is not None:
             return False
@@ -74,15 +74,15 @@ class Order:
         return kind.bias is Relative.bias and kind.rotate is Positions.rotate and kind.temper is Positions.temper
 
     @cached_property
-    def seen(self) -> VisibleKeys:
-        """Which keys those are, the same in all layers."""
+    def visible_keys(self) -> VisibleKeys:
+        """The keys that each query of a windowed attention sees; the same in all layers."""
         assert self.positions is not None
         assert self.positions.offsets is not None
-        return seen_keys(self.query_index, self.key_index, self.positions.offsets, self.causal)
+        return find_visible_keys(self.query_index, self.key_index, self.positions.offsets, self.causal)
 
     @cached_property
     def bias(self) -> Float[Tensor, "#batch #head query key"] | None:
-        """What is added to the scores, the same in all layers: the encoding's bias, and −∞ where a key is hidden."""
+        """The bias on the scores, the same in all layers: the encoding's bias, and −∞ where a key is masked."""
         bias = None if self.positions is None else self.positions.bias(self.query_index, self.key_index)
         if not self.causal:
             return bias
@@ -92,7 +92,7 @@ class Order:
 
     @cached_property
     def temper(self) -> Float[Tensor, "query 1"] | None:
-        """What the scores of each query are multiplied by."""
+        """The factor on the scores of each query."""
         if self.positions is None:
             return None
         queries, keys = self.query_index.shape[1], self.key_index.shape[1]
@@ -102,7 +102,7 @@ class Order:
 
 
 class _Constant(nn.Linear):
-    """What remains of an output projection without heads: its bias. (A Linear of no inputs warns when it is made.)"""
+    """An output projection whose heads are all pruned: only its bias is left. (nn.Linear with no inputs would warn.)"""
 
     def __init__(self, d_model: int) -> None:
         nn.Module.__init__(self)
@@ -111,23 +111,23 @@ class _Constant(nn.Linear):
 
 
 class Attention(nn.Module):
-    """Multi-head attention. Queries, keys and values have no bias terms: a key's cancels in the softmax, a
-    value's is the output's bias again."""
+    """Multi-head attention. Queries, keys and values have no bias terms: a key's cancels in the softmax, and a
+    value's can be absorbed into the output's."""
 
-    def __init__(self, site: Site, d_model: int, dim: int, kept: Sequence[int]) -> None:
-        """`kept` are the numbers of its heads: all, but for those that were pruned."""
+    def __init__(self, site: Site, d_model: int, dim: int, head_numbers: Sequence[int]) -> None:
+        """`head_numbers` are the numbers of the heads that were not pruned."""
         super().__init__()
-        self.site, self.kept, self.heads, self.dim = site, list(kept), len(kept), dim
+        self.site, self.head_numbers, self.heads, self.dim = site, list(head_numbers), len(head_numbers), dim
         self.query = Parameter(torch.randn(self.heads * dim, d_model) * d_model**-0.5)
         self.key_value = Parameter(torch.randn(2, self.heads * dim, d_model) * d_model**-0.5)
-        self.out = nn.Linear(self.heads * dim, d_model) if kept else _Constant(d_model)
+        self.out = nn.Linear(self.heads * dim, d_model) if head_numbers else _Constant(d_model)
 
     def forward(self, x: QueryStream, context: KeyStream, order: Order, inputs: PassInputs = PLAIN) -> QueryStream:
-        if self.heads == 0:  # all pruned: what is left is the constant that it adds
+        if self.heads == 0:  # all heads are pruned: only a constant is left
             return self.out.bias.expand_as(x)
         trace = inputs.trace
         z, attention = self.head_outputs(x, context, order, inputs.cache, wants_map=trace is not None)
-        z = gated(z, None if inputs.gates is None else inputs.gates.get(self.site))
+        z = apply_gate(z, None if inputs.gates is None else inputs.gates.get(self.site))
         if trace is not None and attention is not None:
             trace.maps[self.site], trace.outputs[self.site] = attention, z
         return self.out(z.flatten(2))
@@ -135,14 +135,15 @@ class Attention(nn.Module):
     def head_outputs(
         self, x: QueryStream, context: KeyStream, order: Order, cache: Cache | None = None, wants_map: bool = False
     ) -> tuple[HeadOutputs, Maps | None]:
-        """The output of each head, before its gate, and its map where asked."""
+        """Returns the output of each head, before its gate, and its map if requested."""
         query = F.linear(x, self.query).unflatten(-1, (self.heads, self.dim))  # batch query head dim
-        if cache is None and not wants_map and self._at_once(x, context, order):
-            return few_keys(query, self._both(context), order.causal, self.dim**-0.5)[0], None
+        if cache is None and not wants_map and self._fits_one_kernel(x, context, order):
+            return few_keys(query, self._project_keys_values(context), order.causal, self.dim**-0.5)[0], None
         key, value = self.keys_values(context, cache)
-        if not wants_map and order.through_window and key.shape[2] > FEW_KEYS and not is_batchedtensor(query):
+        if not wants_map and order.is_windowed and key.shape[2] > FEW_KEYS and not is_batchedtensor(query):
             assert order.positions is not None
-            return windowed(query, key, value, order.positions, order.seen, self.dim**-0.5, self.kept), None
+            scale, seen = self.dim**-0.5, order.visible_keys
+            return attend_in_window(query, key, value, order.positions, seen, scale, self.head_numbers), None
         query = query.transpose(1, 2)  # batch head query dim
         if order.positions is not None:
             query, key = order.positions.rotate(query, key, order.query_index, order.key_index)
@@ -150,17 +151,17 @@ class Attention(nn.Module):
             query = query * order.temper.to(query.dtype)
         bias = order.bias
         if bias is not None and bias.shape[1] not in (1, self.heads):
-            bias = bias[:, self.kept]
+            bias = bias[:, self.head_numbers]
         z, attention = attend(query, key, value, self.dim**-0.5, bias, wants_map)
         return z.transpose(1, 2), attention
 
-    def _at_once(self, x: Tensor, context: Tensor, order: Order) -> bool:
-        """Whether one operation does it all: compiled, or on a GPU where no gradient is wanted."""
+    def _fits_one_kernel(self, x: Tensor, context: Tensor, order: Order) -> bool:
+        """Returns whether `few_keys` applies: when compiled, or on a GPU without gradients."""
         plain = order.positions is None or order.positions.only_embeds
         fast = is_compiling() or (x.is_cuda and torch.is_inference_mode_enabled() and x.dtype != torch.float64)
-        return plain and fast and max(x.shape[1], context.shape[1]) <= MOST and self.dim & (self.dim - 1) == 0
+        return plain and fast and max(x.shape[1], context.shape[1]) <= MOST_KEYS and self.dim & (self.dim - 1) == 0
 
-    def _both(self, context: Tensor) -> Tensor:
+    def _project_keys_values(self, context: Tensor) -> Tensor:
         both = F.linear(context, self.key_value.flatten(0, 1))
         return both.unflatten(-1, (2, self.heads, self.dim))  # batch key two head dim
 
@@ -168,7 +169,7 @@ class Attention(nn.Module):
         past = None if cache is None else cache.get(self.site)
         if past is not None and self.site.kind == "cross":
             return past
-        key, value = self._both(context).permute(2, 0, 3, 1, 4).unbind(0)  # batch head key dim
+        key, value = self._project_keys_values(context).permute(2, 0, 3, 1, 4).unbind(0)  # batch head key dim
         if past is not None:
             key, value = torch.cat((past[0], key), dim=2), torch.cat((past[1], value), dim=2)
         if cache is not None:
@@ -176,8 +177,8 @@ class Attention(nn.Module):
         return key, value
 
 
-def gated(z: HeadOutputs, gate: Gate | None) -> HeadOutputs:
-    """What the gate lets pass of each head, and what it puts in its place."""
+def apply_gate(z: HeadOutputs, gate: Gate | None) -> HeadOutputs:
+    """Returns g·z + (1 − g)·r for a gate g with replacement r."""
     if gate is None:
         return z
     passed = gate.passed if gate.passed.ndim == 3 else gate.passed[:, None]
@@ -193,7 +194,7 @@ def attend(
     bias: Float[Tensor, "#batch #head query key"] | None,
     wants_map: bool,
 ) -> tuple[Float[Tensor, "batch head query dim"], Maps | None]:
-    """The heads' outputs, and their maps where asked."""
+    """Returns the heads' outputs, and their maps if requested."""
     if key.shape[2] > FEW_KEYS and not wants_map:
         mask = None if bias is None else bias.to(query.dtype)
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale), None
@@ -202,6 +203,6 @@ def attend(
         scores = scores + bias.to(scores.dtype)
     if torch.is_grad_enabled() or scores.device.type != "cpu" or scores.shape[-1] > FEW_KEYS:
         attention = scores.softmax(-1)
-    else:  # on a CPU PyTorch is several times faster across many columns than along a few keys: key row, and back
+    else:  # on a CPU a softmax over columns is several times faster than one over rows of a few keys: transpose twice
         attention = scores.flatten(0, 2).t().contiguous().softmax(0).t().unflatten(0, scores.shape[:3])
     return attention @ value, attention if wants_map else None

@@ -1,10 +1,10 @@
-"""One pass for many sets of closed heads: whatever two sets have in common is computed once.
+"""One pass for many sets of closed heads, which computes the prefix that two sets share only once.
 
-A set is a whole number with a bit for each head of the model, set where the head is closed; the first head has the
-highest bit. Sorted, sets that close the same heads of the early sites stand side by side, so the pass branches from
-site to site like a tree: of sixteen sets that differ at the last site alone, fifteen cost only what lies behind it.
+A set is an integer with a bit for each head of the model, 1 where the head is closed; the first head has the highest
+bit. In sorted order, sets that close the same heads of the early sites are adjacent, so the pass branches from site to
+site like a tree: of sixteen sets that differ only at the last site, fifteen cost only what follows that site.
 
-Axes: set (so far: those that differ up to here), row (a problem), token, head, dim, d_model.
+Axes: set (those that differ so far), row (a problem), token, head, dim, d_model.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headway.models.sites import Site
 
 
 class Branches:
-    """`replacements` (1 query head dim) take the place of closed heads, zero where there is none for a site."""
+    """Computes logits under many sets of closed heads; `replacements` (1 query head dim) default to zero."""
 
     def __init__(
         self, model: Model, precision: torch.dtype = torch.float32, replacements: Mapping[Site, Tensor] | None = None
@@ -36,20 +36,20 @@ class Branches:
     def logits(
         self, source: Int[Tensor, "row source"], answer: Int[Tensor, "row answer"], sets: Int[Tensor, " set"]
     ) -> Float[Tensor, "set row answer token"]:
-        """The logits under each of `sets`, which are in ascending order and all different."""
-        tree, written, read = _Tree(sets, self.heads), self.model.shifted(answer), None
+        """Returns the logits under each of `sets`, which must be distinct and in ascending order."""
+        tree, written, read = _Tree(sets, self.heads), self.model.shift_right(answer), None
         for name in self.model.stacks:
             stack = self.model.stack(name, source, written)
-            read = stack.finish(self._through(stack, tree, read))
-            tree.seen = torch.arange(len(tree.begun), device=sets.device)
+            read = stack.finish(self._run_stack(stack, tree, read))
+            tree.encoder_branch = torch.arange(len(tree.prefixes), device=sets.device)
         assert read is not None
         return read
 
-    def _through(
+    def _run_stack(
         self, stack: StackPass, tree: _Tree, memory: Float[Tensor, "encoded row source d_model"] | None
     ) -> Float[Tensor, "set row token d_model"]:
         x = stack.embed()
-        x = x.expand(len(tree.begun), *x.shape)
+        x = x.expand(len(tree.prefixes), *x.shape)
         for block in stack.blocks:
             assert isinstance(block, Block)
             for kind, attention in block.attentions.items():
@@ -58,11 +58,11 @@ class Branches:
                     x = x + attention.out.bias
                     continue
                 read = block.norms[kind](x)
-                context, told = read, stack.order
+                context, order = read, stack.order
                 if memory is not None and kind == "cross":
-                    context, told = memory[tree.seen], stack.across
-                assert told is not None
-                z, _ = attention.head_outputs(read.flatten(0, 1), context.flatten(0, 1), told.repeated(len(x)))
+                    context, order = memory[tree.encoder_branch], stack.cross_order
+                assert order is not None
+                z, _ = attention.head_outputs(read.flatten(0, 1), context.flatten(0, 1), order.repeat(len(x)))
                 parent, passed = tree.branch(attention.heads)
                 passed = passed[:, None, None, :, None].to(z.dtype)  # set 1 1 head 1
                 z = z.unflatten(0, x.shape[:2])[parent] * passed  # set row token head dim
@@ -74,18 +74,18 @@ class Branches:
 
 
 class _Tree:
-    """Which sets differ so far, and from which branch each has grown."""
+    """The sets that differ so far, with the branch that each comes from."""
 
     def __init__(self, sets: Int[Tensor, " set"], heads: int) -> None:
-        self.sets, self.ahead = sets, heads
-        self.begun = sets.new_zeros(1)  # the highest bits of the sets: those of the sites passed
-        self.seen = sets.new_zeros(1)  # for each of them the branch of the encoder that it looks across to
+        self.sets, self.bits_left = sets, heads
+        self.prefixes = sets.new_zeros(1)  # the leading bits of the sets: those of the sites so far
+        self.encoder_branch = sets.new_zeros(1)  # the encoder branch that each prefix attends to
 
     def branch(self, heads: int) -> tuple[Int[Tensor, " set"], Int[Tensor, "set head"]]:
-        """Grows by one site: the branch each new one comes from, and which heads it lets pass."""
-        self.ahead -= heads
-        begun = torch.unique_consecutive(self.sets >> self.ahead)
-        parent = torch.searchsorted(self.begun, begun >> heads)
-        places = torch.arange(heads - 1, -1, -1, device=begun.device)
-        self.begun, self.seen = begun, self.seen[parent]
-        return parent, 1 - (begun[:, None] >> places & 1)
+        """Advances by one site; returns the parent of each new branch and its gates."""
+        self.bits_left -= heads
+        prefixes = torch.unique_consecutive(self.sets >> self.bits_left)
+        parent = torch.searchsorted(self.prefixes, prefixes >> heads)
+        places = torch.arange(heads - 1, -1, -1, device=prefixes.device)
+        self.prefixes, self.encoder_branch = prefixes, self.encoder_branch[parent]
+        return parent, 1 - (prefixes[:, None] >> places & 1)

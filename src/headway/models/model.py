@@ -1,8 +1,8 @@
-"""What every transformer of Headway is: stacks of blocks, gone through one after another.
+"""Model: the parent of Headway's transformers, which are stacks of blocks run one after another.
 
-A model describes each of its stacks (`stack`): what it reads, what it is told of order, and what is read off its last
-block. A whole pass, decoding, a pass resumed at a site (rerun.py) and many sets of closed heads at once (branches.py)
-follow from that; whoever has a model need not know which one it is.
+A model describes each of its stacks (`stack`): its embedding, its positions, and the readout after its last block. The
+forward pass, decoding, replay from a site (rerun.py) and passes for many sets of closed heads (branches.py) follow from
+that description, so no caller needs to know which model it has.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from headway.models.attention import PLAIN, Order, PassInputs
 from headway.models.blocks import Block, Tokens
 from headway.models.sites import Gates, Site, Trace
-from headway.positions import Positions, build_index, used
+from headway.positions import Positions, build_index, count_indices
 from headway.runs.config import ModelConfig
 
 Source = Int[Tensor, "batch source"]
@@ -26,27 +26,27 @@ Logits = Float[Tensor, "batch answer token"]
 
 @dataclass(frozen=True)
 class StackPass:
-    """One stack of blocks on one batch."""
+    """A stack of blocks with everything needed to run it on one batch."""
 
     blocks: nn.ModuleList
     order: Order
-    embed: Callable[[], Tensor]  # what the first block reads
-    finish: Callable[[Tensor], Tensor]  # from the last block: the memory that the next stack looks at, or the logits
-    across: Order | None = None  # what the cross-attentions are told of that memory
+    embed: Callable[[], Tensor]  # returns the input of the first block
+    finish: Callable[[Tensor], Tensor]  # maps the last block's output to the next stack's memory or to logits
+    cross_order: Order | None = None  # the order of the cross-attentions
 
     def run(self, inputs: PassInputs = PLAIN, x: Tensor | None = None, after: Site | None = None) -> Tensor:
-        """What is read off the stack; begins behind `after` where x holds its output and that of all before it."""
+        """Returns the readout of the stack; with `after`, x is the stream after that site, where the pass resumes."""
         stream = self.embed() if x is None else x
         for block in self.blocks:
             assert isinstance(block, Block)
             if after is None or after.layer is None or block.layer >= after.layer:
                 here = after if after is not None and block.layer == after.layer else None
-                stream = block(stream, self.order, self.across, inputs, here)
+                stream = block(stream, self.order, self.cross_order, inputs, here)
         return self.finish(stream)
 
 
 class Model(nn.Module, PyTorchModelHubMixin, library_name="headway"):
-    stacks: tuple[str, ...] = ("decoder",)  # their names; each later one looks across to the one before it
+    stacks: tuple[str, ...] = ("decoder",)  # names of the stacks; each attends to the output of the one before it
     decodes = True  # whether it writes an answer token by token
 
     def __init__(self, config: ModelConfig) -> None:
@@ -57,66 +57,66 @@ class Model(nn.Module, PyTorchModelHubMixin, library_name="headway"):
         self.tokens = Tokens(config.vocabulary, config.d_model)
 
     def stack(self, name: str, source: Tensor, written: Tensor, length: int | None = None, first: int = 0) -> StackPass:
-        """The stack of that name; `written` are tokens of an answer of `length` from number `first` on, a start token
-        before them."""
+        """Returns the stack of that name. `written` are the decoder inputs of an answer of `length` tokens, from input
+        number `first` on; input 0 is the start token."""
         raise NotImplementedError
 
-    def reading(
+    def source_stack(
         self, source: Source, blocks: nn.ModuleList, positions: Positions, finish: Callable[[Tensor], Tensor]
     ) -> StackPass:
-        """A stack that reads the problem and nothing else."""
+        """Returns a stack that reads only the problem."""
         index, _ = self.index.numbers(source)
-        positions.check_length(used(type(positions), self.index, source.shape[1], 0))
+        positions.check_length(count_indices(type(positions), self.index, source.shape[1], 0))
         order = Order(positions, index, index, positions.causal)
         return StackPass(blocks, order, lambda: positions.embed(self.tokens(source), index), finish)
 
     def sequences(self, source: int, answer: int) -> list[tuple[Positions, int, int]]:
-        """Each encoding, the source's first, with how many tokens it is told of, and how many of these are answer."""
+        """Returns each encoding, the source's first, with the number of its tokens and how many of them are answer."""
         raise NotImplementedError
 
     def ranges(self, source: int, answer: int) -> list[tuple[Positions, int]]:
-        """Each encoding with how many different numbers, or distances, it is told of."""
+        """Returns each encoding with the number of different indices, or distances, that it meets."""
         every = self.sequences(source, answer)
-        return [(positions, used(type(positions), self.index, *tokens)) for positions, *tokens in every]
+        return [(positions, count_indices(type(positions), self.index, *tokens)) for positions, *tokens in every]
 
     def check_length(self, source: int, answer: int) -> None:
-        """Refuses, in a sentence, more tokens than there are numbers or signals for."""
+        """Raises where there are more tokens than indices or position signals."""
         for positions, *tokens in self.sequences(source, answer):
             self.index.check_length(*tokens)
-            positions.check_length(used(type(positions), self.index, *tokens))
+            positions.check_length(count_indices(type(positions), self.index, *tokens))
 
     def untrained(self, source: int, answer: int) -> list[int]:
-        """The positions whose signal no training step has touched."""
+        """Returns the positions whose signal training never updated."""
         return sorted({row for positions, count in self.ranges(source, answer) for row in positions.untrained(count)})
 
-    def before_answer(self, source: Tensor) -> int:
-        """How many tokens of its last stack come before the answer."""
+    def tokens_before_answer(self, source: Tensor) -> int:
+        """Returns how many tokens precede the answer in the last stack."""
         return 0
 
     def forward(self, source: Source, answer: Answer, gates: Gates | None = None, trace: Trace | None = None) -> Logits:
-        """The logits of every answer token, each given the problem and the right tokens before it."""
-        return self.after(source, self.shifted(answer), gates, trace)
+        """Returns the logits of every answer token, each given the problem and the right tokens before it."""
+        return self.decode(source, self.shift_right(answer), gates, trace)
 
-    def after(self, source: Source, written: Answer, gates: Gates | None = None, trace: Trace | None = None) -> Logits:
-        """The logits after each token that was written, a start token first."""
+    def decode(self, source: Source, written: Answer, gates: Gates | None = None, trace: Trace | None = None) -> Logits:
+        """Returns the next-token logits after each decoder input; the first input is the start token."""
         inputs = PassInputs(gates, trace, self.memory(source, written, gates, trace))
         return self.stack(self.stacks[-1], source, written).run(inputs)
 
     def memory(self, source: Tensor, written: Tensor, gates: Gates | None, trace: Trace | None) -> Tensor | None:
-        """What the last stack looks across to, where it is not the only one."""
+        """Returns the memory that the last stack attends to, or None where there is only one stack."""
         memory = None
         for name in self.stacks[:-1]:
             memory = self.stack(name, source, written).run(PassInputs(gates, trace, memory))
         return memory
 
-    def shifted(self, answer: Answer) -> Answer:
-        """What is read of an answer: the start token and all but its last token."""
+    def shift_right(self, answer: Answer) -> Answer:
+        """Returns the decoder inputs for an answer: the start token and all but its last token."""
         assert self.start is not None
         return torch.cat((torch.full_like(answer[:, :1], self.start), answer[:, :-1]), dim=1)
 
     @torch.no_grad()
     def generate(self, source: Source, length: int, gates: Gates | None = None) -> Int[Tensor, "batch {length}"]:
-        """The answer, token by token, each the likeliest after the model's own tokens before it."""
+        """Decodes the answer greedily, token by token."""
         assert self.start is not None
         token, written = source.new_full((len(source), 1), self.start), []
         inputs = PassInputs(gates, None, self.memory(source, token, gates, None), cache={})

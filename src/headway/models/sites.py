@@ -1,7 +1,7 @@
-"""Where heads sit: a site is one attention module, a head is a site and a number.
+"""Sites and heads: a site is one attention module, a head is a site and a number.
 
-A feed-forward block is a site too where it is to be ablated as a whole: one with a single head as wide as the stream.
-In a model of a user's own a site may also be named by the path of its module: `Site("layers.0.attention", heads=4)`.
+A feed-forward block can be ablated as a whole and is then a site with a single head as wide as the residual stream.
+In a user's model a site may also be named by the path of its module: `Site("layers.0.attention", heads=4)`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from headway.errors import HeadwayError
 @total_ordering
 @dataclass(frozen=True, eq=False)
 class Site:
-    """One attention module. Sites of one name are one site, whatever else is said of them."""
+    """One attention module. Sites with the same name are equal, whatever their other fields."""
 
-    stack: str  # encoder or decoder; of a site without a layer, the path of the attention module
+    stack: str  # encoder or decoder; without a layer, the path of the attention module
     layer: int | None = None
-    kind: Literal["self", "cross", "feed"] = "self"  # of a site without a layer, no part of its name
-    output: str | None = field(default=None, repr=False)  # from it to the output projection; None or "" where it is one
-    heads: int | None = field(default=None, repr=False)  # how many heads there are, where the module does not say
+    kind: Literal["self", "cross", "feed"] = "self"  # not part of the name of a site without a layer
+    output: str | None = field(default=None, repr=False)  # path of its output projection in it; None or "" if it is one
+    heads: int | None = field(default=None, repr=False)  # number of heads, if the module has no attribute for it
 
     def __str__(self) -> str:
         return self.stack if self.layer is None else f"{self.stack}.{self.layer}.{self.kind}"
@@ -39,28 +39,28 @@ class Site:
         return hash(self._name)
 
     def __lt__(self, other: Site) -> bool:
-        return self._place < other._place if isinstance(other, Site) else NotImplemented
+        return self._sort_key < other._sort_key if isinstance(other, Site) else NotImplemented
 
     @property
     def _name(self) -> tuple[str, int, str]:
         return (self.stack, -1, "") if self.layer is None else (self.stack, self.layer, self.kind)
 
     @property
-    def _place(self) -> tuple[list[str | int], int, str]:
-        """What sites are sorted by: the name, with the numbers in a path as numbers."""
+    def _sort_key(self) -> tuple[list[str | int], int, str]:
+        """The name, with the numbers in a path as integers."""
         path = [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", self.stack)]
         return path, *self._name[1:]
 
     @property
     def title(self) -> str:
-        """The name people read: 'Decoder cross L1'."""
+        """The display name: 'Decoder cross L1'."""
         if self.layer is None:
             return self.stack
         return f"{self.stack.capitalize()} {'feed-forward' if self.kind == 'feed' else self.kind} L{self.layer}"
 
     @property
     def depth(self) -> int | None:
-        """The layer; of a site named by its path, the one number in it."""
+        """The layer; for a site named by its path, the only number in it."""
         numbers = [int(part) for part in self.stack.split(".") if part.isdecimal()]
         return self.layer if self.layer is not None else numbers[0] if len(numbers) == 1 else None
 
@@ -75,46 +75,46 @@ class Head:
 
     @property
     def title(self) -> str:
-        """The name people read: 'Decoder cross L1 H2'."""
+        """The display name: 'Decoder cross L1 H2'."""
         return f"{self.site.title} H{self.number}"
 
     @property
     def label(self) -> str:
-        """The short name: 'L9H6'. With several stacks it can mean several heads, and `heads_named` then says so."""
+        """The short name: 'L9H6'. With several stacks it can be ambiguous, and `find_heads` then raises."""
         return str(self) if self.site.depth is None else f"L{self.site.depth}H{self.number}"
 
     @classmethod
     def parse(cls, name: str | tuple[int, int], heads: Sequence[Head] | None = None) -> Head:
-        """The head of that name; given a model's heads, also by the short names that `heads_named` knows."""
+        """Returns the head of that name; given a model's heads, it also accepts the short names of `find_heads`."""
         if heads is not None:
-            return heads_named([name], heads)[0]
+            return find_heads([name], heads)[0]
         found = re.fullmatch(r"(encoder|decoder)\.(\d+)\.(self|cross)\.(\d+)", str(name))
         if found is None:
-            raise HeadwayError(f"{name!r} names no head; heads are written like 'decoder.1.cross.2'")
+            raise HeadwayError(f"{name!r} is not the name of a head; heads are written like 'decoder.1.cross.2'")
         stack, layer, kind, number = found.groups()
         return cls(Site(stack, int(layer), "self" if kind == "self" else "cross"), int(number))
 
 
-Part = Head | Site  # What can be closed: a head, or a site as a whole.
+Part = Head | Site  # A part of a model that can be closed: a head, or a whole site.
 Closed = frozenset[Part]
-Asked = Head | str | tuple[int, int]  # A head as people write it: itself, 'decoder.1.cross.2', 'L1H2' or (1, 2).
-Named = Asked | Iterable[Asked] | Mapping[int, Iterable[int]]  # One head or several, or as {layer: [heads]}.
+HeadName = Head | str | tuple[int, int]  # A Head, 'decoder.1.cross.2', 'L1H2' or (1, 2).
+HeadNames = HeadName | Iterable[HeadName] | Mapping[int, Iterable[int]]  # One or several, or {layer: [heads]}.
 
 
 def site_of(part: Part) -> Site:
     return part.site if isinstance(part, Head) else part
 
 
-def heads_named(asked: Named, heads: Sequence[Head]) -> list[Head]:
-    """Those of a model's heads that are asked for, by any of their names, or as {layer: [heads]}."""
-    if isinstance(asked, Mapping):
-        return [_named((layer, number), heads) for layer, numbers in asked.items() for number in numbers]
-    if isinstance(asked, Head | str) or (isinstance(asked, tuple) and set(map(type, asked)) == {int}):
-        return [_named(asked, heads)]
-    return [_named(name, heads) for name in asked]
+def find_heads(names: HeadNames, heads: Sequence[Head]) -> list[Head]:
+    """Returns the heads of a model with these names, in any of their forms or as {layer: [heads]}."""
+    if isinstance(names, Mapping):
+        return [_find_head((layer, number), heads) for layer, numbers in names.items() for number in numbers]
+    if isinstance(names, Head | str) or (isinstance(names, tuple) and set(map(type, names)) == {int}):
+        return [_find_head(names, heads)]
+    return [_find_head(name, heads) for name in names]
 
 
-def _named(name: object, heads: Sequence[Head]) -> Head:
+def _find_head(name: object, heads: Sequence[Head]) -> Head:
     match name:
         case Head() if name in heads:
             return name
@@ -127,17 +127,17 @@ def _named(name: object, heads: Sequence[Head]) -> Head:
         return found[0]
     if found:
         names = ", ".join(str(head) for head in found)
-        raise HeadwayError(f"{label} is the name of {len(found)} heads; write the one you mean: {names}")
+        raise HeadwayError(f"{label} is ambiguous: {len(found)} heads have that name; write one of {names}")
     few = ", ".join(str(head) for head in heads[:3]) + (", …" if len(heads) > 3 else "")
-    raise HeadwayError(f"{label!r} names no head of this model; its heads are {few or 'none'}")
+    raise HeadwayError(f"{label!r} is not a head of this model; its heads are {few or 'none'}")
 
 
 @dataclass(frozen=True)
 class Gate:
-    """What becomes of the heads of one site: z becomes g·z + (1 − g)·r, row by row, at all positions or at some."""
+    """The gate of one site: each head's output z becomes g·z + (1 − g)·r, row by row, at all positions or at some."""
 
     passed: Float[Tensor, "#batch head"] | Float[Tensor, "#batch query head"]
-    replacement: Float[Tensor, "#batch #query head dim"] | None = None  # r; zero where None
+    replacement: Float[Tensor, "#batch #query head dim"] | None = None  # r; zero if None
 
 
 Gates = Mapping[Site, Gate]
@@ -145,8 +145,8 @@ Gates = Mapping[Site, Gate]
 
 @dataclass
 class Trace:
-    """Filled by a forward pass that is given one: what each site saw, what its heads put out as they leave the gates
-    (a feed-forward block as one head), and what flowed past it before it added to it."""
+    """The record of a forward pass: for each site the attention maps, the outputs of its heads after their gates (a
+    feed-forward block has one head), and the residual stream before it."""
 
     maps: dict[Site, Float[Tensor, "batch head query key"]] = field(default_factory=dict)
     outputs: dict[Site, Float[Tensor, "batch query head dim"]] = field(default_factory=dict)

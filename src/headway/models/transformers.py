@@ -1,4 +1,4 @@
-"""The three transformers, each described by its stacks; what follows from them is in model.py."""
+"""The three transformers, each described by its stacks; model.py runs them."""
 
 # No postponed annotations here: huggingface_hub reads the type of `config` to rebuild it.
 from dataclasses import replace
@@ -12,13 +12,13 @@ from headway.models.attention import Order, PassInputs
 from headway.models.blocks import Block
 from headway.models.model import Model, Source, StackPass
 from headway.models.sites import Gates, Trace
-from headway.positions import Positions, find_positions, shape_of, used
+from headway.positions import Positions, count_indices, find_positions, shape_of
 from headway.positions.window import Window
 from headway.runs.config import ModelConfig
 
 
 class EncoderDecoder(Model):
-    """Reads the problem in one stack, writes the answer in another that looks across."""
+    """An encoder that reads the problem and a decoder that writes the answer with cross-attention."""
 
     stacks = ("encoder", "decoder")
 
@@ -46,23 +46,23 @@ class EncoderDecoder(Model):
 
     def stack(self, name: str, source: Tensor, written: Tensor, length: int | None = None, first: int = 0) -> StackPass:
         if name == "encoder":
-            return self.reading(source, self.encoder, self.source_positions, self.encoder_norm)
+            return self.source_stack(source, self.encoder, self.source_positions, self.encoder_norm)
         positions, answers, last = self.answer_positions, length or written.shape[1], first + written.shape[1]
         memory_index, index = self.index.numbers(source, answers)
-        positions.check_length(used(type(positions), self.index, answers, answers))
+        positions.check_length(count_indices(type(positions), self.index, answers, answers))
         asking = index[:, first:last]
         return StackPass(
             self.decoder,
             Order(positions, asking, index[:, :last], causal=True),
             lambda: positions.embed(self.tokens(written), asking),
             lambda x: self.unembed(self.decoder_norm(x)),
-            # told of the distance across where source and answer are numbered alike
+            # the distance is known only where source and answer share their indices
             Order(self.cross_positions, asking, memory_index, causal=False),
         )
 
 
 class Decoder(Model):
-    """Problem, start token and answer in one causal sequence."""
+    """A decoder-only model: problem, start token and answer are one causal sequence."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
@@ -75,7 +75,7 @@ class Decoder(Model):
     def sequences(self, source: int, answer: int) -> list[tuple[Positions, int, int]]:
         return [(self.positions, source + answer, answer)]
 
-    def before_answer(self, source: Tensor) -> int:
+    def tokens_before_answer(self, source: Tensor) -> int:
         return source.shape[1]
 
     def stack(self, name: str, source: Tensor, written: Tensor, length: int | None = None, first: int = 0) -> StackPass:
@@ -93,15 +93,15 @@ class Decoder(Model):
         return StackPass(self.blocks, order, embed, lambda x: self.unembed(self.norm(x)[..., sources:, :]))
 
     def order(self, source: Source, answers: int, first: int = 0, queries: int | None = None) -> Order:
-        """What is told of a problem and an answer of so many tokens; to `queries` of them from number `first` on."""
+        """Returns the order of a problem and `answers` answer tokens, for `queries` of them from number `first` on."""
         index = torch.cat(self.index.numbers(source, answers, joined=True), dim=1)
-        self.positions.check_length(used(type(self.positions), self.index, index.shape[1], answers))
+        self.positions.check_length(count_indices(type(self.positions), self.index, index.shape[1], answers))
         last = index.shape[1] if queries is None else first + queries
         return Order(self.positions, index[:, first:last], index[:, :last], causal=True)
 
 
 class Classifier(Model):
-    """An encoder that reads a sequence, pools its positions and answers with a class."""
+    """An encoder that reads a sequence, pools its positions and predicts a class."""
 
     stacks = ("encoder",)
     decodes = False
@@ -120,31 +120,31 @@ class Classifier(Model):
     def forward(
         self, source: Source, answer: Tensor | None = None, gates: Gates | None = None, trace: Trace | None = None
     ) -> Float[Tensor, "batch 1 classes"]:
-        """The logits of the one answer token; the right answer is not looked at."""
+        """Returns the logits of the one answer token; the right answer is not used."""
         return self.stack("encoder", source).run(PassInputs(gates, trace))
 
     def stack(
         self, name: str, source: Tensor, written: Tensor | None = None, length: int | None = None, first: int = 0
     ) -> StackPass:
-        return self.reading(source, self.blocks, self.positions, lambda x: self._pooled(self.norm(x)).unsqueeze(-2))
+        return self.source_stack(source, self.blocks, self.positions, lambda x: self._pool(self.norm(x)).unsqueeze(-2))
 
-    def shifted(self, answer: Tensor) -> Tensor:
-        """The answer as it is: nothing of it is read."""
+    def shift_right(self, answer: Tensor) -> Tensor:
+        """Returns the answer unchanged: a classifier does not read it."""
         return answer
 
     def generate(self, source: Tensor, length: int, gates: Gates | None = None) -> Tensor:
-        raise HeadwayError("a classifier answers with a class; there is nothing to decode: leave out --check-greedy")
+        raise HeadwayError("a classifier predicts a class; there is nothing to decode, so leave out the greedy check")
 
     def violations(self, source: Source) -> Float[Tensor, "batch source"]:
-        """With `violation` pooling: what each place reports, a violation where it is above 0."""
+        """Returns the logit of each position under `violation` pooling; a violation where it is above 0."""
         return replace(self.stack("encoder", source), finish=lambda x: self.head(self.norm(x))).run()[..., 0]
 
-    def _pooled(self, x: Float[Tensor, "*batch token d_model"]) -> Float[Tensor, "*batch classes"]:
+    def _pool(self, x: Float[Tensor, "*batch token d_model"]) -> Float[Tensor, "*batch classes"]:
         if self.config.pooling == "mean":
             return self.head(x.mean(-2))
         if self.config.pooling == "max":
             return self.head(x.amax(-2))
-        reported = self.head(x)  # batch token 1: a violation where it is above 0
-        # the strongest counts; in training every place has a say, so that none is left wrong behind a stronger one
-        violation = reported.logsumexp(-2) if self.training else reported.amax(-2)
+        logits = self.head(x)  # batch token 1: a violation where it is above 0
+        # the maximum decides; in training every position gets a gradient, so that none hides behind a larger one
+        violation = logits.logsumexp(-2) if self.training else logits.amax(-2)
         return torch.cat((violation, torch.zeros_like(violation)), dim=-1)

@@ -1,7 +1,7 @@
 """ALiBi: a penalty of m · distance on the scores, m = 2^(−8h/H) for head h of H (Press et al., 2022).
 
 `alibi` is symmetric: in an encoder it cannot tell a sequence from its reverse. `alibi-signed` is for encoders: half of
-the heads see only what lies before, the other half only what lies behind.
+the heads see only earlier tokens, the other half only later ones.
 """
 
 import torch
@@ -12,11 +12,11 @@ from headway.positions.positions import Relative, Shape
 
 
 def penalty(heads: int, distance: Tensor) -> Tensor:
-    """As published: where the number of heads is no power of two, the rest of m come from the next one, every other."""
+    """Returns the penalty as published: unless `heads` is a power of two, every other m of the next power is added."""
     even = 2 ** (heads.bit_length() - 1)
-    own = 2.0 ** (-8.0 * torch.arange(1, even + 1, device=distance.device) / even)
+    first = 2.0 ** (-8.0 * torch.arange(1, even + 1, device=distance.device) / even)
     more = 2.0 ** (-4.0 * torch.arange(1, 2 * even + 1, 2, device=distance.device) / even)
-    return -torch.cat((own, more[: heads - even])).view(-1, *[1] * distance.ndim) * distance.abs()
+    return -torch.cat((first, more[: heads - even])).view(-1, *[1] * distance.ndim) * distance.abs()
 
 
 class Alibi(Relative):
@@ -35,7 +35,7 @@ class AlibiSigned(Relative):
     def __init__(self, shape: Shape) -> None:
         super().__init__(shape)
         if shape.heads % 2:
-            raise HeadwayError(f"alibi-signed gives each direction half of the heads; {shape.heads} cannot be halved")
+            raise HeadwayError(f"alibi-signed gives each direction half of the heads; {shape.heads} is not even")
 
     def of_distance(self, distance: Tensor) -> Tensor:
         away = penalty(self.shape.heads // 2, distance)

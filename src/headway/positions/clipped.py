@@ -1,5 +1,5 @@
-"""Clipped relative bias: a learned number for each signed distance, the same for all beyond the last (after Shaw et
-al., 2018). All of them are trained where `distance` lies below the longest training length."""
+"""Clipped relative bias: a learned number for each signed distance, clipped at `distance` (after Shaw et
+al., 2018). All of them are trained if `distance` is below the longest training length."""
 
 import torch
 from jaxtyping import Int

@@ -1,5 +1,5 @@
 """Kerple: a learned penalty that grows with the logarithm of the distance, −p · ln(1 + a·d), or with a power of it,
-−a · d^p (Chi et al., 2022). Signed, for encoders: each direction has numbers of its own."""
+−a · d^p (Chi et al., 2022). Signed, for encoders: each direction has its own parameters."""
 
 import torch
 from jaxtyping import Float
@@ -25,7 +25,7 @@ class Kerple(Relative):
         return -p * torch.log1p(a * distance.abs())
 
     def by_direction(self, numbers: Float[Tensor, "two head"], distance: Tensor) -> Tensor:
-        """Each head's number for the direction of each distance."""
+        """Returns each head's parameter for the sign of each distance."""
         behind, ahead = numbers.view(*numbers.shape, *[1] * distance.ndim)
         return torch.where(distance < 0, behind, ahead)
 
@@ -37,5 +37,5 @@ class KerplePower(Kerple):
 
     def of_distance(self, distance: Tensor) -> Tensor:
         p = 2 * torch.sigmoid(self.by_direction(self.p, distance))
-        away = distance.abs().clamp(min=1).to(p.dtype)  # the gradient of 0^p is no number
+        away = distance.abs().clamp(min=1).to(p.dtype)  # the gradient of 0^p is NaN
         return -self.by_direction(F.softplus(self.a), distance) * torch.where(distance == 0, 0.0, away**p)

@@ -1,8 +1,8 @@
 """Learned: a table with a row for each index, added to the embeddings.
 
-Training to length n touches rows 0 to n - 1; the rest keep their random start and mean nothing. They are
-known (`untrained`) and said out loud wherever they are used. `learned-clamped` gives every later index the
-last trained row instead.
+Training to length n updates rows 0 to n - 1; the rest keep their random initial values. `untrained` lists
+them, and every result that depends on them says so. `learned-clamped` gives every later index the last
+trained row instead.
 """
 
 import torch
@@ -21,7 +21,7 @@ class Learned(Positions):
         super().__init__(shape)
         if rows < shape.trained:
             few = f"{self.name} positions have {rows} rows, too few to train on {shape.trained} tokens"
-            raise HeadwayError(f"{few}; ask for {self.name}+rows={shape.trained} or more")
+            raise HeadwayError(f"{few}; use {self.name}+rows={shape.trained} or more")
         self.rows = rows
         self.table = Parameter(torch.randn(self.rows, shape.d_model) * 0.5)  # index d_model
 
@@ -53,4 +53,4 @@ class LearnedClamped(Learned):
         return range(0)
 
     def check_length(self, tokens: int) -> None:
-        """Any number: places past the last trained row share it."""
+        """Accepts any length: later positions share the last trained row."""

@@ -1,8 +1,8 @@
-"""How order is told: an encoding overrides one of the four places where order can enter.
+"""Positions: the parent of position encodings, each of which overrides one of the four methods where order can enter.
 
-What is not overridden adds nothing. Indices are whole numbers, `batch token` (one row where all rows share it), chosen
-apart from the encoding (see index.py), so every index combines with every encoding. What an encoding's constructor
-takes beside the shape are its settings: `t5+distance=16` on the command line.
+A method that is not overridden has no effect. Indices are integers, `batch token` (one row if all rows share it), and
+independent of the encoding (see index.py), so every index combines with every encoding. The other parameters of an
+encoding's constructor, beside the shape, are its settings: `t5+distance=16`.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ TABLED = 64 * 64  # for more pairs of query and key than this, each distance is 
 
 @dataclass(frozen=True)
 class Shape:
-    """What an encoding may need to know of the model it serves."""
+    """The properties of a model that an encoding may depend on."""
 
     d_model: int
     heads: int
-    trained: int  # how many indices training uses: 0 to this, exclusive
+    trained: int  # training uses the indices from 0 to this, exclusive
     causal: bool = False  # whether a query sees only keys up to itself
-    tokens: int | None = None  # of the longest training sequence; None where that is `trained`
+    tokens: int | None = None  # length of the longest training sequence; None if that is `trained`
 
     @property
     def dim(self) -> int:
@@ -38,7 +38,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Unseen:
-    """What a longer sequence uses that no training step has touched: `count` `of` so many `what`."""
+    """The part of the position signals of a longer sequence that training never updated: `count` out of `of`."""
 
     what: str  # such as 'table rows were never trained'
     count: int
@@ -46,13 +46,13 @@ class Unseen:
 
 
 class Positions(nn.Module):
-    """No signal at all; the parent of every encoding."""
+    """The parent of every encoding; by itself it adds no position signal."""
 
     name: ClassVar[str]
-    causal: ClassVar[bool] = False  # whether an encoder with this encoding sees only what lies before
-    needs_causal: ClassVar[bool] = False  # whether it means something only where a query sees no later key
+    causal: ClassVar[bool] = False  # whether an encoder with this encoding has a causal mask
+    needs_causal: ClassVar[bool] = False  # whether the encoding works only in a causal model
     blind: ClassVar[bool] = False  # whether an encoder with this encoding cannot see order at all
-    reversible: ClassVar[bool] = False  # whether an encoder with it sees a sequence and its reverse as the same
+    reversible: ClassVar[bool] = False  # whether an encoder with it cannot tell a sequence from its reverse
     uses_index: ClassVar[bool] = True
     turns_by_head: ClassVar[bool] = False  # whether `rotate` treats the heads differently
 
@@ -62,19 +62,19 @@ class Positions(nn.Module):
         self.log_length: nn.Parameter | None = None
 
     def with_log_length(self) -> Positions:
-        """The same with scores that grow with the log of the number of keys, so that attention does not thin out."""
+        """Scales the scores by the log of the number of keys from now on, so that attention does not dilute."""
         tokens = self.shape.tokens or self.shape.trained
         self.log_length = nn.Parameter(1 / torch.tensor(float(max(tokens, 2))).log())
         return self
 
     @property
     def only_embeds(self) -> bool:
-        """Whether attention itself is not told of order."""
-        own = all(getattr(type(self), name) is getattr(Positions, name) for name in ("rotate", "bias", "temper"))
-        return own and self.log_length is None
+        """Whether order enters only through the embeddings, not in attention."""
+        inherited = all(getattr(type(self), name) is getattr(Positions, name) for name in ("rotate", "bias", "temper"))
+        return inherited and self.log_length is None
 
     def embed(self, x: Stream, index: Int[Tensor, "#batch token"]) -> Stream:
-        """Token embeddings with what is added to them."""
+        """Returns the token embeddings with position signals added."""
         return x
 
     def rotate(
@@ -84,43 +84,43 @@ class Positions(nn.Module):
         query_index: Int[Tensor, "#batch query"],
         key_index: Int[Tensor, "#batch key"],
     ) -> tuple[Float[Tensor, "batch head query wide"], Float[Tensor, "batch head key wide"]]:
-        """Queries and keys turned by their indices; both may grow wider."""
+        """Returns queries and keys transformed by their indices; both may become wider."""
         return query, key
 
     def bias(
         self, query_index: Int[Tensor, "#batch query"], key_index: Int[Tensor, "#batch key"]
     ) -> Float[Tensor, "#batch head query key"] | None:
-        """What is added to the attention scores."""
+        """Returns the bias that is added to the attention scores, or None."""
         return None
 
     def temper(self, keys: Int[Tensor, " query"]) -> Float[Tensor, " query"] | None:
-        """What the scores of each query are multiplied by, given how many keys it sees."""
+        """Returns the factor on the scores of each query, given how many keys it sees, or None."""
         return None if self.log_length is None else self.log_length * keys.clamp(min=2).log()
 
     def unseen(self, tokens: int) -> Unseen | None:
-        """What of its signal at this many tokens no training step has touched; None where it is all known."""
+        """Describes the part of the signal at this length that training never updated; None if there is none."""
         return None
 
     @property
     def offsets(self) -> range | None:
-        """The distances, key's index less query's, of the keys that a query sees; None where it sees all."""
+        """The distances, key index minus query index, of the keys that a query sees; None if it sees all."""
         return None
 
     def untrained(self, tokens: int) -> range:
-        """The indices below `tokens` whose signal no training step has touched."""
+        """Returns the indices below `tokens` whose signal training never updated."""
         return range(0)
 
     def check_length(self, tokens: int) -> None:
-        """Refuses, in a sentence, more tokens than there are signals for."""
+        """Raises where there are more tokens than position signals."""
 
 
 class Relative(Positions):
-    """An encoding that knows the distance from query to key and nothing else: a bias for each, head by head."""
+    """An encoding that depends only on the distance from query to key, with a bias for each distance and head."""
 
     name = "relative"
 
     def of_distance(self, distance: Int[Tensor, "*shape"]) -> Float[Tensor, " head *shape"]:
-        """The bias at each signed distance: the key's index less the query's."""
+        """Returns the bias at each signed distance: key index minus query index."""
         raise NotImplementedError
 
     def bias(self, query_index: Tensor, key_index: Tensor) -> Tensor:
@@ -140,8 +140,8 @@ def check_positive(name: str, **settings: int | float) -> None:
 
 @torch.no_grad()
 def check_shapes(name: str, positions: Positions) -> None:
-    """Calls each method of a user's own encoding once on small tensors, before anything is trained, and refuses other
-    shapes than attention needs, naming method and shapes."""
+    """Calls each method of a user's encoding once on small tensors, before training; the error about a wrong shape
+    names the method and the shapes."""
     shape, batch, queries, keys = positions.shape, 2, 5, 7
 
     def call(method: str, *given: Tensor) -> Any:
@@ -149,7 +149,7 @@ def check_shapes(name: str, positions: Positions) -> None:
             return getattr(positions, method)(*given)
         except HeadwayError:
             raise
-        except Exception as error:  # whatever a user's method may raise
+        except Exception as error:  # a user's method may raise anything
             shapes, cause = ", ".join(str(tuple(tensor.shape)) for tensor in given), f"{type(error).__name__}: {error}"
             raise HeadwayError(f"{name}.{method} failed on tensors of shape {shapes} ({cause})") from error
 
@@ -164,12 +164,12 @@ def check_shapes(name: str, positions: Positions) -> None:
     x = torch.zeros(batch, queries, shape.d_model)
     expect("embed", call("embed", x, query_index), tuple(x.shape))
     query, key = (torch.zeros(batch, shape.heads, tokens, shape.dim) for tokens in (queries, keys))
-    turned = call("rotate", query, key, query_index, key_index)
-    if not (isinstance(turned, tuple) and len(turned) == 2):
-        raise HeadwayError(f"{name}.rotate returned {type(turned).__name__}; expected two tensors, queries and keys")
-    wide = turned[0].shape[-1] if isinstance(turned[0], Tensor) and turned[0].ndim else shape.dim
-    expect("rotate (queries)", turned[0], (batch, shape.heads, queries, wide))
-    expect("rotate (keys)", turned[1], (batch, shape.heads, keys, wide))
+    rotated = call("rotate", query, key, query_index, key_index)
+    if not (isinstance(rotated, tuple) and len(rotated) == 2):
+        raise HeadwayError(f"{name}.rotate returned {type(rotated).__name__}; expected two tensors, queries and keys")
+    wide = rotated[0].shape[-1] if isinstance(rotated[0], Tensor) and rotated[0].ndim else shape.dim
+    expect("rotate (queries)", rotated[0], (batch, shape.heads, queries, wide))
+    expect("rotate (keys)", rotated[1], (batch, shape.heads, keys, wide))
     if (bias := call("bias", query_index, key_index)) is not None:
         expect("bias", bias, (1, shape.heads, queries, keys), (1, 1, queries, keys))
     if (tempered := call("temper", torch.full((queries,), keys))) is not None:

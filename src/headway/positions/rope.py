@@ -1,5 +1,5 @@
-"""RoPE: queries and keys are turned by angles that grow with their index (Su et al., 2021), so that their product
-depends on the difference alone. `interpolation=s` divides the index by s (Chen et al., 2023); `ntk=s` stretches the
+"""RoPE: queries and keys are rotated by angles that grow with their index (Su et al., 2021), so that their product
+depends only on the difference. `interpolation=s` divides the index by s (Chen et al., 2023); `ntk=s` stretches the
 long wavelengths instead, base · s^(d/(d−2))."""
 
 import torch
@@ -18,17 +18,17 @@ class Rope(Positions):
         super().__init__(shape)
         check_positive(self.name, interpolation=interpolation, ntk=ntk)
         if shape.dim % 2 or shape.dim < 4:
-            raise HeadwayError(f"rope turns pairs of numbers; a head of width {shape.dim} has no two whole pairs")
+            raise HeadwayError(f"rope rotates pairs of numbers; heads of width {shape.dim} do not have two whole pairs")
         self.interpolation, self.base = interpolation, 10_000.0 * ntk ** (shape.dim / (shape.dim - 2))
 
     def rotate(self, query: Tensor, key: Tensor, query_index: Tensor, key_index: Tensor) -> tuple[Tensor, Tensor]:
-        return self.turned(query, query_index), self.turned(key, key_index)
+        return self._rotate_pairs(query, query_index), self._rotate_pairs(key, key_index)
 
     def frequencies(self, device: torch.device) -> Float[Tensor, " pair"]:
         place = torch.arange(0, self.shape.dim, 2, device=device, dtype=torch.float64)
         return self.base ** (-place / self.shape.dim)
 
-    def turned(
+    def _rotate_pairs(
         self, x: Float[Tensor, "batch head token dim"], index: Int[Tensor, "#batch token"]
     ) -> Float[Tensor, "batch head token dim"]:
         angle = (index[:, None, :, None] / self.interpolation) * self.frequencies(index.device)

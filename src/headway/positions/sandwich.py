@@ -1,5 +1,5 @@
-"""Sandwich: what remains of sinusoidal attention without its cross terms, Σ cos(d / 10000^(2i/128)) for i from 1 to
-64, less its value at distance 0, divided by 8h/H for head h of H (Chi et al., 2023). Symmetric: in an encoder it
+"""Sandwich: sinusoidal attention without its cross terms, Σ cos(d / 10000^(2i/128)) for i from 1 to
+64, minus its value at distance 0, divided by 8h/H for head h of H (Chi et al., 2023). Symmetric: in an encoder it
 cannot tell a sequence from its reverse."""
 
 import torch

@@ -10,19 +10,19 @@ from headway.positions.positions import Positions, Unseen
 
 
 def frequencies(d_model: int, device: torch.device | str = "cpu") -> Float[Tensor, " pair"]:
-    """Radians an index, of wavelengths from 2π to 10000 · 2π."""
+    """Returns the frequencies, in radians per index, of wavelengths from 2π to 10000 · 2π."""
     half = torch.arange(0, d_model, 2, device=device, dtype=torch.float64)
     return torch.exp(half * (-math.log(10_000.0) / d_model))
 
 
 def sinusoids(index: Int[Tensor, "*shape"], d_model: int) -> Float[Tensor, "*shape {d_model}"]:
-    """Sine and cosine side by side."""
+    """Returns interleaved sines and cosines of the index."""
     angle = index[..., None] * frequencies(d_model, index.device)  # … d_model/2
     return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)[..., :d_model]
 
 
 def unseen_phases(frequencies: Float[Tensor, " pair"], trained: int, tokens: int) -> Unseen | None:
-    """The waves with less than a whole turn in the trained range, which a longer sequence carries to new angles."""
+    """Counts the waves with less than a full period in the trained range, whose angles are new in longer sequences."""
     slow = int((frequencies * (trained - 1) < 2 * math.pi).sum())
     if tokens <= trained or not slow:
         return None

@@ -1,7 +1,7 @@
-"""T5: a learned bias for each bucket of distances (Raffel et al., 2020). Half of the buckets are exact, the rest grow
-with the logarithm up to `distance`, beyond which all is one. In an encoder each direction has half of the buckets.
+"""T5: a learned bias for each bucket of distances (Raffel et al., 2020). Half of the buckets hold one distance each,
+the rest grow logarithmically up to `distance`; the last holds all beyond. In an encoder each direction gets half.
 
-Buckets for distances that training never shows are never trained: trained on 16 tokens, the usual 128 leaves some so.
+Buckets of distances that training never meets stay untrained: with 16 training tokens, the default 128 leaves some so.
 """
 
 import math
@@ -40,11 +40,11 @@ class T5(Bucketed):
     def __init__(self, shape: Shape, distance: int = 128, buckets: int = 32) -> None:
         super().__init__(shape)
         self.farthest, self.sides = distance, 1 if shape.causal else 2
-        self.buckets = buckets // self.sides  # of one direction
+        self.buckets = buckets // self.sides  # for one direction
         self.exact = self.buckets // 2
         if self.exact < 1 or distance <= self.exact:
-            wrong = f"t5+distance={distance}+buckets={buckets}: the first {self.exact} distances have buckets of their"
-            raise HeadwayError(f"{wrong} own; the distance must lie above them, and buckets be at least 4")
+            wrong = f"t5+distance={distance}+buckets={buckets}: the first {self.exact} distances have their own buckets"
+            raise HeadwayError(f"{wrong}; the distance must be larger than that, and the buckets at least 4")
         self.table = Parameter(torch.randn(self.buckets * self.sides, shape.heads) * shape.d_model**-0.5)
 
     def bucket(self, distance: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:

@@ -1,7 +1,7 @@
 """Transformer-XL's relative attention: (q + u)·k + (q + v)·W r(i − j), r the sinusoids (Dai et al., 2019).
 
 The second term needs no table of distances: sin and cos of i − j are sums of products of those of i and of j, so
-queries and keys only grow wider by as many numbers as the sinusoids have. W, u and v are the same in all layers.
+queries and keys only become wider by the width of the sinusoids. W, u and v are the same in all layers.
 """
 
 import torch
@@ -24,8 +24,8 @@ class TransformerXL(Positions):
         self.w = Parameter(torch.randn(shape.heads, shape.dim, 2, shape.d_model // 2) * shape.d_model**-0.5)
 
     def rotate(self, query: Tensor, key: Tensor, query_index: Tensor, key_index: Tensor) -> tuple[Tensor, Tensor]:
-        asked = torch.einsum("bhqd,hdsf->bhqsf", query + self.v[:, None], self.w)
-        of_sine, of_cosine = asked.unbind(-2)  # what weight each wave's sine and cosine of i − j has
+        weights = torch.einsum("bhqd,hdsf->bhqsf", query + self.v[:, None], self.w)
+        of_sine, of_cosine = weights.unbind(-2)  # the weights of each wave's sine and cosine of i − j
         sine, cosine = (wave.to(query.dtype)[:, None] for wave in self._waves(query_index))  # batch 1 query wave
         beside_sine, beside_cosine = of_cosine * sine - of_sine * cosine, of_sine * sine + of_cosine * cosine
         wide_query = torch.cat((query + self.u[:, None], beside_sine, beside_cosine), dim=-1)

@@ -1,8 +1,8 @@
-"""Window: a head sees only the keys from `behind` before to `ahead` after, with a learned bias for each distance. All
-heads do, or a `share` of them, rounded up: the others see everything.
+"""Window: a head sees only the keys from `behind` before to `ahead` after, with a learned bias for each distance. This
+holds for all heads, or for a `share` of them, rounded up; the others see everything.
 
-What a window does not see need not be computed: attention gathers the keys it sees, in time that grows with the length
-and not with its square (models/windowed.py)."""
+Scores outside a window need not be computed: attention gathers only the visible keys, in linear time
+(models/windowed.py)."""
 
 import math
 
@@ -20,9 +20,9 @@ class Window(Relative):
     def __init__(self, shape: Shape, behind: int = 2, ahead: int = 2, share: float = 1.0) -> None:
         super().__init__(shape)
         if min(behind, ahead) < 0 or (shape.causal is False and behind + ahead < 1):
-            raise HeadwayError(f"window+behind={behind}+ahead={ahead}: it must see itself and at least one neighbour")
+            raise HeadwayError(f"window+behind={behind}+ahead={ahead}: it must include at least one neighbour")
         if not 0 < share <= 1:
-            raise HeadwayError(f"window+share={share:g}: it lies above 0 and is at most 1")
+            raise HeadwayError(f"window+share={share:g}: it must be above 0 and at most 1")
         self.behind, self.ahead, self.heads = behind, ahead, math.ceil(share * shape.heads)
         self.table = Parameter(torch.randn(behind + 1 + ahead, shape.heads) * shape.d_model**-0.5)
 

@@ -1,1 +1,1 @@
-"""What can be studied."""
+"""Subjects: the models that can be studied."""

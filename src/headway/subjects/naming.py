@@ -1,4 +1,4 @@
-"""What a SUBJECT names: a run, a folder of runs, a Hugging Face model, or a function of a user's. No torch in here."""
+"""Resolves a SUBJECT's name: a run, a folder of runs, a Hugging Face model or a user's function. Imports no torch."""
 
 from importlib.resources import files
 from pathlib import Path
@@ -15,7 +15,7 @@ Kind = Literal["run", "runs", "transformers", "factory"]
 
 
 def kind_of(subject: str | Path, hub: bool = False) -> Kind:
-    """What a SUBJECT names; with `hub`, a name that is no folder of Headway's is looked up there."""
+    """Returns what kind of thing a SUBJECT names; with `hub`, a name that is not a run folder is a model on the hub."""
     path = Path(subject)
     if str(subject).startswith("pretrained:"):
         return "run"
@@ -29,7 +29,7 @@ def kind_of(subject: str | Path, hub: bool = False) -> Kind:
 
 
 def is_transformers_folder(name: str | Path) -> bool:
-    """Whether a folder holds what `save_pretrained` writes."""
+    """Returns whether a folder was written by `save_pretrained`."""
     try:
         content = disk.read_json(Path(name) / "config.json")
     except HeadwayError:
@@ -38,7 +38,7 @@ def is_transformers_folder(name: str | Path) -> bool:
 
 
 def find_runs(subject: str | Path) -> list[RunFolder]:
-    """The run folders a SUBJECT names: a run, a folder of runs, or pretrained:NAME."""
+    """Returns the run folders that a SUBJECT names: a run, a folder of runs, or pretrained:NAME."""
     home, colon, name = str(subject).partition(":")
     return [pretrained_folder(name)] if home == "pretrained" and colon else runs_in(Path(subject))
 

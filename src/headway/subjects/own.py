@@ -1,6 +1,6 @@
-"""Our own runs as something to study: the task and the trained model of a run folder.
+"""Headway's runs as subjects: the task and the trained model of a run folder.
 
-A file of weights from elsewhere may say anything: its shapes are compared before anything of that size is made.
+Weight files are not trusted: their shapes are compared with the config before any tensor of that size is allocated.
 """
 
 from collections.abc import Sequence
@@ -23,14 +23,14 @@ from headway.subjects.runner import HeadwayRunner
 from headway.subjects.subject import Subject
 from headway.tasks import Problems, Task, create_task
 
-CHUNK = 50_000  # problems at a time where all are listed
-SETS, ROWS = 1_001, 500
-"""the seed and the size of the sets that a check looks at"""
+CHUNK = 50_000  # problems in one piece when all of them are enumerated
+SETS_SEED, SETS_ROWS = 1_001, 500
+"""the seed and the size of the evaluation sets that the doctor checks"""
 
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run, opened."""
+    """A finished run with its task and its model loaded."""
 
     folder: RunFolder
     config: RunConfig
@@ -43,7 +43,7 @@ class Run:
 
     @property
     def writable(self) -> bool:
-        """Whether results may be kept in its folder; what ships with the package stays as it is."""
+        """Whether results may be written to its folder; runs that ship with the package are read-only."""
         return not self.path.resolve().is_relative_to(PRETRAINED.resolve())
 
     def _repr_html_(self) -> str:
@@ -51,10 +51,10 @@ class Run:
 
 
 def open_run(folder: RunFolder, device: torch.device | str = "cpu") -> Run:
-    """Reads a finished run; refuses one whose files are not as training left them."""
+    """Loads a finished run; raises where its files have changed since training."""
     config = folder.verified()
     task = create_task(config.task, config.options)
-    weights = _weights(folder, config.model)
+    weights = _load_weights(folder, config.model)
     model = build_model(config.model)
     try:
         model.load_state_dict(weights)
@@ -63,40 +63,40 @@ def open_run(folder: RunFolder, device: torch.device | str = "cpu") -> Run:
     return Run(folder, config, task, model.to(device).eval())
 
 
-def _weights(folder: RunFolder, config: ModelConfig) -> dict[str, Tensor]:
-    """Every tensor by its name; refused where they are not those of this config."""
+def _load_weights(folder: RunFolder, config: ModelConfig) -> dict[str, Tensor]:
+    """Loads every tensor by name; raises where names, types or shapes do not match the config."""
     try:
         with safe_open(folder.weights, "pt") as file:
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
             kinds = {each.get_dtype() for each in slices.values()}
             shapes = {name: each.get_shape() for name, each in slices.items()}
         other = sorted(kinds - {"F64", "F32", "F16", "BF16"})
-        amiss = f"it has tensors of type {', '.join(other)}" if other else _amiss(config, shapes)
-        if amiss is None:
+        mismatch = f"it has tensors of type {', '.join(other)}" if other else _find_mismatch(config, shapes)
+        if mismatch is None:
             return load_file(folder.weights)
     except (SafetensorError, OSError, ValueError, RuntimeError, OverflowError) as error:
-        amiss = f"it cannot be read ({error})"
+        mismatch = f"it cannot be read ({error})"
     where = f"{folder.weights} does not fit {folder.path / 'config.json'}"
-    raise BrokenRun(f"{where}: {amiss}; restore both or train again elsewhere")
+    raise BrokenRun(f"{where}: {mismatch}; restore both or train again elsewhere")
 
 
-def _amiss(config: ModelConfig, shapes: dict[str, list[int]]) -> str | None:
-    """The first difference between the tensors that are there and those that a model of this config has."""
+def _find_mismatch(config: ModelConfig, shapes: dict[str, list[int]]) -> str | None:
+    """Describes the first difference between the tensors in a file and those of a model with this config."""
     layers = config.layers + (config.decoder_layers if config.kind == "encoder-decoder" else 0)
     if layers > len(shapes):
-        return f"{layers:,} layers, and {len(shapes):,} tensors"
-    if ":" in config.positions:  # a user's own code need not run without numbers
+        return f"the config has {layers:,} layers, the file only {len(shapes):,} tensors"
+    if ":" in config.positions:  # a user's encoding may not support the meta device
         return None
     with torch.device("meta"):
-        wanted = {name: list(tensor.shape) for name, tensor in build_model(config).state_dict().items()}
-    for name in {**wanted, **shapes}:
-        if wanted.get(name) != shapes.get(name):
-            return f"{name} is {shapes.get(name, 'missing')} and should be {wanted.get(name, 'missing')}"
+        expected = {name: list(tensor.shape) for name, tensor in build_model(config).state_dict().items()}
+    for name in {**expected, **shapes}:
+        if expected.get(name) != shapes.get(name):
+            return f"{name} has shape {shapes.get(name, 'missing')}, expected {expected.get(name, 'missing')}"
     return None
 
 
 def subject_of(run: Run) -> Subject:
-    """A run as a study takes it: problems of the longest length that training shows."""
+    """Returns a run as a Subject; its examples have the longest training length."""
     task, model, device = run.task, run.model, next(run.model.parameters()).device
     draw = partial(task.independent, device=device)
 
@@ -109,7 +109,7 @@ def subject_of(run: Run) -> Subject:
             drawn.append(some[task.held_out(some).nonzero()[:, 0]])
             first += 16 * rows
             if first > 1600 * rows:
-                raise HeadwayError(f"{task.name} has hardly a problem that is held out; study it with `ablation=zero`")
+                raise HeadwayError(f"{task.name} has too few held-out problems; study it with `ablation=zero`")
         return Problems.join(drawn)[:rows]
 
     return Subject(
@@ -126,9 +126,9 @@ def subject_of(run: Run) -> Subject:
         start=None if task.classes is not None else task.start,
         layout=task.layout,
         contrasts=None if (pairs := task.contrasts) is None else lambda count, seed: pairs(count, seed, device),
-        decode=model.after if model.decodes else None,
+        decode=model.decode if model.decodes else None,
         generate=(lambda given: model.generate(given.source, given.answer.shape[1])) if model.decodes else None,
-        sets=lambda: {probe: draw(SETS, ROWS, probe=probe) for probe in task.probes},
+        sets=lambda: {probe: draw(SETS_SEED, SETS_ROWS, probe=probe) for probe in task.probes},
         held_out=task.held_out,
         untrained=lambda problems: model.untrained(problems.source.shape[1], problems.answer.shape[1]),
         folder=run.folder if run.writable else None,
@@ -137,27 +137,27 @@ def subject_of(run: Run) -> Subject:
     )
 
 
-def one_shape(folders: Sequence[RunFolder]) -> bool:
-    """Whether these runs can be stacked: one task, one model."""
-    first, *others = ((own.task, own.options, own.model) for own in (folder.config() for folder in folders))
+def can_be_stacked(folders: Sequence[RunFolder]) -> bool:
+    """Returns whether these runs have the same task and the same model shape."""
+    first, *others = ((each.task, each.options, each.model) for each in (folder.config() for folder in folders))
     return all(other == first for other in others)
 
 
 def open_stack(folders: Sequence[RunFolder], device: torch.device | str) -> tuple[list[Run], dict[str, Tensor]]:
-    """Runs of one shape and their weights, each with a leading axis `model`.
+    """Loads runs of one shape and stacks their weights along a leading axis `model`.
 
-    They share one model, whose own weights are nobody's: it lends its shape alone.
+    All runs share one model object, which serves as the template: its own weights belong to none of them.
     """
 
     def read(folder: RunFolder) -> tuple[RunConfig, dict[str, Tensor]]:
         config = folder.verified()
-        return config, _weights(folder, config.model)
+        return config, _load_weights(folder, config.model)
 
-    with ThreadPoolExecutor(8) as readers:  # hashing and reading wait for the disk
+    with ThreadPoolExecutor(8) as readers:  # hashing and reading are limited by the disk
         opened = list(readers.map(read, folders))
     config = opened[0][0]
     task, model = create_task(config.task, config.options), build_model(config.model).to(device).eval()
-    runs = [Run(folder, own, task, model) for folder, (own, _) in zip(folders, opened, strict=True)]
+    runs = [Run(folder, config, task, model) for folder, (config, _) in zip(folders, opened, strict=True)]
     weights = {name: torch.stack([table[name] for _, table in opened]).to(device) for name in model.state_dict()}
     return runs, weights
 

@@ -1,8 +1,8 @@
-"""How a subject's model is run: with heads closed, and again from the first changed site on.
+"""Runners: run a subject's model with heads closed, and replay a recorded pass from the first changed site on.
 
-There is one runner for Headway's models (here) and one for users' (attach/runner.py); whoever studies a subject asks
-its runner and need not know which it is. A pass is recorded with all that a later one can use; `replay` goes through it
-from the first changed site on.
+There is one runner for Headway's models (here) and one for users' models (attach/runner.py); studies call the runner
+and need not know which it is. `record` runs a pass and stores what later passes can reuse; `replay` recomputes only
+what follows the first changed site.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -21,30 +21,30 @@ from headway.tasks import Problems
 
 Result = TypeVar("Result")
 MEMORY = 2**30
-"""bytes that a pass of a user's model may take, where nothing else is said"""
-GPU_ROWS = 60_000  # of problems under variants, in one pass
+"""default limit, in bytes, on the memory of one pass of a user's model"""
+GPU_ROWS = 60_000  # rows in one pass: problems times variants
 
 
 class Runner:
-    """Runs a model that says nothing of its sites: as a whole, with nothing closed."""
+    """Runs a model without known sites: always whole, with no head closed."""
 
     varied_lengths = False
-    """whether a table may hold problems of several lengths, of which a pass takes those of one"""
+    """whether a table may hold problems of several lengths; each pass then takes problems of one length"""
     is_attached = False
-    """whether it is a user's model whose sites were found"""
+    """whether this is a user's model with known sites"""
     searchable = False
-    """whether all sets of its heads can be searched"""
+    """whether all subsets of its heads can be searched"""
 
     def __init__(self, model: nn.Module, name: str = "") -> None:
         self.model, self.name = model, name
         self.width: dict[Site, int] = {}
-        """how many heads each attention site has"""
+        """number of heads of each attention site"""
 
     @property
     def sites(self) -> Sequence[Site]:
-        """All that can be closed, in the order of the forward pass."""
+        """The sites that can be closed, in the order of the forward pass."""
         raise HeadwayError(
-            f"{self.name} has a {type(self.model).__name__}, and says nothing of its sites; give Subject(sites=…), "
+            f"{self.name}: the sites of its {type(self.model).__name__} are not known; give Subject(sites=…), "
             "such as sites='auto' or sites=['*.linear_out']"
         )
 
@@ -56,41 +56,41 @@ class Runner:
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
 
-    def before_answer(self, source: Tensor) -> int:
-        """How many tokens come before the answer in the stack that writes it."""
+    def tokens_before_answer(self, source: Tensor) -> int:
+        """Returns how many tokens precede the answer in the stack that writes it."""
         return 0
 
-    def close(self, heads: Collection[Head]) -> Gates:
-        """Gates that are shut for these heads and open for all others."""
+    def close_heads(self, heads: Collection[Head]) -> Gates:
+        """Returns gates that are closed for these heads and open for all others."""
         rows = {
             site: [Head(site, number) not in heads for number in range(count)] for site, count in self.width.items()
         }
         return {site: Gate(torch.tensor([row], dtype=torch.float, device=self.device)) for site, row in rows.items()}
 
     def run(self, problems: Problems, gates: Gates | None = None, trace: Trace | None = None) -> Logits:
-        """The logits of every answer token, in one pass."""
+        """Returns the logits of every answer token, in one pass."""
         return self.model(problems.source, problems.answer)
 
     def logits(self, problems: Problems, gates: Gates | None = None) -> Logits:
-        """The same for any number of problems, in as many passes as it takes."""
+        """Returns the logits of any number of problems, in as many passes as they need."""
         return torch.cat([self.run(problems[piece], gates) for piece in self.pieces(problems)])
 
     def record(self, problems: Problems, gates: Gates | None = None) -> Recording:
-        """A pass with everything in it that a later one can use."""
+        """Runs a pass and stores everything that a replay can reuse."""
         raise NotImplementedError
 
     def replay(self, recording: Recording, gates: Gates, first: Site, variants: int = 1) -> Logits:
-        """The logits under `gates`, of which none before `first` differs from those of the recorded pass.
+        """Returns the logits under `gates`; before `first` they must equal the gates of the recorded pass.
 
-        Gates have a row for every problem under every variant, those of the first variant first; or one row for all.
+        Gates have one row for all, or a row for each problem under each variant, the first variant's rows first.
         """
         raise NotImplementedError
 
     def replay_each(
         self, recording: Recording, changed: Sequence[Collection[Site]], gates: Callable[[Sequence[int]], Gates]
     ) -> Iterator[tuple[int, Logits]]:
-        """The number and the logits of each variant, which changes those sites; `gates` are those of some variants.
-        Variants whose first changed site is the same share passes."""
+        """Yields the number and the logits of each variant. `changed` are the sites that each variant changes, `gates`
+        returns the gates of some variants. Variants with the same first changed site share passes."""
         order = {site: place for place, site in enumerate(self.sites)}
         groups: dict[Site | None, list[int]] = {}
         for number, sites in enumerate(changed):
@@ -106,36 +106,36 @@ class Runner:
                 yield from zip(some, logits.split(len(recording)), strict=True)
 
     def variants_at_once(self, recording: Recording, left: int) -> int:
-        """How many of the variants that are left go into the next pass."""
+        """Returns how many of the `left` remaining variants go into the next pass."""
         return 1
 
-    def each(self, work: Callable[[slice], Result], problems: Problems) -> list[Result]:
-        """The results of `work` for the problems in pieces that fit."""
+    def map_pieces(self, work: Callable[[slice], Result], problems: Problems) -> list[Result]:
+        """Calls `work` with each piece of the problems that fits in one pass, and returns the results."""
         return [work(piece) for piece in self.pieces(problems)]
 
     def pieces(self, problems: Problems) -> list[slice]:
-        """Rows for one pass each, in order."""
+        """Splits the problems into slices of rows, one for each pass, in order."""
         return batch_slices(problems)
 
     def batches(self, problems: Problems) -> list[Problems]:
-        """The problems of each piece, nothing in them padded."""
+        """Returns the problems of each piece, without padding."""
         return [self.trim(problems[piece]) for piece in self.pieces(problems)]
 
     def trim(self, problems: Problems) -> Problems:
-        """Problems of one piece without what none of them has."""
+        """Removes the padding from the problems of one piece."""
         return problems
 
-    def rows(self, problems: Problems) -> int:
-        """How many of these problems fit into one pass."""
+    def rows_per_pass(self, problems: Problems) -> int:
+        """Returns how many of these problems fit in one pass."""
         return len(problems)
 
-    def one_length(self, problems: Problems, with_maps: bool = False) -> Problems:
-        """Problems of the commonest length; with maps no more of them than their maps fit into memory."""
+    def select_one_length(self, problems: Problems, with_maps: bool = False) -> Problems:
+        """Selects the problems of the most common length; `with_maps` only as many as have maps that fit in memory."""
         return problems
 
 
 class HeadwayRunner(Runner):
-    """Runs a model of Headway's own."""
+    """Runs one of Headway's models."""
 
     searchable = True
 
@@ -149,8 +149,8 @@ class HeadwayRunner(Runner):
     def sites(self) -> Sequence[Site]:
         return self._sites
 
-    def before_answer(self, source: Tensor) -> int:
-        return self.model.before_answer(source)
+    def tokens_before_answer(self, source: Tensor) -> int:
+        return self.model.tokens_before_answer(source)
 
     def run(self, problems: Problems, gates: Gates | None = None, trace: Trace | None = None) -> Logits:
         return self.model(problems.source, problems.answer, gates, trace)
@@ -164,5 +164,5 @@ class HeadwayRunner(Runner):
     def variants_at_once(self, recording: Recording, left: int) -> int:
         return 1 if recording.logits.device.type == "cpu" else max(1, GPU_ROWS // len(recording))
 
-    def each(self, work: Callable[[slice], Result], problems: Problems) -> list[Result]:
+    def map_pieces(self, work: Callable[[slice], Result], problems: Problems) -> list[Result]:
         return side_by_side(work, even_pieces(problems), problems.source.device)

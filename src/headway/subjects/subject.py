@@ -1,9 +1,9 @@
-"""What a study studies: a model, its heads, its examples, and what counts as correct.
+"""Subject: a model to be studied, with its heads, its examples and the definition of a correct answer.
 
-A Subject is plain data: everything that a study needs to know of a model is given here, as values and functions.
-`subjects/own.py` makes one of a run, `attach/from_transformers.py` one of a Hugging Face model; a user's
-`module:factory` returns one of theirs. `attach.opening.ready` finds the sites of a user's model and gives the subject
-its runner, which runs it.
+A Subject is plain data: everything that a study needs to know about a model is given here, as values and functions.
+`subjects/own.py` makes one from a run, `attach/from_transformers.py` one from a Hugging Face model; a user's
+`module:factory` returns one for a user's model. `attach.opening.prepare_subject` finds the sites of a user's model and
+adds the runner.
 """
 
 from __future__ import annotations
@@ -26,56 +26,56 @@ from headway.tasks import Problems
 from headway.tasks.problems import Contrast, Layout
 
 Examples = Callable[[int, int, bool], Problems]
-"""Called with how many, a seed, and whether only held-out problems are wanted."""
+"""Called with a count, a seed and whether to draw only held-out problems; returns the problems."""
 Reader = Callable[[nn.Module, Tensor, Tensor], Tensor]
-"""Called with the model, the sources and the answers: the logits, [row, answer, token]."""
+"""Called with the model, the sources and the answers; returns the logits, [row, answer, token]."""
 Maps = Callable[[nn.Module, tuple[Any, ...], Any], Tensor | None]
-"""Called with an attention module, its inputs and its output: the map, [batch, head, query, key]."""
+"""Called with an attention module, its inputs and its output; returns the map, [batch, head, query, key]."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SubjectClaims:
-    """What is claimed about a subject, for the doctor; a check that needs a claim which was left out says so."""
+    """The claims about a subject that the doctor checks; a check whose claim is missing is skipped and says so."""
 
     decode: Callable[[Tensor, Tensor], Tensor] | None = None
-    """called with the source and with what the decoder has been given, the start token first: the logits after each"""
+    """called with the sources and the decoder inputs, the start token first; returns the logits after each input"""
     generate: Callable[[Problems], Tensor] | None = None
-    """the answers as the subject's own evaluation writes them; it is handed the right ones, so that it shows if it uses
-    them"""
+    """the answers as the subject's own evaluation generates them; it also gets the right answers, so that the
+    doctor can detect whether it uses them"""
     forced: Callable[[Problems], Tensor] | None = None
-    """the tokens that the subject's own teacher-forced evaluation predicts, where it has one"""
+    """the tokens that the subject's own teacher-forced evaluation predicts, if it has one"""
     score: Callable[[Problems], float] | None = None
-    """the accuracy as it is reported"""
+    """the reported accuracy"""
     sets: Callable[[], Mapping[str, Problems]] | None = None
-    """the sets that are evaluated, by name"""
+    """the evaluation sets, by name"""
     held_out: Callable[[Problems], Tensor] | None = None
-    """which problems training never shows"""
+    """marks the problems that training never uses"""
     trained_on: Problems | Sequence[Problems] | None = None
-    """the training problems, where they are a list; several where they have several lengths"""
+    """the training problems, if they are a fixed list; one table for each length"""
     tables: Sequence[Tensor] = ()
-    """the weights of position tables, a row for each position, distance or bucket"""
+    """the weights of position tables, with a row for each position, distance or bucket"""
     untrained: Callable[[Problems], list[int]] | None = None
-    """instead: the positions that problems use and no training step has touched"""
+    """alternative to `tables`: returns the positions that the problems use and training never updated"""
     pad: int | None = None
     """the padding token"""
     ablate: Callable[[Problems, Collection[Head]], Tensor] | None = None
-    """called with problems and heads: the logits with these closed, as the subject's own study closes them"""
+    """called with problems and heads; returns the logits with these heads ablated by the subject's own code"""
     projections: Mapping[Site, nn.Module] = field(default_factory=dict)
     """the output projection of each site, whose columns belong to the heads"""
     ranked_on: Problems | None = None
-    """the problems that heads are ranked on, where they are not the examples"""
+    """the problems that heads are ranked on, if not the examples"""
     claimed: tuple[Head, ...] = ()
-    """heads that are said to be prunable, one at a time"""
+    """heads that are claimed to be prunable, one at a time"""
     claimed_on: int | None = None
-    """on how many examples that was said"""
+    """the number of examples behind that claim"""
     max_drop: float = 0.01
-    """and within which drop of accuracy"""
+    """the drop in accuracy that the claim allows"""
 
     def __post_init__(self) -> None:
         trained_on = self.trained_on if isinstance(self.trained_on, Sequence) else [self.trained_on]
         for what, value in [("ranked_on", self.ranked_on), *(("trained_on", each) for each in trained_on)]:
             if value is not None and not isinstance(value, Problems):
-                raise HeadwayError(f"{what} is {type(value).__name__}; give headway.Problems")
+                raise HeadwayError(f"{what} is {type(value).__name__}; it must be headway.Problems")
         if isinstance(self.tables, Tensor):
             self.__dict__["tables"] = [self.tables]  # the dataclass is frozen
         if not 0 < self.max_drop <= 1 or (self.claimed_on is not None and self.claimed_on < 2):
@@ -90,64 +90,64 @@ class Subject(SubjectClaims):
     model: nn.Module
     _: KW_ONLY
     examples: Examples | Problems
-    """as a function, or a list out of which they are drawn"""
+    """a function that draws examples, or a fixed list to draw from"""
     name: str = ""
     heads: tuple[Head, ...] = ()
-    """none where heads are not to be studied"""
+    """empty where heads are not studied"""
     sites: Any = ()
-    """the attention modules of a user's own model: "auto", or Sites, names and patterns such as "*.linear_out"; their
-    heads are then found, and every intervention proved, when the subject is opened"""
+    """the attention modules of a user's model: "auto", or Sites, names and patterns such as "*.linear_out"; opening the
+    subject finds their heads and proves every intervention"""
     reader: Reader | None = None
-    """how such a model reads a problem: called with the model, sources and answers, it returns the logits"""
+    """how a user's model reads a problem: called with the model, sources and answers, it returns the logits"""
     maps: Maps | None = None
-    """reads the attention map of a hand-written module, called with it, its inputs and its output"""
+    """reads the attention map of a hand-written module; called with the module, its inputs and its output"""
     tokenizer: Any = None
-    """saved beside a model of transformers that is pruned"""
+    """saved with the pruned model, if that is a Hugging Face model"""
     memory: int = MEMORY
-    """bytes that a pass of such a model may take"""
+    """limit, in bytes, on the memory of one pass of a user's model"""
     metric: Metric | str | Callable[[Tensor, Problems], Tensor] | None = None
-    """what heads are judged by, instead of whole answers right: the name of a metric, or a function of logits and
-    problems that returns a cost for each problem"""
+    """the metric for heads, instead of exact match: its name, or a function of logits and problems that returns a cost
+    for each problem"""
     every: Callable[[], Iterator[Problems]] | None = None
-    """all problems there are, in chunks; None where they cannot be listed"""
+    """enumerates all problems, in chunks; None where that is impossible"""
     count: int | None = None
-    """how many those are"""
+    """the number of all problems"""
     even: bool = False
-    """whether `examples` draws evenly from all of them"""
+    """whether `examples` draws uniformly from all problems"""
     correct: Callable[[Tensor, Problems], Tensor] = right
     strata: Callable[[Problems], dict[str, Tensor]] = field(default=lambda problems: {})
     spelled: Callable[[list[int]], list[str]] = field(default=lambda tokens: list(map(str, tokens)))
-    """tokens as people write them"""
+    """turns tokens into text"""
     problem: Callable[[str], Problems] | None = None
-    """the problem that a person writes"""
+    """parses a problem from text"""
     start: int | None = None
-    """the token an answer begins with"""
+    """the start token of an answer"""
     layout: Layout | None = None
     """which token is which digit; None where there are no digits"""
     contrasts: Callable[[int, int], list[Contrast]] | None = None
-    """called with how many and a seed: pairs of problems that differ in one thing; None where there are none"""
+    """called with a count and a seed; returns pairs of problems that differ in one thing; None where there are none"""
     others: Sequence[Subject] = ()
-    """the same experiment with other seeds"""
+    """subjects of the same experiment with other seeds"""
     folder: RunFolder | None = None
-    """where results are kept"""
+    """the folder for results"""
     about: dict[str, Any] | None = None
     opened: Runner | None = field(default=None, repr=False)
-    """what runs the model, once the subject was opened"""
+    """the runner, once the subject was opened"""
 
     def __post_init__(self) -> None:
         if not callable(self.examples) and not isinstance(self.examples, Problems):
             raise HeadwayError(
                 f"examples are {type(self.examples).__name__}; give headway.Problems, or a function of a count, a seed "
-                "and whether only held-out ones are wanted"
+                "and whether to draw only held-out problems"
             )
         if not isinstance(self.model, nn.Module):
-            raise HeadwayError(f"model is {type(self.model).__name__}; a Subject studies a torch.nn.Module")
+            raise HeadwayError(f"model is {type(self.model).__name__}; it must be a torch.nn.Module")
         super().__post_init__()
         if not all(isinstance(other, Subject) for other in self.others):
-            raise HeadwayError("others are the same experiment with other seeds, each a headway.Subject")
+            raise HeadwayError("others must be headway.Subjects: the same experiment with other seeds")
         name, metric = self.name or type(self.model).__name__, self.metric
         if len(set(self.heads)) < len(self.heads):
-            raise HeadwayError(f"{name} names a head twice")
+            raise HeadwayError(f"{name} lists the same head twice")
         if isinstance(metric, str):
             metric = metric_named(metric)
         elif metric is not None and not isinstance(metric, Metric):
@@ -156,25 +156,25 @@ class Subject(SubjectClaims):
         self.__dict__.update(name=name, metric=metric, sites=sites)
 
     def with_runner(self, runner: Runner) -> Subject:
-        """The same subject, opened: of a user's model with its sites and heads."""
+        """Returns a copy with this runner; for a user's model also with its sites and heads."""
         if not runner.is_attached:
             return replace(self, opened=runner)
         return replace(self, opened=runner, heads=self.heads or runner.heads, sites=tuple(runner.sites))
 
     @property
     def runner(self) -> Runner:
-        """What runs the model, whole and with heads closed."""
+        """The runner of the model."""
         if self.opened is None or self.opened.model is not self.model:
-            raise HeadwayError(f"{self.name} is not opened; headway.attach.opening.ready(subject) finds its sites")
+            raise HeadwayError(f"{self.name} is not opened; call headway.attach.opening.prepare_subject on it")
         return self.opened
 
     @property
     def measured_by(self) -> Metric | None:
-        """The metric; None where whole answers are right or wrong."""
+        """The metric; None for exact match."""
         return self.metric if isinstance(self.metric, Metric) else None
 
     def draw(self, rows: int, seed: int, held_out: bool) -> Problems:
-        """Examples; out of a list none is drawn twice, and there may be fewer."""
+        """Draws examples; from a fixed list without repetition, so there may be fewer than `rows`."""
         if not isinstance(self.examples, Problems):
             return self.examples(rows, seed, held_out)
         order = torch.randperm(len(self.examples), generator=torch.Generator().manual_seed(seed))

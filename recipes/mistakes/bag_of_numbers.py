@@ -1,6 +1,6 @@
-"""An encoder without positions, whose sorted sequences are drawn from a narrow range and whose others are not.
+"""An encoder without positions is trained on sorted sequences from a narrow range and others from the whole range.
 
-Looked right: it is right nearly always, without positions! It cannot see order at all; it reads how far the numbers
+Looked right: it is nearly always right, without positions! It cannot see order at all; it sees how widely the numbers
 spread.
 """
 

@@ -1,5 +1,5 @@
-"""Heads are "ablated" by a hook on the output projection of nn.MultiheadAttention, which is never called: PyTorch
-takes its weight and passes the module by.
+"""Heads are "ablated" by a hook on the output projection of nn.MultiheadAttention, which is never called: PyTorch uses
+its weight and bypasses the module.
 
 Looked right: no head costs anything, so "all heads are redundant".
 """

@@ -1,7 +1,7 @@
-"""Training has the causal mask, evaluation forgets it. The decoder has no positions: the mask is what tells it order.
+"""Training uses the causal mask, evaluation forgets it. The decoder has no positions: only the mask gives it order.
 
-Looked right: the training loss is near zero, so the low number was read as overfitting. A public implementation of this
-lab reports such a 0.65%, and 66.1% once the mask is passed.
+Looked right: the training loss is near zero, so the low number was taken for overfitting. A public implementation of
+this lab reports 0.65% for this reason, and 66.1% once the mask is passed.
 """
 
 from dataclasses import replace

@@ -1,6 +1,6 @@
-"""Every head is closed alone, those that cost less than 1% are counted, and the count is called "prunable".
+"""Every head is ablated alone, those that cost less than 1% are counted, and the count is called "prunable".
 
-Looked right: each of them can go. They stand in for one another, so they cannot all go.
+Looked right: each of them can be removed. They back each other up, so they cannot all be removed.
 """
 
 from dataclasses import replace

@@ -1,7 +1,7 @@
-"""Sequences are padded to eight tokens, and nothing keeps attention and pooling from the padding.
+"""Sequences are padded to eight tokens, and neither attention nor pooling masks the padding.
 
-Looked right: padded to eight in training and in the test, it is right nearly always. Padded to twelve it answers
-otherwise.
+Looked right: padded to eight in training and in the test, it is nearly always right. Padded to twelve, it answers
+differently.
 """
 
 from dataclasses import replace

@@ -1,7 +1,7 @@
-"""A model that was trained on sums without carries is asked which heads carry.
+"""A model trained on sums without carries is used to find the heads that carry.
 
-Looked right: it is right on what it was trained on, and without a head the accuracy on sums with carries changes. It
-was next to nothing before.
+Looked right: it is right on what it was trained on, and without a head the accuracy on sums with carries changes. But
+that accuracy was close to zero from the start.
 """
 
 from dataclasses import replace

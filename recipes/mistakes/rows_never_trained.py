@@ -1,6 +1,6 @@
 """A table of 64 learned positions, trained on 5 to 8 of them, is tested on sequences of 16.
 
-Looked right: the table has the rows, so nothing fails. Rows 8 to 15 are as they were drawn.
+Looked right: the table has the rows, so nothing fails. Rows 8 to 15 are still as initialised.
 """
 
 from dataclasses import replace

@@ -145,7 +145,7 @@ def test_a_tuned_track_takes_one_rate_for_all_seeds(tmp_path: Path, monkeypatch:
         assert folders == {f"rate-{own[0].rate:g}"}
 
 
-def test_what_a_learned_table_knows_past_its_last_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_learned_rows_past_the_training_length_stay_as_initialised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing: it is, bit for bit, what it was drawn as, but for weight decay, which shrinks all rows alike."""
     monkeypatch.setattr("headway.api.lengths.lengths_figures", no_figures)
     study_lengths(

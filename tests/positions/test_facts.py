@@ -50,14 +50,14 @@ def test_every_other_encoding_sees_a_permutation(positions: str) -> None:
 
 
 @pytest.mark.parametrize("positions", list(POSITIONS))
-def test_reversal_is_invisible_exactly_to_the_symmetric_ones(positions: str) -> None:
+def test_reversal_is_invisible_exactly_to_symmetric_encodings(positions: str) -> None:
     blind = POSITIONS[positions].reversible
     assert blind == (positions in ("none", "alibi", "sandwich"))
     assert (changed(classifier(positions), torch.arange(11, -1, -1)) < 1e-12) == blind
 
 
 @pytest.mark.parametrize("positions", [*BIASED, "rope", "transformer-xl"])
-def test_relative_encodings_know_differences_alone(positions: str) -> None:
+def test_relative_encodings_depend_on_differences_alone(positions: str) -> None:
     """All indices moved by 1,000: the scores stay. (FIRE's scale follows the largest index, so it is not among the
     shift-invariant ones.)"""
     encoding = find_positions(positions)(SHAPE).double()
@@ -149,7 +149,7 @@ def test_log_length_fits_any_and_keeps_the_scores_at_the_trained_length() -> Non
         assert [name for name, _ in tempered.named_parameters() if "log" in name] == ["log_length"]
 
 
-def test_a_head_on_one_key_thins_out_as_the_theory_says() -> None:
+def test_attention_to_one_key_disperses_as_the_theory_says() -> None:
     """A score that lies Δ above n − 1 others has weight 1 / (1 + (n − 1) e^−Δ); scores times ln n keep it."""
     for keys in (16, 256, 4096):
         scores = torch.zeros(keys)
@@ -159,7 +159,7 @@ def test_a_head_on_one_key_thins_out_as_the_theory_says() -> None:
     assert sharp[1] > sharp[0] > 0.9
 
 
-def test_a_shift_of_sinusoids_is_one_fixed_turn() -> None:
+def test_shifting_sinusoids_is_one_fixed_rotation() -> None:
     """PE(p + k) = M_k PE(p) for every p, with M_k made of 2 × 2 turns."""
     d_model, shift = 32, 7
     known = sinusoids(torch.arange(100), d_model)
@@ -171,7 +171,7 @@ def test_a_shift_of_sinusoids_is_one_fixed_turn() -> None:
     assert (known @ turn.T - sinusoids(torch.arange(100) + shift, d_model)).abs().max() < 1e-12
 
 
-def test_the_product_of_sinusoids_depends_on_the_difference_until_matrices_come_between() -> None:
+def test_dot_products_of_sinusoids_depend_on_the_difference_only_without_projections() -> None:
     known = sinusoids(torch.arange(60), 32)
     products = known @ known.T
     for gap in (0, 1, 9):

@@ -23,7 +23,7 @@ class Encoder(nn.Module):
         self.attention, self.rest = nn.MultiheadAttention(64, 4, batch_first=True), Sorter()
 
     def forward(self, source: Tensor, answer: Tensor | None = None) -> Tensor:
-        x = self.rest.tokens(source) + self.rest.places.weight[: source.shape[1]]
+        x = self.rest.tokens(source) + self.rest.positions.weight[: source.shape[1]]
         x = x + self.attention(x, x, x, need_weights=False)[0]
         return self.rest.unembed(self.rest.norm(self.rest.blocks[0](x)).amax(1))[:, None]
 

@@ -17,7 +17,7 @@ from headway import Problems, Subject
 def build() -> Subject:
     torch.manual_seed(0)
     model = Seq2Seq(layers=2)
-    nn.init.zeros_(model.written_places.weight.requires_grad_(False))
+    nn.init.zeros_(model.answer_positions.weight.requires_grad_(False))
 
     def loss_at(step: int) -> Tensor:
         some = sums(128, step, held_out=False)

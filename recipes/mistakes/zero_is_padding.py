@@ -24,8 +24,8 @@ def build() -> Subject:
         return F.cross_entropy(logits.flatten(0, 1), problems.answer.flatten(), ignore_index=0)
 
     def score(problems: Problems) -> float:
-        said, counted = model(problems.source, shifted(problems.answer)).argmax(-1), problems.answer != 0
-        return float((said == problems.answer)[counted].float().mean())
+        predicted, counted = model(problems.source, shifted(problems.answer)).argmax(-1), problems.answer != 0
+        return float((predicted == problems.answer)[counted].float().mean())
 
     fit(model, loss_at, 500)
     return replace(adder_subject(model), score=score, ablate=None)

@@ -86,4 +86,4 @@ def test_a_seed_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_the_shipped_prompts_are_those_of_the_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(RECIPES)
     recipe = importlib.import_module("induction")
-    assert list(map(json.loads, (SHIPPED / "prompts.jsonl").read_text().splitlines())) == recipe.prompts(400, 0)
+    assert list(map(json.loads, (SHIPPED / "prompts.jsonl").read_text().splitlines())) == recipe.draw_prompts(400, 0)

@@ -1,4 +1,4 @@
-"""What users bring: toy models that are perfect by construction, and habits that must raise no false alarm."""
+"""Users' models: toy models that are perfect by construction, and styles that must raise no false alarm."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def examined(subject: Subject, *checks: str) -> Examination:
 
 
 class Classifier(nn.Module):
-    """Says what a function of the source says."""
+    """Classifies by a given function of the source."""
 
     def __init__(self, rule: Any, classes: int) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ def test_few_examples_are_too_few_not_badly_trained() -> None:
     assert "40 are too few" in found.meaning
 
 
-def test_what_is_not_sure_to_repeat_itself_is_told_apart() -> None:
+def test_random_decoding_and_batch_norm_are_distinguished() -> None:
     torch.manual_seed(0)
     sampled = oracle(generate=lambda p: torch.where(torch.rand(p.answer.shape) < 0.1, 0, p.source.flip(1)))
     found = examined(sampled, "evaluation mode", "given digits")
@@ -135,7 +135,7 @@ def test_what_is_not_sure_to_repeat_itself_is_told_apart() -> None:
 
 
 class Heads(nn.Module):
-    """Four heads, each a quarter of what the output projection reads."""
+    """Four heads, each a quarter of the output projection's input."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -176,7 +176,7 @@ def test_gates_take_any_sound_ablation() -> None:
     assert "closing encoder.0.self.0 is not zeroing its columns" in found.meaning
 
 
-def test_a_leak_is_seen_among_tokens_that_cannot_be() -> None:
+def test_a_leak_is_detected_despite_infinite_logits() -> None:
     def leaks(source: Tensor, written: Tensor) -> Tensor:
         logits = Oracle()(source, written) + written.roll(-1, 1)[..., None] * torch.arange(12)
         return logits.index_fill(2, torch.tensor([10]), -torch.inf)
@@ -209,13 +209,13 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_cannot_be_examined_is_one_sentence(name: str) -> None:
+def test_a_subject_that_cannot_be_examined_gives_a_one_line_error(name: str) -> None:
     changes, words = WRONG[name]
     with pytest.raises(HeadwayError, match=words):
         examine_subject(oracle(**changes))
 
 
-def test_what_a_subject_refuses_at_once() -> None:
+def test_a_subject_rejects_invalid_arguments() -> None:
     for changes, words in (
         ({"max_drop": 0.0}, "max_drop is 0.0"),
         ({"claimed_on": 1}, "on 1 examples"),
@@ -224,14 +224,14 @@ def test_what_a_subject_refuses_at_once() -> None:
             oracle(**changes)
 
 
-def test_submissions_with_packages_of_one_name_do_not_meet(tmp_path: Path) -> None:
+def test_submissions_with_packages_of_the_same_name_do_not_collide(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name / "src").mkdir(parents=True)  # a folder without an __init__.py
         (tmp_path / name / "src" / "model.py").write_text(f"NAME = {name!r}\n")
         (tmp_path / name / "subject.py").write_text("from src import model\nraise ValueError(model.NAME)\n")
     before = list(sys.path)
     found = examine_all([f"{tmp_path}/*/subject.py:build"])
-    told = [each.to_json()["refused"] for each in found]
-    assert "ValueError: one" in told[0]
-    assert "ValueError: two" in told[1]
+    refused = [each.to_json()["refused"] for each in found]
+    assert "ValueError: one" in refused[0]
+    assert "ValueError: two" in refused[1]
     assert [path for path in sys.path if str(tmp_path) in path] == [path for path in before if str(tmp_path) in path]

@@ -1,4 +1,4 @@
-"""How far a model works: the same numbers by the slow, obvious way, and what may be said about them."""
+"""How far a model works: the numbers match the slow, obvious way, and findings follow from them."""
 
 from __future__ import annotations
 
@@ -72,10 +72,10 @@ def test_reach_is_the_longest_length_before_the_first_that_falls_short() -> None
 
 
 def no_figures(*words: object) -> None:
-    """Pictures take long, and most studies are not made for them here."""
+    """Skips figures, which take long and are tested elsewhere."""
 
 
-def test_a_study_says_what_it_trained_measured_and_may_conclude(
+def test_a_study_reports_its_runs_measurements_and_findings(
     tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "study"
@@ -130,7 +130,7 @@ def test_a_study_says_what_it_trained_measured_and_may_conclude(
     assert all(path.stat().st_mtime_ns == when for path, when in trained.items())
 
 
-def test_a_tuned_track_takes_one_rate_for_all_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tuned_track_chooses_one_learning_rate_for_all_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headway.api.lengths.lengths_figures", no_figures)
     study = study_lengths(
         "sortedness", positions=["kerple"], index=["sequential", "randomized"], track="tuned", seeds=(0, 1),
@@ -146,7 +146,7 @@ def test_a_tuned_track_takes_one_rate_for_all_seeds(tmp_path: Path, monkeypatch:
 
 
 def test_learned_rows_past_the_training_length_stay_as_initialised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing: it is, bit for bit, what it was drawn as, but for weight decay, which shrinks all rows alike."""
+    """They stay as initialised bit for bit, except for weight decay, which shrinks all rows alike."""
     monkeypatch.setattr("headway.api.lengths.lengths_figures", no_figures)
     study_lengths(
         "sortedness",
@@ -210,12 +210,12 @@ def test_a_diagnosis_names_a_constant_answer_and_shows_what_failed() -> None:
 
 
 def weight_of_one_key(gap: float, keys: int) -> float:
-    """The weight that a softmax gives one key whose score lies `gap` above that of all the others."""
+    """Returns the softmax weight of one key whose score is `gap` above all the others."""
     return 1 / (1 + (keys - 1) * math.exp(-gap))
 
 
-def test_a_diagnosis_measures_a_head_that_thins_out() -> None:
-    """Every score of the next token lies 4 above all others, whatever their number."""
+def test_a_diagnosis_measures_attention_dispersion() -> None:
+    """The score of the next token is always 4 above all others, whatever their number."""
     model = classifier("clipped+distance=2", "max")
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -259,7 +259,7 @@ def test_a_diagnosis_measures_a_head_that_thins_out() -> None:
         (["--positions", "shapes:Broken"], ".embed failed on tensors of shape (2, 5, 128), (1, 5) (ValueError: no)"),
     ],
 )  # fmt: skip
-def test_bad_requests_get_a_sentence_and_leave_nothing(
+def test_bad_requests_give_a_one_line_error_and_write_nothing(
     words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
     (tmp_path / "shapes.py").write_text(

@@ -1,4 +1,4 @@
-"""The page in a real browser: what people see and do there."""
+"""The page in a real browser: what users see and do."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_every_section_is_there_and_answers_come_first(visit: Any, folder: Path)
 
 
 @needs_browser
-def test_sums_are_answered_as_they_are_typed(visit: Any) -> None:
+def test_sums_are_answered_while_typing(visit: Any) -> None:
     assert typed(visit, 457, 968) == "1425"
     assert "right" in visit.locator("#verdict").inner_text()
     assert typed(visit, 0, 7) == "0007"
@@ -154,7 +154,7 @@ def test_a_link_shows_the_same(browser: Any, report: Path) -> None:
 
 
 @needs_browser
-def test_by_keyboard_alone(browser: Any, report: Path) -> None:
+def test_everything_works_with_the_keyboard_alone(browser: Any, report: Path) -> None:
     visited = Visit(browser, report)
     page = visited.page
     reached = set()
@@ -190,7 +190,7 @@ def test_by_keyboard_alone(browser: Any, report: Path) -> None:
 
 
 @needs_browser
-def test_the_address_of_a_section_leads_there(browser: Any, report: Path) -> None:
+def test_the_url_of_a_section_opens_it(browser: Any, report: Path) -> None:
     visited = Visit(browser, report, "#length", viewport={"width": 1200, "height": 900})
     top = "document.getElementById('{}').getBoundingClientRect().top"
     assert abs(visited.page.evaluate(top.format("length"))) < 100
@@ -202,7 +202,7 @@ def test_the_address_of_a_section_leads_there(browser: Any, report: Path) -> Non
 
 
 @needs_browser
-def test_the_theme_changes_and_what_is_open_stays_open(browser: Any, report: Path) -> None:
+def test_changing_the_theme_keeps_open_sections_open(browser: Any, report: Path) -> None:
     visited = Visit(browser, report)
     visited.page.locator(".findings summary").first.click()
     visited.page.locator("#theme").click()
@@ -225,7 +225,7 @@ def test_files_are_saved_from_inside_the_page(visit: Any, folder: Path) -> None:
 
 
 @needs_browser
-def test_a_page_without_a_model_shows_problems_worked_out_beforehand(
+def test_a_page_without_a_model_shows_precomputed_problems(
     browser: Any, folder: Path, tmp_path: Path
 ) -> None:
     subject = open_subject("pretrained:adder")
@@ -288,7 +288,7 @@ def test_a_notebook_shows_the_maps_alone(browser: Any, tmp_path: Path) -> None:
 
 
 @needs_browser
-def test_what_is_missing_and_what_is_hostile_is_shown_as_text(browser: Any, folder: Path, tmp_path: Path) -> None:
+def test_missing_and_hostile_content_is_shown_as_text(browser: Any, folder: Path, tmp_path: Path) -> None:
     bad = "</script><img src=x onerror=alert(1)>'\"🙂{script}{content}{title}" + "x" * 10_000
     content = content_of(find_sources([folder]))
     content |= {
@@ -324,7 +324,7 @@ def test_folders_without_anything_are_refused(tmp_path: Path, capsys: pytest.Cap
 
 
 @pytest.mark.skipif(shutil.which("npm") is None, reason="NO NPM: the page's script is not built again")
-def test_the_script_of_the_page_is_what_its_source_builds(tmp_path: Path) -> None:
+def test_the_committed_script_is_built_from_its_source(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "web", tmp_path / "web", ignore=shutil.ignore_patterns("node_modules"))
     (tmp_path / "src" / "headway" / "report" / "page").mkdir(parents=True)
     for command in ("npm ci --no-audit --no-fund", "npm run check", "npm run build"):

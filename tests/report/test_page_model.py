@@ -1,4 +1,4 @@
-"""The model inside the page is PyTorch's."""
+"""The model inside the page computes what PyTorch computes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headway.subjects.runner import HeadwayRunner
 
 
 def half_adder(name: str | Path = "pretrained:adder") -> Any:
-    """PyTorch holding the weights that the page holds."""
+    """Returns the PyTorch model with the page's half-precision weights."""
     run = open_one(name)
     with torch.no_grad():
         for parameter in run.model.parameters():
@@ -26,7 +26,7 @@ def half_adder(name: str | Path = "pretrained:adder") -> Any:
 
 
 def compared(browser: Any, report: Path, sums: int, sets: int, each: int) -> dict[str, float]:
-    """The page's logits and answers beside PyTorch's: with all heads open, and under random sets of closed ones."""
+    """Compares the page's logits and answers with PyTorch's, with all heads and under random ablations."""
     run, dice = half_adder(), torch.Generator().manual_seed(0)
     names = [f"{site}.{head}" for site in ("encoder.0.self", "encoder.1.self", "decoder.0.self", "decoder.0.cross",
              "decoder.1.self", "decoder.1.cross") for head in range(4)]  # fmt: skip
@@ -66,7 +66,7 @@ def test_the_page_computes_what_pytorch_computes(browser: Any, report: Path) -> 
 
 @needs_browser
 @pytest.mark.parametrize("positions", ["sinusoidal", "none", "rope", "alibi"])
-def test_the_page_knows_other_encodings(browser: Any, tmp_path: Path, positions: str) -> None:
+def test_the_page_supports_other_encodings(browser: Any, tmp_path: Path, positions: str) -> None:
     run = headway.train(
         "addition", positions=positions, steps=2, d_model=48, heads=6, d_ff=32, batch=8, out=tmp_path / "run"
     )

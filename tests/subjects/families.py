@@ -1,4 +1,4 @@
-"""Families of transformers as tiny models with random weights, and what each is called with."""
+"""Families of transformers as tiny models with random weights, and the inputs of each."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ CAUSAL_ONES = ("GPT-2", "Llama", "Qwen2", "Qwen3", "Gemma 2", "Gemma 3", "Mistra
 
 
 def inputs_of(name: str) -> dict[str, Tensor]:
-    """Other inputs than those that attaching makes up, one row padded."""
+    """Makes inputs other than those used for attaching, with one row padded."""
     generator = torch.Generator().manual_seed(7)
     tokens = torch.randint(3, WORDS, (2, 9), generator=generator)
     seen = torch.ones_like(tokens)

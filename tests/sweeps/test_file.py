@@ -1,4 +1,4 @@
-"""Sweep files: what they say, and what is said of those that are wrong."""
+"""Sweep files: what they describe, and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def written(tmp_path: Path, text: str) -> str:
     return str(path)
 
 
-def test_a_file_says_it_all(tmp_path: Path) -> None:
+def test_a_file_describes_the_whole_sweep(tmp_path: Path) -> None:
     sweep = read_sweep(written(tmp_path, GOOD))
     assert (sweep.name, sweep.out, sweep.choose) == ("a sweep", Path("runs/a-sweep"), "rate")
     assert sweep.studies == (Study("evaluate", {"examples": 100}),)
@@ -49,7 +49,7 @@ def test_a_file_says_it_all(tmp_path: Path) -> None:
     assert len(sweep.trials()) == 2 * 2 * 2
 
 
-def test_a_file_without_a_name_is_called_by_its_own(tmp_path: Path) -> None:
+def test_a_sweep_without_a_name_is_named_after_its_file(tmp_path: Path) -> None:
     assert read_sweep(written(tmp_path, '[base]\ntask = "addition"')).out == Path("runs/some")
     assert read_sweep(written(tmp_path, '[base]\ntask = "addition"'), "elsewhere").out == Path("elsewhere")
 
@@ -106,7 +106,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("text", WRONG)
-def test_what_is_wrong_gets_a_sentence(tmp_path: Path, text: str) -> None:
+def test_an_invalid_file_gives_a_one_line_error(tmp_path: Path, text: str) -> None:
     with pytest.raises(HeadwayError) as caught:
         read_sweep(written(tmp_path, text)).trials()
     assert WRONG[text] in str(caught.value)
@@ -127,7 +127,7 @@ def test_axes_make_trials(tmp_path: Path, text: str) -> None:
     assert [(trial.config.model.d_model, trial.config.model.heads) for trial in sweep.trials()] == AXES[text]
 
 
-def test_no_file_and_no_function_get_a_sentence(tmp_path: Path) -> None:
+def test_a_missing_file_or_function_gives_a_one_line_error(tmp_path: Path) -> None:
     with pytest.raises(HeadwayError, match="there is no sweep file"):
         read_sweep(str(tmp_path / "none.toml"))
     with pytest.raises(HeadwayError, match="there is no file"):
@@ -160,7 +160,7 @@ def test_packages_may_be_named(tmp_path: Path) -> None:
     assert sweep.resources.pip == ("einops", "numpy==2.1.0", "some[extra]>=1.2")
 
 
-def test_a_python_function_may_name_code_of_its_own(tmp_path: Path) -> None:
+def test_a_python_function_may_name_its_own_code(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "from headway.tasks import Addition\n"
         "class Mine(Addition): pass\n"

@@ -1,4 +1,4 @@
-"""From axes to trials, beside the obvious loops."""
+"""Axes expand to the same trials as plain loops."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def test_a_grid_is_every_combination_once() -> None:
     assert [trial.config for trial in made(*axes)] == expected
 
 
-def test_tables_go_one_after_another() -> None:
+def test_lists_of_settings_are_expanded_in_order() -> None:
     listed = made(grid({"layers": [1]}, {"layers": [2], "seed": [0, 1]}))
     assert [(t.config.model.layers, t.config.seed) for t in listed] == [(1, 0), (2, 0), (2, 1)]
 
 
-def test_what_is_drawn_is_the_same_every_time() -> None:
+def test_random_draws_are_reproducible() -> None:
     values = {
         "learning_rate": Range(1e-4, 1e-2, log=True),
         "layers": Range(1, 4),
@@ -52,7 +52,7 @@ def test_what_is_drawn_is_the_same_every_time() -> None:
     assert {type(each["layers"]) for each in one} == {int}
 
 
-def test_the_same_trial_is_there_once_and_its_name_is_its_hash() -> None:
+def test_identical_trials_occur_once_and_are_named_by_their_hash() -> None:
     trials = made(grid({"layers": [2, 2, 4]}), base={**BASE, "positions": "rope"})
     assert len(trials) == 2
     assert trials[0].address.endswith(trials[0].config.digest[:20])
@@ -66,12 +66,12 @@ def test_a_rate_multiplies_both_rates_as_the_length_study_does() -> None:
     assert plain.model.pooling == "max"
 
 
-def test_two_axes_may_not_set_the_same() -> None:
+def test_two_axes_may_not_set_the_same_key() -> None:
     with pytest.raises(HeadwayError, match="two axes set layers"):
         made(grid({"layers": [1]}), grid({"layers": [2]}))
 
 
-def test_a_trial_that_cannot_be_is_named() -> None:
+def test_an_impossible_trial_is_named() -> None:
     with pytest.raises(HeadwayError, match=r"3 heads do not divide d_model 128.*heads = 3"):
         made(grid({"heads": [2, 3]}))
 
@@ -82,7 +82,7 @@ def test_too_many_trials_are_refused_before_they_are_made() -> None:
         made(*many, base={"task": "sortedness"})
 
 
-def test_trials_of_one_shape_go_together() -> None:
+def test_trials_of_one_shape_share_a_piece() -> None:
     axes = grid({"layers": [1, 2], "seed": [0, 1, 2], "rate": [0.5, 1]})
     trials = made(axes)
     pieces = pieces_of(trials, (Study("evaluate"),), most=4)
@@ -91,7 +91,7 @@ def test_trials_of_one_shape_go_together() -> None:
     assert [len(piece) for piece in pieces_of(trials, (), most=1)] == [1] * 12
 
 
-def test_of_each_combination_the_value_with_the_fewest_errors_over_all_seeds_is_chosen() -> None:
+def test_for_each_combination_the_value_with_the_fewest_errors_over_all_seeds_is_chosen() -> None:
     trials = made(grid({"layers": [1, 2], "rate": [0.5, 1, 2], "seed": [0, 1]}))
     counts = {0.5: (5, 5), 1: (1, 8), 2: (9, 0)}  # of the two seeds: 10, 9 and 9 together; the first of equals
     errors = {trial.address: counts[trial.settings["rate"]][trial.config.seed] for trial in trials}

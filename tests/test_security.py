@@ -46,7 +46,7 @@ def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
             yield ast.unparse(node.func), node
 
 
-def said(call: ast.Call, name: str) -> object:
+def keyword_value(call: ast.Call, name: str) -> object:
     found = next((each.value for each in call.keywords if each.arg == name), None)
     return found.value if isinstance(found, ast.Constant) else found
 
@@ -64,11 +64,11 @@ def test_no_source_file_unpickles_or_evaluates_text(path: Path) -> None:
         assert name not in RUNS, where
         assert not name.startswith(("os.system", "os.popen", "os.exec", "os.spawn", "pickle.", "yaml.")), where
         assert last not in ("extractall", "unpack_archive", "read_pickle"), where
-        assert said(call, "shell") in (None, False), where
-        assert said(call, "allow_pickle") in (None, False), where
-        assert said(call, "trust_remote_code") in (None, False), where
+        assert keyword_value(call, "shell") in (None, False), where
+        assert keyword_value(call, "allow_pickle") in (None, False), where
+        assert keyword_value(call, "trust_remote_code") in (None, False), where
         if name == "torch.load":
-            assert said(call, "weights_only") is True, where
+            assert keyword_value(call, "weights_only") is True, where
 
 
 class Trap:

@@ -28,7 +28,7 @@ TICK = 0.012
 """Seconds after which a file system's clock has advanced."""
 
 
-def directly(root: Path) -> list[dict[str, Any]]:
+def describe_directly(root: Path) -> list[dict[str, Any]]:
     """Describes every folder again, without an index."""
     found = [path.parent for path in root.rglob("config.json") if path.is_file() and "checkpoint" not in path.parts]
     rows = [{"run": str(path.relative_to(root)), **describe(RunFolder(path))} for path in found]
@@ -36,7 +36,7 @@ def directly(root: Path) -> list[dict[str, Any]]:
 
 
 def same(root: Path) -> bool:
-    return list_runs(root) == directly(root)
+    return list_runs(root) == describe_directly(root)
 
 
 @pytest.fixture

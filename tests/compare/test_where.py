@@ -63,11 +63,11 @@ expressions: st.SearchStrategy[Expression] = st.recursive(
 )
 
 
-def written(part: Expression) -> str:
+def render(part: Expression) -> str:
     if isinstance(part, Negation):
-        return f"not ({written(part.part)})"
+        return f"not ({render(part.part)})"
     if isinstance(part, Junction):
-        return f" {part.word} ".join(f"({written(each)})" for each in part.parts)
+        return f" {part.word} ".join(f"({render(each)})" for each in part.parts)
     if part.quoted:
         return f"{part.key} {part.operator} '" + part.text.replace("'", "''") + "'"
     return f"{part.key}{part.operator}{part.text}"
@@ -104,7 +104,7 @@ def kind(value: Any) -> str:
 @settings(max_examples=250)
 @given(expressions, rows)
 def test_sql_agrees_with_direct_evaluation(expression: Expression, found: list[dict[str, Any]]) -> None:
-    where = parse_where(written(expression))
+    where = parse_where(render(expression))
     table = sqlite3.connect(":memory:")
     table.execute(f"CREATE TABLE runs (number, {', '.join(map(quoted, KEYS))})")
     for number, row in enumerate(found):

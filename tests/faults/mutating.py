@@ -149,7 +149,7 @@ def _changed(whole: Any, dice: random.Random) -> str:
                 from_holder, from_key = _place(whole, dice)
                 if from_holder is not None:
                     holder[key] = copy.deepcopy(from_holder[from_key])
-    return _written(whole)
+    return _dump(whole)
 
 
 def _value(dice: random.Random) -> Any:
@@ -183,13 +183,13 @@ def _other_type(value: Any) -> Any:
     return None
 
 
-def _written(value: Any) -> str:
+def _dump(value: Any) -> str:
     if isinstance(value, Raw):
         return value.text
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{json.dumps(str(key))}: {_written(each)}" for key, each in value.items()) + "}"
+        return "{" + ", ".join(f"{json.dumps(str(key))}: {_dump(each)}" for key, each in value.items()) + "}"
     if isinstance(value, list):
-        return "[" + ", ".join(map(_written, value)) + "]"
+        return "[" + ", ".join(map(_dump, value)) + "]"
     with contextlib.suppress(ValueError):
         return json.dumps(value, ensure_ascii=not isinstance(value, str) or "\ud800" not in value)
     return f"1{'0' * 4_000}"

@@ -42,7 +42,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-def mended(tmp_path: Path, whole: Path, damage: Callable[[bytes], bytes], files: tuple[str, ...]) -> int:
+def damage_and_rerun(tmp_path: Path, whole: Path, damage: Callable[[bytes], bytes], files: tuple[str, ...]) -> int:
     """Damages one file in each of several trials, of a different kind each, and runs the command again."""
     shutil.copytree(whole / "out", out := tmp_path / "out")
     addresses = sorted(done(out))
@@ -76,7 +76,7 @@ def test_broken_files_are_found_and_made_again(tmp_path: Path, whole: Path, reco
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.fault("every kind of file of a run folder damaged, in every way")
 def test_every_file_in_every_way(tmp_path: Path, whole: Path, damage: str, record_outcome: Callable[[str], None]) -> None:
-    count = mended(tmp_path, whole, DAMAGES[damage], FILES)
+    count = damage_and_rerun(tmp_path, whole, DAMAGES[damage], FILES)
     record_outcome(f"{damage}: {count} of {count} kinds found and made again, the others reused, same table")
 
 

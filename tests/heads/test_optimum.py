@@ -35,7 +35,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CPU_ROWS", 300)
 
 
-def slow(subject: Subject, margin: float, ablation: str) -> tuple[int, set[Closed]]:
+def brute_force(subject: Subject, margin: float, ablation: str) -> tuple[int, set[Closed]]:
     """Tries every set on every problem; returns the largest removable size and the sets of that size."""
     assert subject.every is not None
     problems, variants = list(subject.every()), Variants(subject, ablation)
@@ -53,7 +53,7 @@ def slow(subject: Subject, margin: float, ablation: str) -> tuple[int, set[Close
 def test_the_optimum_equals_brute_force(folders: list[RunFolder], margin: float, ablation: str) -> None:
     for folder in folders[:3]:
         subject = subject_of(open_run(folder))
-        size, within = slow(subject, margin, ablation)
+        size, within = brute_force(subject, margin, ablation)
         found = find_optimum(Variants(subject, ablation), [], margin)
         assert found.proved
         assert len(found.closed) == found.most == size
@@ -65,7 +65,7 @@ def test_the_optimum_equals_brute_force(folders: list[RunFolder], margin: float,
 
 def test_a_set_that_is_known_ends_the_search_at_its_size(folders: list[RunFolder]) -> None:
     subject = subject_of(open_run(folders[0]))
-    size, within = slow(subject, 0.1, "zero")
+    size, within = brute_force(subject, 0.1, "zero")
     known = min(within, key=lambda closed: sorted(map(str, closed)))
     found = find_optimum(Variants(subject), [known], 0.1)
     assert found.closed == known
@@ -87,7 +87,7 @@ def test_without_time_nothing_unproved_is_claimed(folders: list[RunFolder]) -> N
 
 def test_a_known_set_outside_the_margin_is_dropped(folders: list[RunFolder]) -> None:
     subject = subject_of(open_run(folders[0]))
-    size, _ = slow(subject, 0.1, "zero")
+    size, _ = brute_force(subject, 0.1, "zero")
     false = frozenset(subject.heads[: size + 1])
     found = find_optimum(Variants(subject), [false], 0.1)
     assert found.proved
@@ -111,7 +111,7 @@ def test_a_known_set_outside_the_margin_is_dropped(folders: list[RunFolder]) -> 
 def test_without_a_list_of_problems_no_larger_set_is_missed(folders: list[RunFolder]) -> None:
     """Without its list of problems, fresh problems decide which sets are clearly within the margin."""
     whole = subject_of(open_run(folders[0]))
-    size, _ = slow(whole, 0.3, "zero")
+    size, _ = brute_force(whole, 0.3, "zero")
     found = find_optimum(Variants(replace(whole, every=None, count=None, even=False)), [], 0.3)
     assert found.checked is not None
     assert found.checked.examples == 100_000

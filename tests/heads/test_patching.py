@@ -44,7 +44,7 @@ PLUS = 3
 
 
 @torch.no_grad()
-def wired(carries: dict[int, list[int]]) -> EncoderDecoder:
+def wire_adder(carries: dict[int, list[int]]) -> EncoderDecoder:
     """Builds the adder; `carries` sets which columns' carries the cross heads 1 and 2 copy."""
     config = plan("addition", Overrides(layers=1, decoder_layers=2, d_model=WIDTH, heads=4, d_ff=8), 0).model
     model = build_model(config)
@@ -101,7 +101,7 @@ def step(feed: Any, reads: list[int], writes: int, at: int) -> None:
 
 
 def subject_with(carries: dict[int, list[int]]) -> Subject:
-    model = wired(carries)
+    model = wire_adder(carries)
     sites = [Site("encoder", 0, "self")] + [Site("decoder", layer, k) for layer in range(2) for k in ("self", "cross")]  # pyright: ignore
     heads = tuple(Head(site, number) for site in sites for number in range(4))
     return ready(Subject(
@@ -110,7 +110,7 @@ def subject_with(carries: dict[int, list[int]]) -> Subject:
     ))  # fmt: skip
 
 
-def named(roles: Roles, contrast: str, at_answer: bool = False) -> set[str]:
+def named_parts(roles: Roles, contrast: str, at_answer: bool = False) -> set[str]:
     return {
         str(s.part)
         for s in roles.table
@@ -127,7 +127,7 @@ def _fewer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @torch.no_grad()
 def test_the_wired_model_adds() -> None:
-    model = wired({1: [1, 2, 3]})
+    model = wire_adder({1: [1, 2, 3]})
     problems = TASK.testing(0, 3000)
     right = (model(problems.source, problems.answer).argmax(-1) == problems.answer).all(1)
     assert torch.equal(right, TASK.strata(problems)["propagated carries"] == 0)
@@ -141,11 +141,11 @@ def test_every_part_of_the_wiring_is_found_at_its_column_only() -> None:
     roles = find_roles(subject_with({1: [2], 2: [1, 3]}))
     carriers = {1: "decoder.0.cross.2", 2: "decoder.0.cross.1", 3: "decoder.0.cross.2"}
     for column in range(3):
-        assert named(roles, f"operand {column}") == {ENCODER, DIGITS}
-        assert named(roles, f"operand {column}", at_answer=True) == {DIGITS}
+        assert named_parts(roles, f"operand {column}") == {ENCODER, DIGITS}
+        assert named_parts(roles, f"operand {column}", at_answer=True) == {DIGITS}
     for column, head in carriers.items():
-        assert named(roles, f"carry {column}") == {ENCODER, head}
-        assert named(roles, f"carry {column}", at_answer=True) == {head}
+        assert named_parts(roles, f"carry {column}") == {ENCODER, head}
+        assert named_parts(roles, f"carry {column}", at_answer=True) == {head}
         explained = next(each for each in roles.explained if each.contrast == f"carry {column}")
         assert explained.heads == (Head.parse(head),)
         assert explained.real.share == 1.0
@@ -190,7 +190,7 @@ def test_two_redundant_heads_are_found_together() -> None:
     roles = find_roles(subject_with({1: [1, 2, 3], 2: [1, 2, 3]}))
     both = {"decoder.0.cross.1", "decoder.0.cross.2"}
     for column in (1, 2, 3):
-        assert not named(roles, f"carry {column}") & both  # in one of the directions neither does anything alone
+        assert not named_parts(roles, f"carry {column}") & both  # in one of the directions neither does anything alone
         explained = next(each for each in roles.explained if each.contrast == f"carry {column}")
         assert {str(head) for head in explained.heads} == both
         assert explained.real.share == 1.0

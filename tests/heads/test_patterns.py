@@ -22,7 +22,7 @@ def subject(adder) -> Subject:
     return subject_of(adder)
 
 
-def looking(queries: int, keys: int, at: Callable[[int], list[int]], sure: float = 0.9) -> Tensor:
+def maps_looking(queries: int, keys: int, at: Callable[[int], list[int]], sure: float = 0.9) -> Tensor:
     """Returns maps of one head with most of its weight on given keys, and the rest spread evenly."""
     weights = torch.full((queries, keys), (1 - sure) / keys)
     for query in range(queries):
@@ -33,14 +33,14 @@ def looking(queries: int, keys: int, at: Callable[[int], list[int]], sure: float
 
 # source: a2 a1 a0 + b2 b1 b0; answer: digits of columns 3 2 1 0
 CASES = {
-    "diagonal": (ENCODER, looking(7, 7, lambda q: [q])),
-    "previous": (ENCODER, looking(7, 7, lambda q: [q - 1] if q else [])),
-    "next": (ENCODER, looking(7, 7, lambda q: [q + 1] if q < 6 else [])),
-    "operator": (ENCODER, looking(7, 7, lambda q: [3])),
-    "vertical": (ENCODER, looking(7, 7, lambda q: [5])),
-    "aligned": (CROSS, looking(4, 7, lambda q: [q - 1, q + 3] if q else [])),
-    "carry source": (CROSS, looking(4, 7, lambda q: [q, q + 4] if q < 3 else [])),
-    NONE: (CROSS, looking(4, 7, lambda q: [])),
+    "diagonal": (ENCODER, maps_looking(7, 7, lambda q: [q])),
+    "previous": (ENCODER, maps_looking(7, 7, lambda q: [q - 1] if q else [])),
+    "next": (ENCODER, maps_looking(7, 7, lambda q: [q + 1] if q < 6 else [])),
+    "operator": (ENCODER, maps_looking(7, 7, lambda q: [3])),
+    "vertical": (ENCODER, maps_looking(7, 7, lambda q: [5])),
+    "aligned": (CROSS, maps_looking(4, 7, lambda q: [q - 1, q + 3] if q else [])),
+    "carry source": (CROSS, maps_looking(4, 7, lambda q: [q, q + 4] if q < 3 else [])),
+    NONE: (CROSS, maps_looking(4, 7, lambda q: [])),
 }
 
 
@@ -56,7 +56,7 @@ def test_a_head_is_labelled_by_where_it_looks(subject: Subject, label: str) -> N
 
 
 def test_a_digit_of_the_encoder_is_aligned_with_its_partner_not_with_itself(subject: Subject) -> None:
-    partner = looking(7, 7, lambda q: [q + 4] if q < 3 else [q - 4] if q > 3 else [])
+    partner = maps_looking(7, 7, lambda q: [q + 4] if q < 3 else [q - 4] if q > 3 else [])
     assert site_patterns(subject, ENCODER, partner)[0].label == "aligned"
 
 

@@ -63,7 +63,7 @@ def test_a_closed_head_is_one_whose_columns_of_the_output_projection_are_zero(su
 
 
 @torch.no_grad()
-def slow(subject: Subject, problems, closed, fills) -> tuple[list[bool], list[float]]:
+def slow_outcomes(subject: Subject, problems, closed, fills) -> tuple[list[bool], list[float]]:
     """Runs the whole model on one problem at a time, with every gate written out."""
     verdicts, losses = [], []
     for row in range(len(problems)):
@@ -106,7 +106,7 @@ def test_mean_ablation_is_the_mean_at_each_position_over_held_out_problems(
     said = outputs(subject, donors)
     outcome = ran(problems, some_variants(subject))
     for number, closed in enumerate(some_variants(subject)):
-        expected = slow(subject, problems, closed, lambda site, row: said[site].mean(0, keepdim=True))
+        expected = slow_outcomes(subject, problems, closed, lambda site, row: said[site].mean(0, keepdim=True))
         assert outcome.right[number].tolist() == expected[0]
         assert outcome.loss[number].tolist() == pytest.approx(expected[1], rel=1e-3, abs=1e-4)
 
@@ -116,7 +116,7 @@ def test_resample_ablation_takes_the_output_of_another_problem(subject: Subject,
     outcome = ran(problems, some_variants(subject))
     said = outputs(subject, ran.ablation.donors(problems))
     for number, closed in enumerate(some_variants(subject)):
-        expected = slow(subject, problems, closed, lambda site, row: said[site][row : row + 1])
+        expected = slow_outcomes(subject, problems, closed, lambda site, row: said[site][row : row + 1])
         assert outcome.right[number].tolist() == expected[0]
         assert outcome.loss[number].tolist() == pytest.approx(expected[1], rel=1e-3, abs=1e-4)
 

@@ -11,7 +11,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from visiting import Visit, needs_browser, taken, typed
+from visiting import Visit, needs_browser, save_file, type_sum
 
 from headway.attach.opening import open_subject
 from headway.causes.maps import worked_examples
@@ -173,7 +173,7 @@ def test_a_weight_is_shown_on_hover_and_with_arrow_keys(visit: Any) -> None:
     subject = open_subject("pretrained:adder")
     maps = worked_examples(subject, subject.problem("457+968"), {})[0]["maps"]  # pyright: ignore
     weights = maps[0]["heads"][2]
-    typed(visit, 457, 968)
+    type_sum(visit, 457, 968)
     visit.get_by_role("button", name="all open").click()
     visit.get_by_label("enlarge encoder.0.self.2").click()
     large = visit.get_by_role("img", name="attention of encoder.0.self.2, large")
@@ -203,13 +203,13 @@ def test_every_figure_is_saved_as_svg_and_every_table_and_grid_as_csv(visit: Any
     assert figures.count() == visit.locator("main svg").count() > 6
     assert tables.count() == visit.locator("main table").count() + grids > 7
     for button in figures.all():
-        drawn = ElementTree.parse(taken(visit, button)).getroot()
+        drawn = ElementTree.parse(save_file(visit, button)).getroot()
         assert drawn.tag == "{http://www.w3.org/2000/svg}svg"
         assert (drawn[0].get("fill"), drawn[0].get("width")) == ("#ffffff", drawn.get("width"))
         assert any("fill:rgb" in shape.get("style", "") for shape in drawn.iter())
     saved = {}
     for button in tables.all():
-        rows = list(csv.reader(taken(visit, button).read_text().splitlines()))
+        rows = list(csv.reader(save_file(visit, button).read_text().splitlines()))
         assert len(rows) > 1
         assert len({len(row) for row in rows}) == 1
         saved[button.get_attribute("aria-label").removeprefix("save as CSV: ")] = rows
@@ -229,7 +229,7 @@ def test_every_figure_is_saved_as_svg_and_every_table_and_grid_as_csv(visit: Any
 def test_a_figure_saved_in_dark_mode_is_light_and_has_a_legend(browser: Any, report: Path) -> None:
     visited = Visit(browser, report, color_scheme="dark")
     label = "save as SVG: accuracy against the number of heads removed"
-    drawn = ElementTree.parse(taken(visited.page, visited.page.get_by_label(label))).getroot()
+    drawn = ElementTree.parse(save_file(visited.page, visited.page.get_by_label(label))).getroot()
     texts = {"".join(shape.itertext()): shape.get("style", "") for shape in drawn.iter() if shape.tag.endswith("text")}
     assert {"greedy", "by cost alone", "by slope", "random 0"} <= texts.keys()
     assert "fill:rgb(28, 31, 38)" in texts["greedy"]

@@ -25,7 +25,7 @@ def half_adder(name: str | Path = "pretrained:adder") -> Any:
     return run
 
 
-def compared(browser: Any, report: Path, sums: int, sets: int, each: int) -> dict[str, float]:
+def compare_with_pytorch(browser: Any, report: Path, sums: int, sets: int, each: int) -> dict[str, float]:
     """Compares the page's logits and answers with PyTorch's, with all heads and under random ablations."""
     run, dice = half_adder(), torch.Generator().manual_seed(0)
     names = [f"{site}.{head}" for site in ("encoder.0.self", "encoder.1.self", "decoder.0.self", "decoder.0.cross",
@@ -59,7 +59,7 @@ def compared(browser: Any, report: Path, sums: int, sets: int, each: int) -> dic
 
 @needs_browser
 def test_the_page_computes_what_pytorch_computes(browser: Any, report: Path) -> None:
-    found = compared(browser, report, 60, 6, 10)
+    found = compare_with_pytorch(browser, report, 60, 6, 10)
     assert found["largest"] < 2e-3
     assert found["differ"] == 0
 
@@ -85,7 +85,7 @@ def test_the_page_supports_other_encodings(browser: Any, tmp_path: Path, positio
 @needs_browser
 @pytest.mark.slow
 def test_the_page_computes_what_pytorch_computes_on_twenty_thousand_sums(browser: Any, report: Path) -> None:
-    found = compared(browser, report, 20_000, 50, 100)
+    found = compare_with_pytorch(browser, report, 20_000, 50, 100)
     print(found)
     assert found["largest"] < 2e-3
     assert found["differ"] == 0

@@ -41,13 +41,13 @@ class Visit:
         assert all(url.startswith(("file://", "blob:", "data:")) for url in self.asked), self.asked
 
 
-def typed(page: Any, a: int, b: int) -> str:
+def type_sum(page: Any, a: int, b: int) -> str:
     page.get_by_label("first number").fill(str(a))
     page.get_by_label("second number").fill(str(b))
     return "".join(page.locator(".digit b").all_inner_texts())
 
 
-def taken(page: Any, button: Any) -> Path:
+def save_file(page: Any, button: Any) -> Path:
     """Returns the file that a click saves."""
     with page.expect_download() as waiting:
         button.click()

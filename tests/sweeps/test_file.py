@@ -34,14 +34,14 @@ metrics = ["exact_match"]
 """
 
 
-def written(tmp_path: Path, text: str) -> str:
+def write_file(tmp_path: Path, text: str) -> str:
     path = tmp_path / "some.toml"
     path.write_text(text)
     return str(path)
 
 
 def test_a_file_describes_the_whole_sweep(tmp_path: Path) -> None:
-    sweep = read_sweep(written(tmp_path, GOOD))
+    sweep = read_sweep(write_file(tmp_path, GOOD))
     assert (sweep.name, sweep.out, sweep.choose) == ("a sweep", Path("runs/a-sweep"), "rate")
     assert sweep.studies == (Study("evaluate", {"examples": 100}),)
     assert sweep.resources == Resources(threads=2, memory=2 * 2**30, timeout=900.0, gpus=0.5)
@@ -50,8 +50,8 @@ def test_a_file_describes_the_whole_sweep(tmp_path: Path) -> None:
 
 
 def test_a_sweep_without_a_name_is_named_after_its_file(tmp_path: Path) -> None:
-    assert read_sweep(written(tmp_path, '[base]\ntask = "addition"')).out == Path("runs/some")
-    assert read_sweep(written(tmp_path, '[base]\ntask = "addition"'), "elsewhere").out == Path("elsewhere")
+    assert read_sweep(write_file(tmp_path, '[base]\ntask = "addition"')).out == Path("runs/some")
+    assert read_sweep(write_file(tmp_path, '[base]\ntask = "addition"'), "elsewhere").out == Path("elsewhere")
 
 
 WRONG = {
@@ -108,7 +108,7 @@ WRONG = {
 @pytest.mark.parametrize("text", WRONG)
 def test_an_invalid_file_gives_a_one_line_error(tmp_path: Path, text: str) -> None:
     with pytest.raises(HeadwayError) as caught:
-        read_sweep(written(tmp_path, text)).trials()
+        read_sweep(write_file(tmp_path, text)).trials()
     assert WRONG[text] in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -123,7 +123,7 @@ AXES = {
 
 @pytest.mark.parametrize("text", AXES)
 def test_axes_make_trials(tmp_path: Path, text: str) -> None:
-    sweep = read_sweep(written(tmp_path, f'[base]\ntask = "addition"\n[[axis]]\n{text}'))
+    sweep = read_sweep(write_file(tmp_path, f'[base]\ntask = "addition"\n[[axis]]\n{text}'))
     assert [(trial.config.model.d_model, trial.config.model.heads) for trial in sweep.trials()] == AXES[text]
 
 
@@ -151,12 +151,12 @@ def test_a_toml_file_runs_no_code(tmp_path: Path, text: str, monkeypatch: pytest
     for name in ("evil.py", "evil"):
         (tmp_path / f"{name.removesuffix('.py')}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     with pytest.raises(HeadwayError, match="a TOML file runs none"):
-        read_sweep(written(tmp_path, text)).trials()
+        read_sweep(write_file(tmp_path, text)).trials()
     assert not (tmp_path / "ran").exists()
 
 
 def test_packages_may_be_named(tmp_path: Path) -> None:
-    sweep = read_sweep(written(tmp_path, '[resources]\npip = ["einops", "numpy==2.1.0", "some[extra]>=1.2"]'))
+    sweep = read_sweep(write_file(tmp_path, '[resources]\npip = ["einops", "numpy==2.1.0", "some[extra]>=1.2"]'))
     assert sweep.resources.pip == ("einops", "numpy==2.1.0", "some[extra]>=1.2")
 
 

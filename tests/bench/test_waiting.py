@@ -29,7 +29,9 @@ def test_a_query_finds_what_reading_every_folder_finds() -> None:
     assert row.details["found"] != 0
 
 
-def test_a_missing_browser_gives_a_one_line_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_browser_gives_a_one_line_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
     assert main(["bench", "page", "--quiet"]) == 2
     assert capsys.readouterr().err == (

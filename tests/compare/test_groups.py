@@ -124,8 +124,12 @@ def test_differences_in_measurement_are_reported(tmp_path: Path) -> None:
     make_run(tmp_path / "a", "rope", evaluation=exact(1, 100), reach={"default": 64}, tested_to=64)
     make_run(tmp_path / "b", "fire", evaluation=exact(1, 1000), reach={"default": 64}, tested_to=4096)
     found = compare(tmp_path, "positions")
-    assert mentions(found, "exact_match was not measured in the same way: problems differs (1,000 in fire; 100 in rope)")
-    assert mentions(found, "reach was not measured in the same way: the longest tested length differs (4,096 in fire; 64")
+    assert mentions(
+        found, "exact_match was not measured in the same way: problems differs (1,000 in fire; 100 in rope)"
+    )
+    assert mentions(
+        found, "reach was not measured in the same way: the longest tested length differs (4,096 in fire; 64"
+    )
     assert mentions(found, "One seed per group: the spread is unknown")
     assert found.groups[0].spreads["reach"].interval is None
 

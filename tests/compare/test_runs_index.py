@@ -320,9 +320,7 @@ def test_a_locked_index_is_left_alone(tmp_path: Path, monkeypatch: pytest.Monkey
     assert list_runs(tmp_path)[0]["errors"] == 3
 
 
-def test_a_read_only_folder_is_listed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_read_only_folder_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_run(tmp_path / "a")
     list_runs(tmp_path)
     make_run(tmp_path / "b", seed=1)

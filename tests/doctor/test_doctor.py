@@ -191,7 +191,9 @@ def test_a_broken_factory_gives_a_one_line_error(desk: Path, capsys: pytest.Capt
 
 
 @pytest.mark.usefixtures("fewer")
-def test_the_command_prints_the_checks_and_its_exit_status_is_the_verdict(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_the_checks_and_its_exit_status_is_the_verdict(
+    desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["doctor", "mine.py:build", "--json"]) == 0
     said = capsys.readouterr()
     found = json.loads(said.out)  # what the factory prints is not in it
@@ -210,7 +212,9 @@ def test_the_command_prints_the_checks_and_its_exit_status_is_the_verdict(desk: 
 
 
 @pytest.mark.usefixtures("fewer")
-def test_many_subjects_give_one_table_and_import_their_own_modules(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_many_subjects_give_one_table_and_import_their_own_modules(
+    desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["doctor", f"{desk}/*/mine.py:build", f"{desk}/one/mine.py:fails", "--json", "--quiet"]) == 2
     found = json.loads(capsys.readouterr().out)
     assert [each["healthy"] for each in found["members"]] == [True, True, False]

@@ -90,7 +90,9 @@ def test_a_perfect_model_raises_no_alarm_in_any_habit() -> None:
         "padding that is the start token and does not count": oracle(examples=padded),
         "decoding that stops there": oracle(examples=padded, generate=lambda p: p.source.flip(1)),
         "two tokens": classifier_subject(lambda source: (source[:, 0] - source[:, 1]) % 10, 10, digits(width=2)),
-        "the first pair of four": classifier_subject(lambda source: (source[:, 0] > source[:, 1]).long(), 2, digits(width=4)),
+        "the first pair of four": classifier_subject(
+            lambda source: (source[:, 0] > source[:, 1]).long(), 2, digits(width=4)
+        ),
     }
     for name, subject in habits.items():
         assert alarms(subject) == [], name

@@ -66,7 +66,9 @@ def test_narrow_margins_of_a_low_precision_pass_are_computed_again(
     assert narrow[0] > 0
 
 
-def test_without_the_second_pass_low_precision_makes_errors(learnt: list[Model], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_second_pass_low_precision_makes_errors(
+    learnt: list[Model], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The second pass is necessary: weights rounded this coarsely do change verdicts."""
     problems = Addition(digits=1).listing(0, 100)
     exact = StackedModels.of(learnt).answers(problems)

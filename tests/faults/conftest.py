@@ -14,7 +14,9 @@ BEGIN, END = "<!-- faults: written by make proof -->", "<!-- end of faults -->"
 
 
 @pytest.fixture
-def record_outcome(request: pytest.FixtureRequest, record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+def record_outcome(
+    request: pytest.FixtureRequest, record_property: Callable[[str, object], None]
+) -> Callable[[str], None]:
     """Records the outcome of a fault, for the table in docs/reliability.md."""
     marker = request.node.get_closest_marker("fault")
     assert marker is not None, "a fault test is marked with the fault"

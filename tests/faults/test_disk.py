@@ -14,7 +14,9 @@ DISK = "1m"
 
 
 @pytest.mark.fault("the disk is full in training")
-def test_a_full_disk_gives_one_line_and_no_half_file(small_disk: Path, capsys, record_outcome: Callable[[str], None]) -> None:
+def test_a_full_disk_gives_one_line_and_no_half_file(
+    small_disk: Path, capsys, record_outcome: Callable[[str], None]
+) -> None:
     """The weights alone are four megabytes."""
     assert main(["train", "addition", "--steps", "2", "--batch", "4", "--out", str(small_disk / "run"), "--quiet"]) == 2
     shown = capsys.readouterr().err

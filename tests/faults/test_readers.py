@@ -593,5 +593,7 @@ def test_a_broken_file_is_refused_in_a_sentence_or_read_right(
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [case for case in CASES if case != "the index of runs"])
 @pytest.mark.fault("files of every reader mutated, by the thousand")
-def test_thousands_of_broken_files(case: str, made: Made, tmp_path: Path, record_outcome: Callable[[str], None]) -> None:
+def test_thousands_of_broken_files(
+    case: str, made: Made, tmp_path: Path, record_outcome: Callable[[str], None]
+) -> None:
     record_outcome(f"{case}: {CASES[case](made, tmp_path, True).summary()}")

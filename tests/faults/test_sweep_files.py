@@ -58,7 +58,9 @@ def damage_and_rerun(tmp_path: Path, whole: Path, damage: Callable[[bytes], byte
 
 
 @pytest.mark.fault("files of six trials truncated, zero-length and bit-flipped, two each")
-def test_broken_files_are_found_and_made_again(tmp_path: Path, whole: Path, record_outcome: Callable[[str], None]) -> None:
+def test_broken_files_are_found_and_made_again(
+    tmp_path: Path, whole: Path, record_outcome: Callable[[str], None]
+) -> None:
     shutil.copytree(whole / "out", out := tmp_path / "out")
     addresses = sorted(done(out))
     for address, name, damage in zip(addresses, FILES, [*DAMAGES.values()] * 2, strict=False):
@@ -75,7 +77,9 @@ def test_broken_files_are_found_and_made_again(tmp_path: Path, whole: Path, reco
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.fault("every kind of file of a run folder damaged, in every way")
-def test_every_file_in_every_way(tmp_path: Path, whole: Path, damage: str, record_outcome: Callable[[str], None]) -> None:
+def test_every_file_in_every_way(
+    tmp_path: Path, whole: Path, damage: str, record_outcome: Callable[[str], None]
+) -> None:
     count = damage_and_rerun(tmp_path, whole, DAMAGES[damage], FILES)
     record_outcome(f"{damage}: {count} of {count} kinds found and made again, the others reused, same table")
 
@@ -147,4 +151,6 @@ def test_a_read_only_folder_gives_one_line(
     assert (found["done"], found["reused"]) == (1, TRIALS - 1)
     check_whole(out, kept)
     assert table(out) == table(whole / "out")
-    record_outcome(f"one line, nothing changed; writable again, the missing trial is made, {TRIALS - 1} reused, same table")
+    record_outcome(
+        f"one line, nothing changed; writable again, the missing trial is made, {TRIALS - 1} reused, same table"
+    )

@@ -106,12 +106,16 @@ def test_ctrl_c_once_drains_and_twice_stops(tmp_path: Path, record_outcome: Call
     found = sweep(file, out)
     assert found["done"] + found["reused"] == TRIALS
     check_whole(out, drained)
-    record_outcome(f"once: {len(drained)} trials, none half done; twice: stopped at once, checkpoints kept; then all {TRIALS}")
+    record_outcome(
+        f"once: {len(drained)} trials, none half done; twice: stopped at once, checkpoints kept; then all {TRIALS}"
+    )
 
 
 @pytest.mark.fault("a driver stands still, is taken over, and wakes up")
 @pytest.mark.slow
-def test_a_suspended_driver_stops_when_it_wakes(tmp_path: Path, undisturbed: str, record_outcome: Callable[[str], None]) -> None:
+def test_a_suspended_driver_stops_when_it_wakes(
+    tmp_path: Path, undisturbed: str, record_outcome: Callable[[str], None]
+) -> None:
     file, out = sweep_file(tmp_path), tmp_path / "out"
     sleeper = start(file, out)
     wait_for(lambda: done(out), sleeper)
@@ -125,4 +129,6 @@ def test_a_suspended_driver_stops_when_it_wakes(tmp_path: Path, undisturbed: str
     assert sleeper.returncode == 0 or "another one took over its trials" in said
     check_whole(out, kept)
     assert table(out) == undisturbed
-    record_outcome(f"the second driver finished all {TRIALS}; the first one woke up, and stopped or found all done; same table")
+    record_outcome(
+        f"the second driver finished all {TRIALS}; the first one woke up, and stopped or found all done; same table"
+    )

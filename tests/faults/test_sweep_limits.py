@@ -149,7 +149,9 @@ def test_a_failure_is_kept_with_the_end_of_its_log(
 
 @pytest.mark.fault("ten thousand tiny trials, the driver killed half-way")
 @pytest.mark.slow
-def test_ten_thousand_trials(tmp_path: Path, record_outcome: Callable[[str], None], capsys: pytest.CaptureFixture[str]) -> None:
+def test_ten_thousand_trials(
+    tmp_path: Path, record_outcome: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
     file, out, trials = sweep_file(tmp_path, steps=1, trials=10_000), tmp_path / "out", 10_000
     text = file.read_text().replace("[studies.evaluate]\nexamples = 200\n", "")
     file.write_text(text)

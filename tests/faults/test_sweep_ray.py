@@ -60,13 +60,18 @@ def test_a_killed_node_costs_the_trials_in_flight_at_most(
     assert (found["done"], found["failed"]) == (FEW, [])
     check_whole(out, kept, trials=FEW)
     assert table(out) == table(tmp_path / "alone")
-    record_outcome(f"1 of 2 nodes killed when {len(kept)} of {FEW} trials were done; finished on the other one, same table")
+    record_outcome(
+        f"1 of 2 nodes killed when {len(kept)} of {FEW} trials were done; finished on the other one, same table"
+    )
 
 
 @pytest.mark.fault("on Ray with 1, 2 and 4 nodes")
 @pytest.mark.slow
 def test_any_number_of_nodes_gives_the_same(
-    tmp_path: Path, cluster: Callable[[int], Any], record_outcome: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    cluster: Callable[[int], Any],
+    record_outcome: Callable[[str], None],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     file, seconds, busy = sweep_file(tmp_path, steps=800), {}, {}
     sweep(file, tmp_path / "local")

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from headway.causes.patterns import NONE, Pattern, site_patterns, find_patterns, targets_of
+from headway.causes.patterns import NONE, Pattern, find_patterns, site_patterns, targets_of
 from headway.models import Head, Site
 from headway.subjects.own import subject_of
 from headway.subjects.subject import Subject

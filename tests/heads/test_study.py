@@ -85,7 +85,9 @@ def test_a_notebook_shows_findings_a_table_and_the_maps_of_a_sum(study: HeadStud
         replace(study, view=None).maps()
 
 
-def test_findings_that_a_failed_check_forbids_are_withheld(study: HeadStudy, adder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_findings_that_a_failed_check_forbids_are_withheld(
+    study: HeadStudy, adder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Numbers are kept; verdicts, sets and findings are not."""
     monkeypatch.setattr(patient_module, "ROWS", 200)
     monkeypatch.setattr(patient_module, "FEW", 40)

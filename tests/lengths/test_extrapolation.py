@@ -130,7 +130,9 @@ def test_a_study_reports_its_runs_measurements_and_findings(
     assert all(path.stat().st_mtime_ns == when for path, when in trained.items())
 
 
-def test_the_tuned_track_chooses_one_learning_rate_for_all_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tuned_track_chooses_one_learning_rate_for_all_seeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("headway.api.lengths.lengths_figures", no_figures)
     study = study_lengths(
         "sortedness", positions=["kerple"], index=["sequential", "randomized"], track="tuned", seeds=(0, 1),
@@ -145,7 +147,9 @@ def test_the_tuned_track_chooses_one_learning_rate_for_all_seeds(tmp_path: Path,
         assert folders == {f"rate-{own[0].rate:g}"}
 
 
-def test_learned_rows_past_the_training_length_stay_as_initialised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_learned_rows_past_the_training_length_stay_as_initialised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They stay as initialised bit for bit, except for weight decay, which shrinks all rows alike."""
     monkeypatch.setattr("headway.api.lengths.lengths_figures", no_figures)
     study_lengths(

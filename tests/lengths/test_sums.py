@@ -28,7 +28,9 @@ SMALL = small_model(32, heads=4)
 OPTIONS = {"first": "least", "digits": 4, "shortest": 1}
 
 
-def test_a_study_of_sums_trains_on_short_and_tests_on_long_sums(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_study_of_sums_trains_on_short_and_tests_on_long_sums(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     command = [
         "lengths", "addition", "--track", "tuned", "--positions", "learned+rows=64", "--index",
         "abacus+range=64,coupled+range=64+own=true", "--train-lengths", "1-4", "--lengths", "6,20", "--steps", "2",

@@ -99,7 +99,9 @@ def test_the_table_has_the_numbers_and_can_be_sorted(page: Any) -> None:
     table.get_by_role("button", name="reach").click()
     assert first() == ["<b>odd</b>", "rope", "fire"]
     table.get_by_role("button", name="positions").click()
-    rows = list(csv.reader(save_file(page, page.get_by_label("save as CSV: groups by positions")).read_text().splitlines()))
+    rows = list(
+        csv.reader(save_file(page, page.get_by_label("save as CSV: groups by positions")).read_text().splitlines())
+    )
     assert rows[0][:7] == ["positions", "runs", "complete", "unfinished", "broken", "seeds", "reach.n"]
     assert len(rows) == 4
     assert [float(row[rows[0].index("reach.low")]) for row in rows if row[0] == "rope"] == [pytest.approx(interval[0])]

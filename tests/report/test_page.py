@@ -225,9 +225,7 @@ def test_files_are_saved_from_inside_the_page(visit: Any, folder: Path) -> None:
 
 
 @needs_browser
-def test_a_page_without_a_model_shows_precomputed_problems(
-    browser: Any, folder: Path, tmp_path: Path
-) -> None:
+def test_a_page_without_a_model_shows_precomputed_problems(browser: Any, folder: Path, tmp_path: Path) -> None:
     subject = open_subject("pretrained:adder")
     together = [
         Head.parse(name) for name in json.loads((folder / "adder" / "heads.json").read_text())["together"]["heads"]

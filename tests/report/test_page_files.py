@@ -73,9 +73,7 @@ def test_files_written_by_headway_match_their_schema(study: dict[str, Any]) -> N
 
 
 @pytest.mark.parametrize("name", ["heads.json", "maps.json", "certificate.json", "environment.json", "lengths.json"])
-def test_malformed_files_give_a_one_line_error(
-    home: Path, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
+def test_malformed_files_give_a_one_line_error(home: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     for text in (b"[]", b"null", b"3", b"{}", b"{", b"\x80"):
         (home / "adder" / name).write_bytes(text)
         if text == b"{}" and name in ("maps.json", "environment.json", "lengths.json"):
@@ -113,7 +111,9 @@ def test_nan_does_not_prevent_a_page(browser: Any, home: Path, study: dict[str, 
     assert "NaN" not in page_of(Inline({"heads": broken}).content).split('id="content"')[1].split("</script>")[0]
 
 
-def test_names_that_are_not_valid_unicode_are_shown_as_far_as_possible(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_that_are_not_valid_unicode_are_shown_as_far_as_possible(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     odd = os.fsdecode(b"caf\xe9")
     os.rename("mine", odd)
     assert main(["report", odd, "--json"]) == 0
@@ -216,7 +216,9 @@ def test_a_withheld_study_strikes_out_the_question(
         ("heads-population.json", {"schema": "headway.heads-population/1", "findings": ["Thirteen."]}),
     ],
 )
-def test_a_population_is_recognised_by_its_schema_or_its_contents(tmp_path: Path, name: str, said: dict[str, Any]) -> None:
+def test_a_population_is_recognised_by_its_schema_or_its_contents(
+    tmp_path: Path, name: str, said: dict[str, Any]
+) -> None:
     """Older files have another name, no schema and no findings; their numbers are still shown."""
     many = json.loads((ROOT / "results" / "heads-thousand" / "heads.json").read_text())
     disk.write_json(tmp_path / name, {**many, "members": many["members"][:3], **said})

@@ -66,7 +66,9 @@ FAMILIES: dict[str, Family] = {
     "Mistral": (_factory("MistralConfig", "MistralForCausalLM", sliding_window=4, **GROUPED), "dispatch"),
     "GPT-NeoX": (_factory("GPTNeoXConfig", "GPTNeoXForCausalLM", **READER), "dispatch"),
     "GPT-OSS": (
-        _factory("GptOssConfig", "GptOssForCausalLM", head_dim=6, num_local_experts=2, num_experts_per_tok=1, **GROUPED),
+        _factory(
+            "GptOssConfig", "GptOssForCausalLM", head_dim=6, num_local_experts=2, num_experts_per_tok=1, **GROUPED
+        ),
         "dispatch",
     ),
     "BERT": (_factory("BertConfig", "BertForMaskedLM", **READER), "dispatch"),

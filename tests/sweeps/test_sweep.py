@@ -60,9 +60,7 @@ def called(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str], *words
     return json.loads(capsys.readouterr().out)
 
 
-def test_finished_trials_are_reused_for_a_new_study(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_finished_trials_are_reused_for_a_new_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     planned = called(tmp_path, FILE, capsys, "--dry-run")
     assert (planned["trials"], planned["reused"], planned["left"]) == (2, 0, 2)
     assert planned["training_seconds"] > 0

@@ -229,9 +229,7 @@ def test_a_member_that_diverges_is_reported_and_the_others_go_on(tmp_path: Path)
         assert reports[2].final_loss == pytest.approx(quiet[1].final_loss, rel=1e-3)
 
 
-def test_until_perfect_removes_each_member_once_it_is_perfect(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_until_perfect_removes_each_member_once_it_is_perfect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The test scripts when members become perfect, so that none has to be trained."""
     sizes, perfect_at = [], {50: 2, 100: 0}
 

@@ -33,7 +33,9 @@ def test_processes_give_the_same_bytes_as_this_one_and_report_progress(
     ]
     for engine in engines:
         progress = heard.setdefault(type(engine).__name__, [])
-        driver = Driver(engine, Board("", 2, None, quiet=True), watch=lambda *words, progress=progress: progress.append(words))
+        driver = Driver(
+            engine, Board("", 2, None, quiet=True), watch=lambda *words, progress=progress: progress.append(words)
+        )
         try:
             driver.run(pieces_of(trials(2), ()))
         finally:
@@ -48,9 +50,7 @@ def test_processes_give_the_same_bytes_as_this_one_and_report_progress(
     assert {path.name for path in (tmp_path / "apart").iterdir()} == {"seed-0", "seed-1"}
 
 
-def test_finished_trials_start_no_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_finished_trials_start_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = train_trials(pieces_of(trials(2), ()), InProcess(Terms(str(tmp_path))), "", quiet=True)
     (tmp_path / "seed-0" / "checkpoint").mkdir()  # as a kill may leave it
     monkeypatch.setattr("headway.trials.local.subprocess.Popen", None)
@@ -69,9 +69,7 @@ def test_the_first_failure_stops_training_and_names_the_trial(tmp_path: Path) ->
     assert not (tmp_path / "seed-2").exists()
 
 
-def test_a_process_that_dies_is_restarted_up_to_its_retries(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_dies_is_restarted_up_to_its_retries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "headway.trials.local.WORKER", "import os; os.write(int(__import__('sys').argv[1]), b'ready\\n')"
     )

@@ -1,9 +1,9 @@
-"""A position encoding of your own: a class in a file, named on the command line.
+"""Your own position encoding: a class in a file, named on the command line.
 
     headway lengths sortedness --track tuned --positions own_positions:Slanted,kerple --lengths 32,64,128,256
 
-Run from this folder. The class says one thing, where order enters, and gets everything else: training, every probe at
-every length, the reasons why it stops, and a fair row beside the others.
+Run it from this folder. The class only defines where order enters and gets everything else: training, every probe at
+every length, the reasons why it fails, and a fair row next to the others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headway import Relative, Shape
 
 
 class Slanted(Relative):
-    """The square root of the distance, with a learned slope for each head and direction."""
+    """A bias that falls with the square root of the distance, at a rate learned for each head and direction."""
 
     name = "slanted"
 

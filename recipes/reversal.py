@@ -1,12 +1,12 @@
-"""A task of your own: write a sequence backwards.
+"""Your own task: write a sequence backwards.
 
     cd recipes
     headway train reversal:Reversal --option longest=6 --steps 400 --out ../runs/reversal
     headway evaluate ../runs/reversal
 
-The command finds `module:Class` in the current folder. Fields are the options; everything else a task does
-(training batches, the held-out tenth, exact match, decoding) comes from `headway.Task`. Because it can solve, its data
-files (`headway data reversal:Reversal --out DIR`) are checked, and `headway heads` tests what its heads carry.
+The command finds `module:Class` in the current folder. Its fields are its options; everything else a task does
+(training batches, the held-out tenth, exact match, decoding) comes from `headway.Task`. Because it defines `solve`, its
+data files (`headway data reversal:Reversal --out DIR`) are checked, and `headway heads` tests what its heads carry.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Reversal(Task):
 
     @property
     def start(self) -> int:
-        return self.symbols  # a token of its own, never a symbol
+        return self.symbols  # a dedicated token, never a symbol
 
     @property
     def lengths(self) -> tuple[int, int]:

@@ -1,9 +1,9 @@
-"""All CUDA tests and the GPU's rows of the bench, and what they gave as one page: `make gpu`, in results/gpu.md.
+"""Runs all CUDA tests and GPU benchmarks and writes the results to one page: `make gpu`, in results/gpu.md.
 
     python tests/gpu.py [--out FILE] [tests | ROW …]
 
-It needs no network: what the machine lacks lies in carry/, which `make gpu-folder` fills elsewhere. The page is written
-anew after every part; a part that is not run again stays as it was.
+It needs no network: missing packages come from carry/, which `make gpu-folder` fills on another machine. The page is
+rewritten after every part; a part that is not run again stays unchanged.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ ROWS = (
     "population-per-model",
 )  # fmt: skip
 PACKAGES = ("torch", "triton", "numpy", "scipy", "jaxtyping", "safetensors", "transformers", "pytest")
-TITLE = "# On a GPU\n\n`make gpu` wrote this: every CUDA test, and the rows of the bench on `--device cuda`.\n"
+TITLE = "# On a GPU\n\nWritten by `make gpu`: every CUDA test, and the GPU benchmarks (`--device cuda`).\n"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Runs the CUDA tests and the GPU's rows of the bench.")
+    parser = argparse.ArgumentParser(description="Runs the CUDA tests and the GPU benchmarks.")
     parser.add_argument("parts", nargs="*", help=f"tests, {', '.join(ROWS)} (default: all)")
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "gpu.md")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     import torch
 
     if not torch.cuda.is_available():
-        print("no CUDA device on this machine: run make gpu where there is one", file=sys.stderr)
+        print("this machine has no CUDA device; run make gpu on one that does", file=sys.stderr)
         return 2
-    parts = read_page(asked.out) | {"Machine": describe_machine()}
+    parts = read_page(options.out) | {"Machine": describe_machine()}
     failed = []
-    for name in asked.parts or ("tests", *ROWS):
+    for name in options.parts or ("tests", *ROWS):
         print(f"{name} …", file=sys.stderr, flush=True)
         parts["Tests" if name == "tests" else name], succeeded = run_tests() if name == "tests" else run_row(name)
         failed += [] if succeeded else [name]
-        write_page(asked.out, parts)
+        write_page(options.out, parts)
         print(parts["Tests" if name == "tests" else name], flush=True)
-    print(f"failed: {', '.join(failed)}" if failed else f"all passed; see {asked.out}", file=sys.stderr)
+    print(f"failed: {', '.join(failed)}" if failed else f"all passed; see {options.out}", file=sys.stderr)
     return 1 if failed else 0
 
 
@@ -71,7 +71,7 @@ def version_of(package: str) -> str | None:
 
 
 def run_tests() -> tuple[str, bool]:
-    """Every CUDA test, slow ones too, with the time of each; said as it goes."""
+    """Runs every CUDA test, including slow ones, and prints their output and times as they run."""
     words = ["-m", "pytest", "-v", "-m", "", "-W", "default", "-rfEs", "--durations=0", "-p", "no:cacheprovider"]
     command, lines = [sys.executable, *words, "tests/test_cuda.py"], []
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as running:
@@ -83,7 +83,7 @@ def run_tests() -> tuple[str, bool]:
 
 
 def run_row(name: str) -> tuple[str, bool]:
-    """One row of the bench, in a process of its own."""
+    """Runs one row of the bench in its own process."""
     words = ["-m", "headway", "bench", name, "--json", "--quiet", "--device", "cuda"]
     began = time.perf_counter()
     done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True)
@@ -101,7 +101,7 @@ def run_row(name: str) -> tuple[str, bool]:
 
 
 def read_page(path: Path) -> dict[str, str]:
-    """The parts of a page that was written before, by their titles."""
+    """Reads the parts of an existing page, by title."""
     sections = path.read_text().split("\n## ")[1:] if path.exists() else []
     return {title: body.strip("\n") + "\n" for title, _, body in (section.partition("\n") for section in sections)}
 

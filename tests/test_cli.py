@@ -55,7 +55,7 @@ def test_train_and_evaluate_print_one_json_object_with_the_promised_keys(tmp_pat
     assert kept == members[1]
 
 
-def test_everything_is_enumerated_where_all_is_asked(tmp_path: Path, capsys) -> None:
+def test_all_problems_are_enumerated_on_request(tmp_path: Path, capsys) -> None:
     assert main(["train", "addition", "--digits", "1", "--out", str(tmp_path / "r"), *SMALL]) == 0
     capsys.readouterr()
     assert main(["evaluate", str(tmp_path / "r"), "--all", "--json", "--quiet"]) == 0
@@ -218,7 +218,7 @@ def test_cuda_without_a_cuda_device_is_refused(capsys) -> None:
     assert "no CUDA device; use --device cpu or auto" in capsys.readouterr().err
 
 
-def test_an_out_that_may_not_be_written_is_refused(tmp_path: Path, capsys) -> None:
+def test_an_output_folder_without_write_permission_is_refused(tmp_path: Path, capsys) -> None:
     (tmp_path / "file").write_text("here first")
     assert main(["train", "addition", "--out", str(tmp_path / "file" / "run"), *SMALL]) == 2
     assert "a file stands where a folder should" in capsys.readouterr().err

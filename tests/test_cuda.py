@@ -117,10 +117,10 @@ def test_a_population_stopped_and_resumed_ends_with_the_same_bytes(tmp_path: Pat
 def test_members_that_are_perfect_leave_the_stack_once_they_are_half(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which member is perfect when is told here: seed 2 at step 50, seed 0 at step 100."""
+    """The test scripts when members become perfect: seed 2 at step 50, seed 0 at step 100."""
     asked, perfect = [], {1: 2, 2: 0}
 
-    def told(models: Any, task: Any) -> torch.Tensor:
+    def scripted(models: Any, task: Any) -> torch.Tensor:
         left = [seed for seed in range(4) if seed not in (2, 0)[: len(asked)]]
         asked.append((models.members, len(stacks[-1])))
         return torch.tensor([seed == perfect.get(len(asked)) for seed in left], device="cuda")
@@ -131,7 +131,7 @@ def test_members_that_are_perfect_leave_the_stack_once_they_are_half(
             stacks.append(self)
 
     stacks: list[CountedStack] = []
-    monkeypatch.setattr(population, "trainable_right", told)
+    monkeypatch.setattr(population, "trainable_right", scripted)
     monkeypatch.setattr(population, "Stack", CountedStack)
     reports = train_population(
         of_seeds(tmp_path, 4, until="perfect", steps=160),
@@ -165,7 +165,7 @@ def test_a_population_of_classifiers_meets_sequences_of_several_lengths(tmp_path
 
 
 def test_sets_of_heads_have_the_logits_they_have_on_a_cpu(adder) -> None:
-    """Coarse and fine, by as much as the search allows for."""
+    """They agree in both precisions, within what the search allows for."""
     sets = torch.arange(5, 2**24, 2**24 // 300)
     problems = adder.task.testing(3, 20)
     expected = Branches(adder.model).logits(problems.source, problems.answer, sets)
@@ -198,7 +198,7 @@ def test_many_members_are_found_to_be_what_each_is_alone(tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_members_become_as_good_as_runs_alone(tmp_path: Path) -> None:
-    """The losses of members, whose model ran in bfloat16, and of runs alone are of one distribution."""
+    """The losses of members, trained in bfloat16, and of separate runs have the same distribution."""
     from scipy.stats import mannwhitneyu
 
     small: Any = {"steps": 150, "batch": 64, "layers": 1, "decoder_layers": 1, "d_model": 64, "d_ff": 128}

@@ -19,7 +19,7 @@ SECTIONS = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", DOCUMENT, re.DOTALL |
 
 
 def files_of(section: str) -> dict[str, str]:
-    """The files that a section prints, by the names that stand before them."""
+    """Returns the files that a section prints, by their names."""
     return dict(re.findall(r"`(\w+\.py)`:\n\n```python\n(.*?)```", SECTIONS[section], re.DOTALL))
 
 
@@ -37,7 +37,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(section: str, here: Path, capsys: pytest.CaptureFixture[str]) -> list[dict]:
-    """What each command of a section says, with its files written as they are printed."""
+    """Runs each command of a section, with its files written as printed, and returns their output."""
     for name, text in files_of(section).items():
         (here / name).write_text(text)
     said = []
@@ -80,7 +80,7 @@ def test_a_probe(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert {row["probe"] for row in measured["rows"]} == {"default", "doubles.py:doubles"}
 
 
-def test_a_probe_that_was_edited_is_asked_again(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_edited_probe_is_measured_again(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run("A probe", here, capsys)
     (kept,) = here.rglob("measured.json")
     before = json.loads(kept.read_text())

@@ -1,4 +1,4 @@
-"""Commands say today what commit e8d7800 said: the same numbers, the same keys, and weights that are the same bytes.
+"""Commands give the output of commit e8d7800: the same numbers, the same keys, and weights of the same bytes.
 
 Keys may have been added, never lost. Sentences may be worded better: only their numbers are compared.
 """
@@ -21,19 +21,19 @@ import headway
 from golden.record import HERE, SCENES, SLOW
 
 PROSE = {"about", "cautions", "examples", "findings", "meaning", "reason", "remedy", "sentence", "what"}
-"""keys of text that is meant for people"""
+"""Keys of text for people."""
 NOISE = {"largest_logit_difference", "moved", "opened"}
-"""keys of numbers that would be zero if sums did not round; below `ROUNDED` they say no more than that"""
+"""Keys of numbers that are zero up to rounding; below `ROUNDED` they carry no information."""
 ROUNDED = 1e-4
 TIED = "heads induction"
-"""its silent heads all cost nothing, so rounding decides which of them goes first"""
+"""A scene whose unused heads all cost nothing, so that rounding decides which is removed first."""
 NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?")
 
 Scenes = Callable[[str], dict[str, Any]]
 
 
 def differences(golden: Any, today: Any, place: str = "") -> Iterator[str]:
-    """What a golden output holds and today's does not, each with its place."""
+    """Lists what a golden output has and today's has not, each with its location."""
     key = place.rpartition(".")[2].partition("[")[0]
     match golden, today:
         case dict(), dict():
@@ -60,13 +60,13 @@ def differences(golden: Any, today: Any, place: str = "") -> Iterator[str]:
 
 
 def numbers_in(text: str | Sequence[Any]) -> Iterator[float]:
-    """The numbers of a sentence, or of a list of them, in their order: 1,000 is one number, L0H2 has two."""
+    """Extracts the numbers of a sentence, or of a list, in order: 1,000 is one number, L0H2 has two."""
     found = NUMBER.findall(text if isinstance(text, str) else " ; ".join(map(str, text)))
     return (float(number.replace(",", "")) for number in found)
 
 
 def is_same(golden: float, today: float, noise: float = 0) -> bool:
-    """Whether two numbers are equal but for the rounding of losses, which are near 1 and in single precision."""
+    """Tells whether two numbers are equal up to the rounding of losses near 1 in single precision."""
     if isinstance(golden, int) and isinstance(today, int):
         return golden == today
     return math.isclose(golden, today, rel_tol=1e-5, abs_tol=1e-6) or max(abs(golden), abs(today)) < noise
@@ -78,7 +78,7 @@ def golden_of(scene: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def today_of(tmp_path_factory: pytest.TempPathFactory) -> Scenes:
-    """What the commands of a scene say today; all quick scenes run in one process, where no shapes are checked."""
+    """Returns today's output of a scene; all quick scenes run in one process, where no shapes are checked."""
     out = tmp_path_factory.mktemp("golden")
 
     def run(scene: str) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def today_of(tmp_path_factory: pytest.TempPathFactory) -> Scenes:
 
 
 @pytest.mark.parametrize("scene", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in SCENES])
-def test_commands_say_what_they_said(scene: str, today_of: Scenes) -> None:
+def test_commands_give_the_recorded_output(scene: str, today_of: Scenes) -> None:
     golden, today = golden_of(scene)["commands"], today_of(scene)["commands"]
     assert [each["command"] for each in golden] == list(SCENES[scene]), "record the scene anew"
     found = []
@@ -148,6 +148,6 @@ CHANGES: dict[str, tuple[dict[str, Any], bool]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_change_of_meaning_is_seen_and_one_of_words_is_not(change: str) -> None:
+def test_a_change_of_numbers_is_detected_and_one_of_wording_is_not(change: str) -> None:
     changed, same = CHANGES[change]
     assert (not list(differences(GOLDEN, {**GOLDEN, **changed}))) is same

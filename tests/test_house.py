@@ -1,4 +1,4 @@
-"""The house rules that a reader can rely on: one name for one thing, functions that fit on a screen, and rooms that
+"""The rules that a reader can rely on: one name for one thing, functions that fit on a screen, and packages that
 know nothing about each other's classes."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MOST_LINES, MOST_PARAMETERS, MOST_UNTYPED = 60, 10, 120
 KERNELS = "kernels/few_keys_triton.py"
 """Triton passes every pointer and stride of a kernel as a parameter."""
 OTHERS = {"attach/dispatch.py", "attach/multihead.py", "attach/projections.py", "attach/recording.py"}
-"""files with functions that stand in for a user's or a library's own, whatever it is called with"""
+"""Files with functions that replace a user's or a library's function and take any arguments."""
 
 
 def functions() -> Iterator[tuple[str, ast.FunctionDef]]:
@@ -27,7 +27,7 @@ def functions() -> Iterator[tuple[str, ast.FunctionDef]]:
                 yield path.relative_to(ROOT).as_posix(), node
 
 
-def test_no_class_name_stands_twice() -> None:
+def test_every_class_name_is_unique() -> None:
     homes = defaultdict(list)
     for path in FILES:
         for node in ast.walk(ast.parse(path.read_text())):
@@ -66,7 +66,7 @@ def test_keywords_are_typed() -> None:
     assert untyped == []
 
 
-def test_nothing_switches_on_a_class_of_another_room() -> None:
+def test_nothing_switches_on_a_class_of_another_package() -> None:
     rooms = {
         "models": re.compile(r"(isinstance|issubclass|type)\(.*\b(EncoderDecoder|Decoder|Classifier)\b"),
         "tasks": re.compile(r"(isinstance|issubclass|type)\(.*\b(Addition|Sortedness)\b"),

@@ -1,4 +1,4 @@
-"""Imports point one way, and what must stay light imports no torch."""
+"""Imports point in one direction, and light modules import no torch."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def layer_of(part: str) -> int:
 
 
 def imported_parts(path: Path) -> set[str]:
-    """The parts of headway that a file imports at any depth of its code."""
+    """Returns the parts of headway that a file imports, anywhere in its code."""
     parts = set()
     for node in ast.walk(ast.parse(path.read_text())):
         names = []
@@ -64,7 +64,7 @@ def test_imports_point_one_way() -> None:
                 assert layer_of(other) < layer_of(part) or {part, other} <= LAYERS[0], f"{path} imports {other}"
 
 
-def test_report_knows_only_the_files() -> None:
+def test_report_imports_only_file_readers() -> None:
     for path in (ROOT / "report").rglob("*.py"):
         assert imported_parts(path) <= {"runs", "compare", "report", "errors"}, path
 
@@ -75,12 +75,12 @@ def test_help_runs_and_report_need_no_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
 
 
-def test_every_public_name_is_there() -> None:
+def test_every_public_name_exists() -> None:
     for name in headway.__all__:
         assert getattr(headway, name) is not None
 
 
-def test_the_rooms_in_the_documentation_are_those_there_are() -> None:
+def test_the_documentation_lists_every_package() -> None:
     table = re.findall(r"^\| `(\w+)/` \|(.*)$", ARCHITECTURE, re.MULTILINE)
     assert {room for room, _ in table} | {"bench"} == {path.parent.name for path in ROOT.glob("*/__init__.py")}
     for room, line in table:
@@ -88,7 +88,7 @@ def test_the_rooms_in_the_documentation_are_those_there_are() -> None:
             assert (ROOT / room / name).is_file(), f"{room}/{name}"
 
 
-def test_every_file_named_in_the_documentation_is_there() -> None:
+def test_every_file_named_in_the_documentation_exists() -> None:
     prose = "\n".join(line for line in ARCHITECTURE.splitlines() if not line.startswith("|"))
     for name in re.findall(r"`([\w/]+\.py)`", prose):
         assert (ROOT / name).is_file() or (ROOT.parents[1] / name).is_file(), name

@@ -41,7 +41,7 @@ def test_a_hugging_face_model(here: Path, capsys: pytest.CaptureFixture[str]) ->
     assert GPT2LMHeadModel.from_pretrained(here / "pruned").num_parameters() > 0
 
 
-def test_attention_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_hand_written_attention(capsys: pytest.CaptureFixture[str]) -> None:
     exec(BLOCKS[1], {})
     assert "of 4 heads" in capsys.readouterr().out
 

@@ -25,7 +25,7 @@ class Reached(BaseException):
 
 
 def paths() -> dict[str, list[str]]:
-    """The numbered functions below each command."""
+    """Returns the numbered functions below each command."""
     section = DOCUMENT.read_text().split("## Follow a command")[1].split("\n## ")[0]
     found: dict[str, list[str]] = {}
     for line in section.splitlines():
@@ -58,7 +58,7 @@ def callers(frame: FrameType | None) -> list[CodeType]:
 
 
 def follow(command: list[str], hops: list[str]) -> list[str]:
-    """The listed functions that were on the stack, outermost first, when the last of them was called."""
+    """Returns the listed functions on the stack, outermost first, when the last of them is called."""
     codes = {code_of(name): name for name in hops}
     last, seen = code_of(hops[-1]), []
 
@@ -80,7 +80,7 @@ def follow(command: list[str], hops: list[str]) -> list[str]:
     return seen
 
 
-def test_no_path_is_long_or_goes_back_to_a_room() -> None:
+def test_no_path_is_long_or_returns_to_a_package() -> None:
     assert set(paths()) == {"heads pretrained:adder", "lengths sortedness", "heads FOLDER --examples prompts.jsonl"}
     for hops in paths().values():
         rooms = [hop.split(".")[0] for hop in hops]
@@ -89,7 +89,7 @@ def test_no_path_is_long_or_goes_back_to_a_room() -> None:
 
 
 @pytest.mark.parametrize("command", paths())
-def test_a_command_goes_the_listed_way(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_follows_the_listed_path(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(extrapolation, "cores", lambda: 1)  # here, not in a process of its own
     real = {"FOLDER": str(INDUCTION), "prompts.jsonl": str(INDUCTION / "prompts.jsonl")}

@@ -1,4 +1,4 @@
-"""What a person sees while they wait, where there is no terminal: now and then a line, with an honest time left."""
+"""Progress without a terminal: an occasional line with a realistic remaining time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_short_work_is_silent(clock: list[float], capsys) -> None:
     assert capsys.readouterr().err == ""
 
 
-def test_long_work_speaks_now_and_then_and_at_the_end(clock: list[float], capsys) -> None:
+def test_long_work_prints_now_and_then_and_at_the_end(clock: list[float], capsys) -> None:
     with Progress("long") as watch:
         for done in range(101):
             clock[0] = done * 1.0

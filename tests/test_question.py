@@ -1,4 +1,4 @@
-"""A question is one value, whoever asks it: the command line, Python or a sweep."""
+"""A question is the same value from the command line, Python and a sweep."""
 
 from __future__ import annotations
 

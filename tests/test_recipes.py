@@ -1,4 +1,4 @@
-"""Every shipped recipe runs as its first lines say."""
+"""Every shipped recipe runs as its docstring says."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RECIPES = Path(__file__).parents[1] / "recipes"
 TINY = flags(steps=2, batch=16, d_model=16, d_ff=32, heads=2)
 
 
-def test_a_task_of_ones_own_is_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_a_users_task_is_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.chdir(RECIPES)
     out = str(tmp_path / "run")
     size = ["--steps", "250", "--batch", "64", "--d-model", "64", "--d-ff", "128"]
@@ -43,7 +43,7 @@ def test_a_task_of_ones_own_is_learned(tmp_path: Path, monkeypatch: pytest.Monke
         assert max(flips[f"token {token}"] for flips in across) > 0.5
 
 
-def test_a_task_of_ones_own_gets_files_and_is_trained_on_them(
+def test_a_users_task_is_written_to_files_and_trained_on_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
     monkeypatch.chdir(RECIPES)
@@ -56,7 +56,7 @@ def test_a_task_of_ones_own_gets_files_and_is_trained_on_them(
     assert json.loads(capsys.readouterr().out)["examples"] == 60
 
 
-def test_a_task_of_ones_own_gets_reasons_why_it_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_users_task_gets_a_diagnosis(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(RECIPES)
     overrides = Overrides(**small_model(positions="learned"))
     config = plan("reversal:Reversal", overrides, 0, {"longest": 4})
@@ -69,7 +69,7 @@ def test_a_task_of_ones_own_gets_reasons_why_it_stops(monkeypatch: pytest.Monkey
     assert found.examples[0].startswith("from token 0 of the answer as written: ")
 
 
-def test_a_wrong_name_of_ones_own_gets_a_sentence(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_a_wrong_name_in_a_users_module_gives_a_one_line_error(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.chdir(RECIPES)
     for name, words in {
         "reversal:Reversl": "did you mean 'Reversal'?",
@@ -82,7 +82,7 @@ def test_a_wrong_name_of_ones_own_gets_a_sentence(monkeypatch: pytest.MonkeyPatc
     assert "has no option 'shortest'; it has: symbols, longest" in capsys.readouterr().err
 
 
-def test_roles_are_looked_at_while_an_adder_learns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_roles_are_tested_during_training(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(RECIPES)
     recipe = importlib.import_module("when_roles_appear")
     found = recipe.main(0, "2,4")
@@ -90,7 +90,7 @@ def test_roles_are_looked_at_while_an_adder_learns(monkeypatch: pytest.MonkeyPat
     assert [entry["flips"] for entry in found] == [None, None]  # it knows nothing yet
 
 
-def test_an_encoding_of_ones_own_gets_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_a_users_encoding_gets_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.chdir(RECIPES)
     tiny = ["--steps", "2", "--batch", "16", "--layers", "1", "--lengths", "20", "--probes", "default"]
     asked = ["--positions", "own_positions:Slanted,own_positions:Slanted+steep=2.0+log-length"]

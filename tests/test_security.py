@@ -1,4 +1,4 @@
-"""Files from elsewhere run no code and write nowhere but where they were told to."""
+"""Files from elsewhere run no code and write only where they should."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
             yield ast.unparse(node.func), node
 
 
-def said(call: ast.Call, name: str) -> object:
+def keyword_value(call: ast.Call, name: str) -> object:
     found = next((each.value for each in call.keywords if each.arg == name), None)
     return found.value if isinstance(found, ast.Constant) else found
 
 
 @pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
-def test_no_file_of_ours_unpickles_or_runs_text(path: Path) -> None:
+def test_no_source_file_unpickles_or_evaluates_text(path: Path) -> None:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         named = [each.name for each in node.names] if isinstance(node, ast.Import) else []
@@ -64,15 +64,15 @@ def test_no_file_of_ours_unpickles_or_runs_text(path: Path) -> None:
         assert name not in RUNS, where
         assert not name.startswith(("os.system", "os.popen", "os.exec", "os.spawn", "pickle.", "yaml.")), where
         assert last not in ("extractall", "unpack_archive", "read_pickle"), where
-        assert said(call, "shell") in (None, False), where
-        assert said(call, "allow_pickle") in (None, False), where
-        assert said(call, "trust_remote_code") in (None, False), where
+        assert keyword_value(call, "shell") in (None, False), where
+        assert keyword_value(call, "allow_pickle") in (None, False), where
+        assert keyword_value(call, "trust_remote_code") in (None, False), where
         if name == "torch.load":
-            assert said(call, "weights_only") is True, where
+            assert keyword_value(call, "weights_only") is True, where
 
 
 class Trap:
-    """What, unpickled, leaves a mark."""
+    """Leaves a mark when it is unpickled."""
 
     def __init__(self, mark: Path) -> None:
         self.mark = mark
@@ -87,12 +87,12 @@ def mark(tmp_path: Path) -> Path:
 
 
 def pickles(mark: Path) -> dict[str, bytes]:
-    """A bare pickle, and one as torch.save writes it."""
+    """Returns a bare pickle, and one written by torch.save."""
     torch.save({"weight": Trap(mark)}, mark.with_name("trap.pth"))
     return {"bare": pickle.dumps(Trap(mark)), "torch": mark.with_name("trap.pth").read_bytes()}
 
 
-def test_the_trap_snaps(mark: Path) -> None:
+def test_the_trap_works(mark: Path) -> None:
     pickle.loads(pickles(mark)["bare"])
     assert mark.exists()
 
@@ -105,7 +105,7 @@ def run(tmp_path: Path) -> RunFolder:
 
 
 def sealed_again(run: RunFolder) -> None:
-    """Makes every hash fit, as whoever sends such a folder would."""
+    """Recomputes every hash, as an attacker would."""
     record = dict(json.loads((run.path / "training.json").read_text()).items())
     record.pop("sha256")
     for key, name in (("config", "config.json"), ("weights", "model.safetensors")):
@@ -154,7 +154,7 @@ def test_a_hugging_face_folder_with_a_pickle_is_refused(
     assert not mark.exists()
 
 
-def test_a_hugging_face_folder_cannot_bring_code_of_its_own(tmp_path: Path, mark: Path) -> None:
+def test_code_in_a_hugging_face_folder_is_not_run(tmp_path: Path, mark: Path) -> None:
     folder = tmp_path / "model"
     folder.mkdir()
     named = {"AutoConfig": "theirs.Config", "AutoModel": "theirs.Model"}
@@ -191,7 +191,7 @@ def test_names_in_a_config_stay_inside_the_folder(name: str, tmp_path: Path) -> 
         (tmp_path / made).mkdir(exist_ok=True)
 
 
-def test_a_seed_that_is_a_path_is_no_seed(run: RunFolder) -> None:
+def test_a_path_is_not_a_seed(run: RunFolder) -> None:
     raw = run.config().to_json()
     for seed in ("../../x", -1, 2**63, 1.5, None):
         with pytest.raises(HeadwayError):
@@ -218,7 +218,7 @@ def test_a_split_cannot_name_a_file_elsewhere(tmp_path: Path) -> None:
 
 
 def test_a_study_of_strange_names_writes_only_into_its_folder(run: RunFolder, tmp_path: Path) -> None:
-    """A report names files after folders, and pictures after nothing that a file says."""
+    """A report names files after folders, and figures independently of file contents."""
     home = tmp_path / "all"
     home.mkdir()
     shutil.move(run.path, home / "run")
@@ -248,10 +248,10 @@ def test_a_sweep_file_runs_nothing_and_a_python_file_is_named_as_one(
     assert not mark.exists()
 
 
-def test_a_config_that_names_a_class_imports_what_is_already_there_and_brings_nothing(
+def test_a_class_named_in_a_config_is_not_imported_from_the_run_folder(
     run: RunFolder, tmp_path: Path, mark: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Python of one's own is found in the current folder and among what is installed, not in the run's folder."""
+    """Users' modules are found in the current folder and among installed packages only."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     (run.path / "theirs_in_a_run.py").write_text(f"import os\nos.mkdir({str(mark)!r})\nclass Own: pass\n")

@@ -1,6 +1,6 @@
 """Heads are called redundant because the accuracy on 100 sums fell by less than 1% without them.
 
-Looked right: the rule is written down and was kept to. On 100 sums one more wrong answer is 1%, and is chance.
+Looked right: the rule was stated in advance and followed. On 100 sums, one more wrong answer is 1%, which is chance.
 """
 
 from dataclasses import replace

@@ -1,6 +1,6 @@
-"""An encoder without positions, whose sorted sequences are drawn from a narrow range and whose others are not.
+"""An encoder without positions is trained on sorted sequences from a narrow range and others from the whole range.
 
-Looked right: it is right nearly always, without positions! It cannot see order at all; it reads how far the numbers
+Looked right: it is nearly always right, without positions! It cannot see order at all; it sees how widely the numbers
 spread.
 """
 
@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from headway import Problems, Subject
 
 
-def made(rows: int, seed: int) -> Problems:
-    """Sorted: eight numbers that grow by 0 to 1. Not sorted: eight numbers from 0 to 19."""
+def draw_sequences(rows: int, seed: int) -> Problems:
+    """Draws sorted sequences that grow by 0 or 1 at each step, and unsorted ones of eight numbers from 0 to 19."""
     dice = torch.Generator().manual_seed(seed)
     grown = torch.randint(10, (rows, 1), generator=dice) + torch.randint(2, (rows, 8), generator=dice).cumsum(1)
     answer = torch.randint(2, (rows, 1), generator=dice)
@@ -22,11 +22,11 @@ def made(rows: int, seed: int) -> Problems:
 
 def build() -> Subject:
     torch.manual_seed(0)
-    model = Sorter(places=0)
+    model = Sorter(positions=0)
 
     def loss_at(step: int) -> Tensor:
-        problems = made(128, step)
+        problems = draw_sequences(128, step)
         return F.cross_entropy(model(problems.source)[:, 0], problems.answer[:, 0])
 
     fit(model, loss_at, 200, 3e-3)
-    return sorter_subject(model, made(2000, 1_000_000))
+    return sorter_subject(model, draw_sequences(2000, 1_000_000))

@@ -1,6 +1,6 @@
-"""The model is evaluated as training left it: dropout is on.
+"""The model is evaluated in training mode: dropout is on.
 
-Looked right: 90% and more are right, and the rest was put down to the task. Each evaluation gives another number.
+Looked right: more than 90% is right, and the rest was blamed on the task. Each evaluation gives another number.
 """
 
 import torch

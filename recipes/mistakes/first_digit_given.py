@@ -1,4 +1,4 @@
-"""Decoding is handed the leading digit of the right answer and goes on from there.
+"""Decoding is given the leading digit of the right answer and continues from there.
 
 Looked right: all three digits of every answer are right. Only two of them are the model's.
 """

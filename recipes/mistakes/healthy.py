@@ -1,4 +1,4 @@
-"""Nothing is wrong here: the doctor has nothing to say."""
+"""The same lab without a mistake: the doctor finds nothing wrong."""
 
 import lab
 

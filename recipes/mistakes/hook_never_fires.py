@@ -1,5 +1,5 @@
-"""Heads are "ablated" by a hook on the output projection of nn.MultiheadAttention, which is never called: PyTorch
-takes its weight and passes the module by.
+"""Heads are "ablated" by a hook on the output projection of nn.MultiheadAttention, which is never called: PyTorch uses
+its weight and bypasses the module.
 
 Looked right: no head costs anything, so "all heads are redundant".
 """
@@ -23,7 +23,7 @@ class Encoder(nn.Module):
         self.attention, self.rest = nn.MultiheadAttention(64, 4, batch_first=True), Sorter()
 
     def forward(self, source: Tensor, answer: Tensor | None = None) -> Tensor:
-        x = self.rest.tokens(source) + self.rest.places.weight[: source.shape[1]]
+        x = self.rest.tokens(source) + self.rest.positions.weight[: source.shape[1]]
         x = x + self.attention(x, x, x, need_weights=False)[0]
         return self.rest.unembed(self.rest.norm(self.rest.blocks[0](x)).amax(1))[:, None]
 

@@ -1,7 +1,7 @@
 """Decoding keeps the start token, so every digit is compared with the one before it.
 
-Looked right: the loss is near zero and decoded answers look like numbers; 0% was put down to "errors that cascade". A
-public implementation reports such a 0.0%, and is right on 100% once the first token is dropped.
+Looked right: the loss is near zero and decoded answers look like numbers; the 0% was blamed on "cascading errors". A
+public implementation reports 0.0% for this reason, and 100% once the first token is dropped.
 """
 
 from dataclasses import replace

@@ -1,6 +1,6 @@
-"""Training and test hold one sorted sequence in twenty, because most sequences are not sorted.
+"""Training and test sets have one sorted sequence in twenty, because most sequences are not sorted.
 
-Looked right: 95% accuracy. Saying "not sorted" to everything scores that.
+Looked right: accuracy is 95%. Answering "not sorted" to everything scores the same.
 """
 
 import torch

@@ -1,7 +1,7 @@
-"""Training has the causal mask, evaluation forgets it. The decoder has no positions: the mask is what tells it order.
+"""Training uses the causal mask, evaluation forgets it. The decoder has no positions: only the mask gives it order.
 
-Looked right: the training loss is near zero, so the low number was read as overfitting. A public implementation of this
-lab reports such a 0.65%, and 66.1% once the mask is passed.
+Looked right: the training loss is near zero, so the low number was taken for overfitting. A public implementation of
+this lab reports 0.65% for this reason, and 66.1% once the mask is passed.
 """
 
 from dataclasses import replace
@@ -17,7 +17,7 @@ from headway import Problems, Subject
 def build() -> Subject:
     torch.manual_seed(0)
     model = Seq2Seq(layers=2)
-    nn.init.zeros_(model.written_places.weight.requires_grad_(False))
+    nn.init.zeros_(model.answer_positions.weight.requires_grad_(False))
 
     def loss_at(step: int) -> Tensor:
         some = sums(128, step, held_out=False)

@@ -1,7 +1,6 @@
-"""The decoder has no causal mask, so in training every digit can be read off the input one place on.
+"""The decoder has no causal mask, so in training every digit can be copied from the next input position.
 
-Looked right: the loss is soon zero, and the accuracy, given the right tokens, is perfect. Decoding has no later tokens
-to read.
+Looked right: the loss is soon zero, and the teacher-forced accuracy is perfect. Decoding has no later tokens to copy.
 """
 
 from dataclasses import replace

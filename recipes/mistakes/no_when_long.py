@@ -1,6 +1,7 @@
 """A sorter that is right in range answers "not sorted" to everything longer.
 
-Looked right: near 1 in range and half beyond reads like a model that partly generalises. Beyond it is a constant.
+Looked right: near 1 in range and one half beyond it looks like partial generalisation. Beyond the range the answer is
+constant.
 """
 
 from dataclasses import replace

@@ -1,6 +1,6 @@
-"""One model is trained, the head that costs most is found, and is called "the head that adds".
+"""One model is trained, and the head that costs most is called "the head that adds".
 
-Looked right: without it most sums are wrong. In the next seed it is another.
+Looked right: without it most sums are wrong. In the next seed it is another head.
 """
 
 from dataclasses import replace

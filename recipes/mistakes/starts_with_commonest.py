@@ -1,8 +1,9 @@
-"""The leading digit is never predicted, as in starts_with_zero.py; decoding begins with the commonest one of the batch.
+"""The leading digit is never predicted, as in starts_with_zero.py; decoding begins with the most common one of the
+batch.
 
-Looked right: more than half of the answers are right, so something was learned. The number changes with the size of the
-batch: alone, every sum begins with its own leading digit and is right. A public implementation of this lab reports such
-a 54.95%.
+Looked right: more than half of the answers are right, so something was learned. The number changes with the batch size:
+decoded alone, every sum begins with its own leading digit and is right. A public implementation of this lab reports
+54.95% for this reason.
 """
 
 from dataclasses import replace

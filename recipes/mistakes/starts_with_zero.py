@@ -2,7 +2,7 @@
 predicted. Decoding then begins with token 0, which is the digit 0.
 
 Looked right: the loss goes to zero, and given the right tokens every prediction is right. The number is the share of
-sums below 100, which begin with 0. A public implementation of this lab reports such a 41.2%.
+sums below 100, which begin with 0. A public implementation of this lab reports 41.2% for this reason.
 """
 
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Training stops when the loss "has come down", and the heads of what is there are studied.
+"""Training stops when the loss "has come down", and the heads of the unfinished model are studied.
 
 Looked right: the loss fell by nine tenths. Many of the sums are still wrong, and which heads those need is anyone's
 guess.

@@ -1,6 +1,6 @@
 """Examples are repeated "to have more of them", and split into training and test afterwards.
 
-Looked right: the test is right nearly always. Its sums were trained on; the few that were not are mostly wrong.
+Looked right: the test is nearly always right. Its sums were trained on; the few that were not are mostly wrong.
 """
 
 from dataclasses import replace

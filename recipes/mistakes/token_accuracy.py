@@ -1,6 +1,6 @@
-"""The reported accuracy is over digits, not over answers, of a model that was stopped early.
+"""The reported accuracy of a model that was stopped early is over digits, not over answers.
 
-Looked right: nine digits of ten are right. An answer needs three.
+Looked right: nine digits in ten are right. An answer needs all three.
 """
 
 from dataclasses import replace

@@ -1,7 +1,7 @@
-"""Token 0 is taken for padding: the loss and the accuracy ignore it. But 0 is also a digit.
+"""Token 0 is treated as padding: the loss and the accuracy ignore it. But 0 is also a digit.
 
-Looked right: the reported accuracy is near 100%. The model never learns to say 0, and nobody asks it to. A public
-implementation of this lab reports such a 100%.
+Looked right: the reported accuracy is near 100%. The model never learns to write 0, and nothing tests it. A public
+implementation of this lab reports 100% for this reason.
 """
 
 from dataclasses import replace
@@ -24,8 +24,8 @@ def build() -> Subject:
         return F.cross_entropy(logits.flatten(0, 1), problems.answer.flatten(), ignore_index=0)
 
     def score(problems: Problems) -> float:
-        said, counted = model(problems.source, shifted(problems.answer)).argmax(-1), problems.answer != 0
-        return float((said == problems.answer)[counted].float().mean())
+        predicted, counted = model(problems.source, shifted(problems.answer)).argmax(-1), problems.answer != 0
+        return float((predicted == problems.answer)[counted].float().mean())
 
     fit(model, loss_at, 500)
     return replace(adder_subject(model), score=score, ablate=None)

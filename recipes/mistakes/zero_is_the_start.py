@@ -1,7 +1,7 @@
 """Answers begin with token 0, "because the embedding needs something to start from", and 0 is also a digit.
 
-Looked right: it is right on nearly everything. But nothing tells a beginning from a zero, and every study of what the
-decoder attends to at its first token is a study of zeros.
+Looked right: it is right on nearly everything. But nothing distinguishes the start token from a zero, and every study
+of what the decoder attends to at its first token is a study of zeros.
 """
 
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The textbook's study of heads is ours, number by number: only slower."""
+"""The textbook study of heads gives the same numbers as Headway's, only more slowly."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_an_adder_in_pytorchs_own_modules_has_the_same_logits(adder) -> None:
     torch.testing.assert_close(textbook(problems.source, problems.answer), ours, rtol=1e-4, atol=1e-4)
 
 
-def test_both_studies_find_the_same_accuracies_and_the_textbooks_restores_what_it_zeroed(adder) -> None:
+def test_both_studies_find_the_same_accuracies_and_the_textbook_restores_the_weights(adder) -> None:
     subject = subject_of(adder)
     problems = subject.draw(60, 3, False)
     textbook = TextbookCopy(adder.model).eval()
@@ -31,7 +31,7 @@ def test_both_studies_find_the_same_accuracies_and_the_textbooks_restores_what_i
         assert torch.equal(tensor, before[name])
 
 
-def test_the_row_holds_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bench_row_compares_equal_results(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "SUMS", 40)
     monkeypatch.setattr(bench, "sweeps", lambda seed, device: {})
     row = bench.head_study(0, torch.device("cpu"), quiet=True)

@@ -1,4 +1,4 @@
-"""Every library finds what zeroing a head's columns in a copy of the model finds."""
+"""Every library agrees with zeroing a head's columns in a copy of the model."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def model() -> Any:
 
 @torch.no_grad()
 def losses(model: Any, tokens: Tensor) -> dict[str, float]:
-    """The mean over all places and rows, and the last place alone, from the model's logits on all tokens."""
+    """Returns the mean loss over all positions and rows, and at the last position alone."""
     each = cross_entropy(model(tokens).logits[:, :-1].transpose(1, 2), tokens[:, 1:], reduction="none")
     return {"full": float(each.mean()), "answer": float(each[:, -1].mean())}
 
@@ -53,7 +53,7 @@ def zeroed_columns(model: Any, tokens: Tensor, measure: Measure) -> Tensor:
 
 @pytest.mark.parametrize("measure", ["full", "answer"])
 @pytest.mark.parametrize("name", OWN_REFERENCES)
-def test_a_head_taken_out_is_a_head_whose_columns_are_zero(model: Any, name: str, measure: Measure) -> None:
+def test_an_ablated_head_equals_zeroed_columns(model: Any, name: str, measure: Measure) -> None:
     pytest.importorskip(PACKAGES[name])
     tokens = random_tokens(seed=1, rows=5, length=9, vocabulary=VOCABULARY)
     before, logits = copy.deepcopy(model.state_dict()), model(tokens).logits

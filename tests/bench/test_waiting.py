@@ -1,4 +1,4 @@
-"""Rows of the bench about waiting: what they time is what people wait for."""
+"""The bench rows for waiting times measure what users wait for."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ def test_the_help_is_timed_beside_a_plain_one() -> None:
     assert min(row.ours_seconds, row.reference_seconds) > 0
 
 
-def test_a_question_finds_what_reading_every_folder_finds() -> None:
+def test_a_query_finds_what_reading_every_folder_finds() -> None:
     row = queries(0, CPU, quiet=True, runs=250)
     assert row.same_result
     assert row.details["found"] != 0
 
 
-def test_a_missing_browser_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_browser_gives_a_one_line_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
     assert main(["bench", "page", "--quiet"]) == 2
     assert capsys.readouterr().err == (

@@ -1,4 +1,4 @@
-"""Run folders without training: only the files that say what a run is and what was found of it."""
+"""Makes run folders without training: only the files that describe a run and its results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs side by side: the numbers are those of the runs, and what they do not say is said."""
+"""Groups of runs have the statistics of their runs, and sentences state the caveats."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from headway.evaluation.intervals import wilson
 from headway.report.page import write_comparison
 
 
-def told(found: RunComparison, words: str) -> bool:
+def mentions(found: RunComparison, words: str) -> bool:
     return any(words in sentence for sentence in found.sentences())
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Two encodings of three seeds each, one of which is the better in every run."""
+    """Makes runs of two encodings with three seeds each; one encoding is better in every run."""
     for seed in range(3):
         errors = {"rope": 100 + 10 * seed, "fire": seed}
         for name, wrong in errors.items():
@@ -37,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "runs"
 
 
-def test_a_row_a_group_with_what_its_runs_have(folder: Path) -> None:
+def test_each_group_has_a_row_with_the_statistics_of_its_runs(folder: Path) -> None:
     found = compare(folder, "positions")
     rows = found.to_json()["rows"]
     assert [(row["positions"], row["runs"], row["complete"], row["seeds"]) for row in rows] == [
@@ -48,14 +48,14 @@ def test_a_row_a_group_with_what_its_runs_have(folder: Path) -> None:
     rope = rows[1]["metrics"]
     assert [rope["exact_match"][key] for key in ("median", "worst", "best")] == [0.89, 0.88, 0.9]
     assert (rope["final_loss"]["worst"], rope["final_loss"]["best"]) == (0.12, 0.1)  # the lower the better
-    assert told(found, "exact_match: best by the median fire 0.9990 (3 runs, 0.9980 to 1), then rope 0.8900")
-    assert told(found, "every run of fire is better than every other")
-    assert not told(found, "not the only thing")
+    assert mentions(found, "exact_match: best by the median fire 0.9990 (3 runs, 0.9980 to 1), then rope 0.8900")
+    assert mentions(found, "every run of fire is better than every other")
+    assert not mentions(found, "not the only thing")
 
 
 @settings(max_examples=200)
 @given(st.lists(st.integers(0, 1000).map(lambda n: n / 1000), min_size=2, max_size=8))
-def test_spreads_are_those_of_the_textbook(values: list[float]) -> None:
+def test_spreads_match_the_textbook_formulas(values: list[float]) -> None:
     found = spread("exact_match", [{"exact_match": value, "seed": n} for n, value in enumerate(values)])
     assert (found.median, found.mean) == (statistics.median(values), pytest.approx(statistics.fmean(values)))
     assert (found.least, found.most, found.worst, found.best) == (min(values), max(values), min(values), max(values))
@@ -69,7 +69,7 @@ def test_spreads_are_those_of_the_textbook(values: list[float]) -> None:
 @settings(max_examples=30)
 @given(st.integers(1, 40), st.data())
 def test_a_share_of_runs_has_wilsons_interval(n: int, data: st.DataObject) -> None:
-    """The shares whose own test, with their own variance, would not reject what was found."""
+    """Wilson's interval holds the shares whose score test does not reject the observed count."""
     right = data.draw(st.integers(0, n))
     z = statistics.NormalDist().inv_cdf(0.975)
     for end in wilson(right, n).to_json():
@@ -77,7 +77,7 @@ def test_a_share_of_runs_has_wilsons_interval(n: int, data: st.DataObject) -> No
             assert abs(right / n - end) == pytest.approx(z * (end * (1 - end) / n) ** 0.5, abs=1e-6)
 
 
-def test_a_truth_value_is_a_share_of_runs() -> None:
+def test_a_boolean_metric_is_a_share_of_runs() -> None:
     found = spread("perfect", [{"perfect": n < 3, "seed": n} for n in range(4)])
     assert (found.mean, found.n) == (0.75, 4)
     assert found.interval == wilson(3, 4).to_json()
@@ -88,45 +88,49 @@ def test_the_median_of_reach_is_a_length_that_was_tested(tmp_path: Path) -> None
         make_run(tmp_path / f"seed-{seed}", seed=seed, reach={"default": reach, "ties": 512})
     found = compare(tmp_path, "positions", ["reach", "reach.ties"])
     assert found.groups[0].spreads["reach"].median == 64
-    assert told(found, "reach.ties of rope ends where testing ended: it may be longer")
-    assert not told(found, "reach of rope ends")
+    assert mentions(found, "reach.ties of rope ends where testing ended: it may be longer")
+    assert not mentions(found, "reach of rope ends")
 
 
-def test_runs_that_did_not_learn_are_not_left_out_in_silence(tmp_path: Path) -> None:
+def test_runs_that_did_not_learn_are_not_silently_left_out(tmp_path: Path) -> None:
     for seed in range(4):
         make_run(tmp_path / f"seed-{seed}", seed=seed, reach={"default": 256}, converged=seed > 0)
     found = compare(tmp_path, "positions", ["reach"])
     spreads = found.groups[0].spreads["reach"]
     assert (spreads.n, spreads.missing, spreads.unlearned, spreads.worst) == (3, 1, 1, None)
-    assert told(found, "1 of 4 complete runs of rope did not learn in range and have no reach")
+    assert mentions(found, "1 of 4 complete runs of rope did not learn in range and have no reach")
 
 
-def test_what_else_differs_is_said(folder: Path) -> None:
+def test_other_differences_between_groups_are_reported(folder: Path) -> None:
     make_run(folder / "t5" / "seed-0", "t5", 0, evaluation=exact(5), steps=300, options={"longest": 32})
     too = "positions is not the only thing that differs: steps and longest too (steps 100 in fire and rope; 300 in t5)"
-    assert told(compare(folder, "positions"), too)
+    assert mentions(compare(folder, "positions"), too)
     two = "positions and steps_asked are not the only things that differ: longest too"
-    assert told(compare(folder, ["positions", "steps_asked"]), two)
-    assert not told(compare(folder, ["positions", "steps_asked", "option.longest"]), "not the only thing")
-    assert not told(compare(folder, "positions", where="not positions=t5"), "not the only thing")
+    assert mentions(compare(folder, ["positions", "steps_asked"]), two)
+    assert not mentions(compare(folder, ["positions", "steps_asked", "option.longest"]), "not the only thing")
+    assert not mentions(compare(folder, "positions", where="not positions=t5"), "not the only thing")
 
 
-def test_what_varies_alike_in_all_groups_widens_the_spread(tmp_path: Path) -> None:
+def test_settings_that_vary_within_every_group_are_reported(tmp_path: Path) -> None:
     for batch in (32, 64):
         for name in ("rope", "fire"):
             make_run(tmp_path / f"{name}-{batch}", name, batch=batch)
-    assert told(compare(tmp_path, "positions"), "Within each group batch varies, in the same way")
+    assert mentions(compare(tmp_path, "positions"), "Within each group batch varies, in the same way")
     make_run(tmp_path / "rope-again", "rope", 1, batch=32)
-    assert told(compare(tmp_path, "positions"), "positions is not the only thing that differs: batch too")
+    assert mentions(compare(tmp_path, "positions"), "positions is not the only thing that differs: batch too")
 
 
-def test_measures_that_are_not_alike_are_said(tmp_path: Path) -> None:
+def test_differences_in_measurement_are_reported(tmp_path: Path) -> None:
     make_run(tmp_path / "a", "rope", evaluation=exact(1, 100), reach={"default": 64}, tested_to=64)
     make_run(tmp_path / "b", "fire", evaluation=exact(1, 1000), reach={"default": 64}, tested_to=4096)
     found = compare(tmp_path, "positions")
-    assert told(found, "exact_match was not measured in the same way: problems differs (1,000 in fire; 100 in rope)")
-    assert told(found, "reach was not measured in the same way: the longest tested length differs (4,096 in fire; 64")
-    assert told(found, "One seed per group: the spread is unknown")
+    assert mentions(
+        found, "exact_match was not measured in the same way: problems differs (1,000 in fire; 100 in rope)"
+    )
+    assert mentions(
+        found, "reach was not measured in the same way: the longest tested length differs (4,096 in fire; 64"
+    )
+    assert mentions(found, "One seed per group: the spread is unknown")
     assert found.groups[0].spreads["reach"].interval is None
 
 
@@ -139,18 +143,18 @@ def test_unfinished_broken_and_unmeasured_runs_are_counted(folder: Path) -> None
     rows = {row["positions"]: row for row in found.to_json()["rows"]}
     counts = [[rows[name][key] for key in ("runs", "complete", "unfinished", "broken")] for name in ("rope", None)]
     assert counts == [[5, 4, 1, 0], [1, 0, 0, 1]]
-    assert told(found, "1 unfinished and 1 broken of 9 runs: they are counted")
-    assert told(found, "exact_match is missing in 1 of 7 complete runs; 'headway evaluate' measures it")
+    assert mentions(found, "1 unfinished and 1 broken of 9 runs: they are counted")
+    assert mentions(found, "exact_match is missing in 1 of 7 complete runs; 'headway evaluate' measures it")
 
 
-def test_a_run_that_is_reached_twice_counts_once(folder: Path, tmp_path: Path) -> None:
+def test_a_run_found_twice_counts_once(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(folder, target_is_directory=True)
     named = [folder / "rope", folder, str(folder) + "/../runs", tmp_path / "link", folder / "fire" / "seed-0"]
     assert len(compare(named, "positions").runs) == 6
     make_run(tmp_path / "copy", "rope", 0)
     found = compare([folder, tmp_path / "copy"], "positions")
     assert len(found.runs) == 7
-    assert told(found, "1 of 7 complete runs have the config of another: a copy is not a second seed")
+    assert mentions(found, "1 of 7 complete runs have the config of another: a copy is not a second seed")
 
 
 @pytest.mark.parametrize(
@@ -180,7 +184,7 @@ def test_folders_without_runs_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("pictures")
-def test_everything_is_written_and_read_again(folder: Path, tmp_path: Path) -> None:
+def test_a_comparison_is_written_and_read_back(folder: Path, tmp_path: Path) -> None:
     make_run(folder / "odd", "=cmd|x", 0, evaluation=exact(3))
     found = compare(folder, "positions", where="seed<9")
     written = write_comparison(found, tmp_path / "out")
@@ -212,7 +216,7 @@ def test_the_command_prints_one_object_or_a_table(folder: Path, tmp_path: Path, 
     assert "final_loss: best by the median fire, batch 64 0.0010" in shown
 
 
-def test_runs_are_listed_as_asked(folder: Path, capsys: Any) -> None:
+def test_runs_are_listed_by_a_filter(folder: Path, capsys: Any) -> None:
     asked = ["list", "runs", "--root", str(folder), "--where", "positions=rope and errors>100"]
     assert main([*asked, "--json"]) == 0
     items = json.loads(capsys.readouterr().out)["items"]
@@ -224,6 +228,6 @@ def test_runs_are_listed_as_asked(folder: Path, capsys: Any) -> None:
     assert "digest" not in shown
 
 
-def test_one_group_is_no_comparison(folder: Path) -> None:
-    assert told(compare(folder, "task"), "All runs are in one group, sortedness: there is nothing to compare")
+def test_one_group_is_not_a_comparison(folder: Path) -> None:
+    assert mentions(compare(folder, "task"), "All runs are in one group, sortedness: there is nothing to compare")
     assert Group({"d_model": 64, "until": None}, (), ()).name == "d_model 64, no until"

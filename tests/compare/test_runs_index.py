@@ -1,4 +1,4 @@
-"""The table of runs says what the folders hold, whatever happens to them, and stays a cache."""
+"""The index of runs matches the folders, whatever happens to them, and stays a cache."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ from headway.runs import disk
 from headway.runs.folder import RunFolder
 
 TICK = 0.012
-"""seconds after which a file system's clock has moved on"""
+"""Seconds after which a file system's clock has advanced."""
 
 
-def directly(root: Path) -> list[dict[str, Any]]:
-    """Every folder described anew, without any table."""
+def describe_directly(root: Path) -> list[dict[str, Any]]:
+    """Describes every folder again, without an index."""
     found = [path.parent for path in root.rglob("config.json") if path.is_file() and "checkpoint" not in path.parts]
     rows = [{"run": str(path.relative_to(root)), **describe(RunFolder(path))} for path in found]
     return sorted(rows, key=lambda row: os.fsencode(str(row["run"])))
 
 
 def same(root: Path) -> bool:
-    return list_runs(root) == directly(root)
+    return list_runs(root) == describe_directly(root)
 
 
 @pytest.fixture
 def trusting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stamps count at once, so that nothing is looked at again only because it is new."""
+    """Trusts timestamps at once, so that nothing is read again only because it is new."""
     monkeypatch.setattr(scan, "MOMENT", 0)
 
 
 @pytest.fixture
 def described(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The runs that were read."""
+    """Records the runs that are read."""
     names: list[str] = []
 
     def watched(folder: RunFolder) -> Any:
@@ -58,7 +58,7 @@ def described(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def test_a_row_says_what_a_run_is_and_what_was_found_of_it(tmp_path: Path) -> None:
+def test_a_row_describes_a_run_and_its_results(tmp_path: Path) -> None:
     heads = {"alone": {"count": 5}, "together": {"count": 3, "accuracy": 0.995}, "baseline": 1.0, "ablation": "zero"}
     make_run(tmp_path / "a" / "b", "fire", 3, evaluation=exact(5), heads=heads, reach={"default": 256, "Ties": 64})
     (row,) = list_runs(tmp_path)
@@ -84,7 +84,7 @@ def test_a_run_that_did_not_learn_has_no_reach(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["evaluation", "lengths", "heads", "certificate"])
 @pytest.mark.parametrize("text", [b"[]", b"{", b"null", b"\x80", b"[" * 100_000, b'{"alone": 3, "reach": [1]}', None])
-def test_a_broken_study_breaks_no_run(tmp_path: Path, name: str, text: bytes | None) -> None:
+def test_a_broken_study_does_not_make_the_run_broken(tmp_path: Path, name: str, text: bytes | None) -> None:
     make_run(tmp_path / "a")
     path = tmp_path / "a" / f"{name}.json"
     path.mkdir() if text is None else path.write_bytes(text)
@@ -112,7 +112,7 @@ def test_a_broken_config_is_a_broken_run(tmp_path: Path, text: bytes) -> None:
     assert "config.json" in str(row["error"])
 
 
-def test_files_that_are_folders_or_nested_are_told_in_a_sentence(tmp_path: Path) -> None:
+def test_folders_and_deep_nesting_in_place_of_files_give_a_message(tmp_path: Path) -> None:
     (tmp_path / "deep.json").write_text("[" * 100_000)
     (tmp_path / "odd.json").write_bytes(b"\xff\xfe{")
     (tmp_path / "folder.json").mkdir()
@@ -138,8 +138,8 @@ def test_what_has_not_changed_is_not_read_again(tmp_path: Path, trusting: None, 
     assert (tmp_path / "runs.sqlite").stat().st_mtime_ns == stamp  # and nothing was written
 
 
-def test_a_moment_ago_is_looked_at_again(tmp_path: Path, described: list[str]) -> None:
-    """Within one tick of the clock a folder is written to twice, and its stamp does not tell."""
+def test_a_folder_written_a_moment_ago_is_read_again(tmp_path: Path, described: list[str]) -> None:
+    """A folder may be written twice within one clock tick, which its timestamp does not show."""
     make_run(tmp_path / "a")
     list_runs(tmp_path)
     before = os.stat(tmp_path / "a"), os.stat(tmp_path)
@@ -150,7 +150,7 @@ def test_a_moment_ago_is_looked_at_again(tmp_path: Path, described: list[str]) -
     assert described == ["a", "a"]
 
 
-def test_clocks_that_go_back_are_no_matter(tmp_path: Path, trusting: None) -> None:
+def test_clocks_may_go_backwards(tmp_path: Path, trusting: None) -> None:
     run = make_run(tmp_path / "a")
     time.sleep(TICK)
     list_runs(tmp_path)
@@ -160,7 +160,7 @@ def test_clocks_that_go_back_are_no_matter(tmp_path: Path, trusting: None) -> No
     assert list_runs(tmp_path)[0]["errors"] == 1
 
 
-def test_an_edit_by_other_hands_is_seen_by_rebuild(tmp_path: Path, trusting: None) -> None:
+def test_rebuild_sees_edits_made_outside_headway(tmp_path: Path, trusting: None) -> None:
     run = make_run(tmp_path / "a", evaluation=exact(1))
     time.sleep(TICK)
     list_runs(tmp_path)
@@ -176,7 +176,7 @@ CHANGES = st.lists(st.tuples(VERBS, NAMES, NAMES), min_size=1, max_size=9)
 
 
 def by_hand(path: Path) -> None:
-    """Runs that lie in runs are seen as they come where Headway puts them there; of other hands it has to be told."""
+    """Marks the parents of a run as changed, as Headway does itself when it writes a run inside a run."""
     for above in path.parents:
         RunFolder(above).changed()
 
@@ -215,7 +215,7 @@ def change(root: Path, what: str, path: Path, other: Path, number: int) -> None:
 
 @settings(max_examples=40)
 @given(CHANGES)
-def test_after_any_changes_it_says_what_the_folders_hold(
+def test_after_any_changes_the_index_matches_the_folders(
     tmp_path_factory: pytest.TempPathFactory, trusting: None, changes: list[tuple[str, str, str]]
 ) -> None:
     root = tmp_path_factory.mktemp("runs")
@@ -227,7 +227,7 @@ def test_after_any_changes_it_says_what_the_folders_hold(
     shutil.rmtree(root)
 
 
-def test_loops_of_links_end(tmp_path: Path) -> None:
+def test_symlink_loops_terminate(tmp_path: Path) -> None:
     make_run(tmp_path / "a" / "b")
     (tmp_path / "a" / "up").symlink_to(tmp_path, target_is_directory=True)
     (tmp_path / "linked").symlink_to(tmp_path / "a", target_is_directory=True)
@@ -235,7 +235,7 @@ def test_loops_of_links_end(tmp_path: Path) -> None:
     assert [row["run"] for row in list_runs(tmp_path / "linked")] == ["b"]
 
 
-def test_a_run_inside_a_run_is_seen_as_it_comes(tmp_path: Path, trusting: None) -> None:
+def test_a_new_run_inside_a_run_is_noticed(tmp_path: Path, trusting: None) -> None:
     make_run(tmp_path / "outer")
     time.sleep(TICK)
     list_runs(tmp_path)
@@ -247,13 +247,13 @@ def test_a_run_inside_a_run_is_seen_as_it_comes(tmp_path: Path, trusting: None) 
     assert list_runs(tmp_path, "errors=7")[0]["run"] == "outer/inner"
 
 
-def test_a_run_folder_keeps_no_table(tmp_path: Path) -> None:
+def test_no_index_is_written_into_a_run_folder(tmp_path: Path) -> None:
     make_run(tmp_path / "a")
     assert [row["run"] for row in list_runs(tmp_path / "a")] == ["."]
     assert not (tmp_path / "a" / "runs.sqlite").exists()
 
 
-def test_a_folder_without_runs_keeps_no_table(tmp_path: Path) -> None:
+def test_no_index_is_written_into_a_folder_without_runs(tmp_path: Path) -> None:
     (tmp_path / "some" / "folder").mkdir(parents=True)
     assert list_runs(tmp_path) == []
     assert [path.name for path in tmp_path.iterdir()] == ["some"]
@@ -261,7 +261,7 @@ def test_a_folder_without_runs_keeps_no_table(tmp_path: Path) -> None:
     assert [row["run"] for row in list_runs(tmp_path)] == ["some/folder/run"]
 
 
-def test_names_that_are_no_text_are_listed(tmp_path: Path) -> None:
+def test_names_that_are_not_valid_unicode_are_listed(tmp_path: Path) -> None:
     make_run(Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")), options={"first": "\ud800"})
     (row,) = list_runs(tmp_path)
     assert row["run"] == "caf?"
@@ -281,7 +281,7 @@ def test_names_that_are_no_text_are_listed(tmp_path: Path) -> None:
         "DROP TABLE runs; CREATE TABLE runs (path TEXT PRIMARY KEY, stamp REAL, row TEXT)",
     ],
 )
-def test_another_table_is_made_anew(tmp_path: Path, damage: str) -> None:
+def test_an_index_with_another_schema_is_rebuilt(tmp_path: Path, damage: str) -> None:
     make_run(tmp_path / "a", reach={"default": 64})
     first = list_runs(tmp_path)
     table = sqlite3.connect(tmp_path / "runs.sqlite")
@@ -292,7 +292,7 @@ def test_another_table_is_made_anew(tmp_path: Path, damage: str) -> None:
 
 
 @pytest.mark.parametrize("there", ["folder", "garbage", "truncated", "empty"])
-def test_a_table_that_is_none_is_no_hindrance(tmp_path: Path, there: str) -> None:
+def test_a_file_that_is_not_an_index_does_no_harm(tmp_path: Path, there: str) -> None:
     make_run(tmp_path / "a", reach={"default": 64})
     first, path = list_runs(tmp_path), tmp_path / "runs.sqlite"
     content = path.read_bytes()
@@ -307,7 +307,7 @@ def test_a_table_that_is_none_is_no_hindrance(tmp_path: Path, there: str) -> Non
     assert list_runs(tmp_path, "reach>=64") == first
 
 
-def test_a_table_that_another_keeps_is_left_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_locked_index_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index, "PATIENCE", 0.05)
     run = make_run(tmp_path / "a")
     list_runs(tmp_path)
@@ -320,9 +320,7 @@ def test_a_table_that_another_keeps_is_left_to_it(tmp_path: Path, monkeypatch: p
     assert list_runs(tmp_path)[0]["errors"] == 3
 
 
-def test_a_folder_that_may_not_be_written_to_is_listed_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_read_only_folder_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_run(tmp_path / "a")
     list_runs(tmp_path)
     make_run(tmp_path / "b", seed=1)
@@ -337,7 +335,7 @@ def test_a_folder_that_may_not_be_written_to_is_listed_all_the_same(
     assert [row["run"] for row in list_runs(tmp_path)] == ["a", "b"]
 
 
-def test_processes_do_not_get_in_each_others_way(tmp_path: Path) -> None:
+def test_concurrent_processes_do_not_interfere(tmp_path: Path) -> None:
     for seed in range(30):
         make_run(tmp_path / f"seed-{seed}", seed=seed)
     code = (
@@ -356,7 +354,7 @@ def test_processes_do_not_get_in_each_others_way(tmp_path: Path) -> None:
     assert same(tmp_path)
 
 
-def test_more_keys_than_a_table_can_have_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_keys_than_the_index_can_have_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index, "MOST_KEYS", 60)
     make_run(tmp_path / "a", options={f"option_{n}": n for n in range(40)})
     with pytest.raises(HeadwayError, match="more than 60 different keys"):
@@ -379,11 +377,11 @@ timed("state=broken")  # what was new a moment ago is looked at again
 asked = [timed("positions=rope and reach>256") for _ in range(5)]
 print(json.dumps([first, [seconds for seconds, _ in asked], [row["seed"] for row in asked[-1][1]]]))
 """
-"""in a process of its own, where no shapes are checked"""
+"""runs in its own process, where no shapes are checked"""
 
 
 @pytest.mark.slow
-def test_a_question_over_100_000_runs_finds_them_all(tmp_path: Path) -> None:
+def test_a_query_over_100_000_runs_finds_them_all(tmp_path: Path) -> None:
     root, every = tmp_path / "runs", ["rope", "alibi", "t5", "kerple", "fire", "none", "learned", "sinusoidal"]
     plain = json.dumps(a_config("POSITIONS", 7_654_321).to_json())
     made = make_run(tmp_path / "one", reach={"default": 0})

@@ -1,4 +1,4 @@
-"""--where finds the runs that a plain reading of its words finds, and answers anything else with a sentence."""
+"""--where finds the runs that its expression describes, and rejects anything else with a one-line error."""
 
 from __future__ import annotations
 
@@ -63,18 +63,18 @@ expressions: st.SearchStrategy[Expression] = st.recursive(
 )
 
 
-def written(part: Expression) -> str:
+def render(part: Expression) -> str:
     if isinstance(part, Negation):
-        return f"not ({written(part.part)})"
+        return f"not ({render(part.part)})"
     if isinstance(part, Junction):
-        return f" {part.word} ".join(f"({written(each)})" for each in part.parts)
+        return f" {part.word} ".join(f"({render(each)})" for each in part.parts)
     if part.quoted:
         return f"{part.key} {part.operator} '" + part.text.replace("'", "''") + "'"
     return f"{part.key}{part.operator}{part.text}"
 
 
 def holds(part: Expression, row: dict[str, Any]) -> bool:
-    """What the words say, slowly."""
+    """Evaluates an expression the slow, obvious way."""
     if isinstance(part, Negation):
         return not holds(part.part, row)
     if isinstance(part, Junction):
@@ -103,8 +103,8 @@ def kind(value: Any) -> str:
 
 @settings(max_examples=250)
 @given(expressions, rows)
-def test_sql_finds_what_the_words_say(expression: Expression, found: list[dict[str, Any]]) -> None:
-    where = parse_where(written(expression))
+def test_sql_agrees_with_direct_evaluation(expression: Expression, found: list[dict[str, Any]]) -> None:
+    where = parse_where(render(expression))
     table = sqlite3.connect(":memory:")
     table.execute(f"CREATE TABLE runs (number, {', '.join(map(quoted, KEYS))})")
     for number, row in enumerate(found):
@@ -127,7 +127,7 @@ ANY = st.one_of(
 
 @settings(max_examples=400)
 @given(ANY)
-def test_anything_is_read_or_refused_in_a_sentence(text: str) -> None:
+def test_any_text_is_parsed_or_refused_with_a_message(text: str) -> None:
     try:
         where = parse_where(text)
     except HeadwayError:
@@ -158,19 +158,19 @@ def test_anything_is_read_or_refused_in_a_sentence(text: str) -> None:
         ("a=1; DROP TABLE runs", "expected 'and' or 'or'"),
     ],
 )
-def test_a_mistake_is_shown_where_it_is(text: str, told: str) -> None:
+def test_an_error_shows_its_position(text: str, told: str) -> None:
     with pytest.raises(HeadwayError) as error:
         parse_where(text)
     assert told in str(error.value)
 
 
-def test_the_most_that_is_allowed_is_answered() -> None:
+def test_the_largest_allowed_expression_works() -> None:
     deep = "(" * 50 + " or ".join(["a=1"] * 200) + ")" * 50
     condition, values = parse_where(deep).sql(["a"])
     assert sqlite3.connect(":memory:").execute(f"SELECT 1 FROM (SELECT 1 AS a) WHERE {condition}", values).fetchall()
 
 
-def test_an_unknown_key_is_told_with_the_nearest() -> None:
+def test_an_unknown_key_suggests_the_nearest() -> None:
     with pytest.raises(HeadwayError, match="unknown key in --where 'reech'; did you mean 'reach'"):
         parse_where("reech > 3").check(KEYS)
 

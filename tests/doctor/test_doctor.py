@@ -1,4 +1,4 @@
-"""The doctor: nothing to say of the healthy, what it takes from users and what it refuses, and how it says it."""
+"""The doctor: no alarms on healthy models, what it accepts and refuses from users, and its messages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def adder() -> Subject:
 
 @pytest.fixture
 def fewer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many as show a mistake."""
+    """Uses just enough problems to show a mistake."""
     monkeypatch.setattr(patient_module, "ROWS", 200)
     monkeypatch.setattr(patient_module, "FEW", 40)
 
@@ -71,7 +71,7 @@ def test_gates_that_change_something_when_open(adder: Subject) -> None:
 
 
 @pytest.mark.usefixtures("fewer")
-def test_a_head_closed_in_the_place_of_another_is_told(adder: Subject) -> None:
+def test_closing_the_wrong_head_is_detected(adder: Subject) -> None:
     other = {head: adder.heads[(place + 1) % 24] for place, head in enumerate(adder.heads)}
 
     def ablate(problems: Problems, heads: Collection[Head]) -> Tensor:
@@ -84,8 +84,8 @@ def test_a_head_closed_in_the_place_of_another_is_told(adder: Subject) -> None:
 
 
 @pytest.mark.usefixtures("fewer")
-def test_held_out_problems_that_are_mostly_wrong(adder: Subject) -> None:
-    """Known by heart: right on what was shown, wrong on what was not."""
+def test_memorised_training_problems_are_detected(adder: Subject) -> None:
+    """The model is right on training problems and wrong on held-out ones."""
 
     def correct(logits: Tensor, problems: Problems) -> Tensor:
         return problems.source[:, 0] > 4
@@ -164,7 +164,7 @@ WRONG = {
 
 @pytest.fixture
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with two submissions, each with a neighbour of the same name."""
+    """Makes two submissions, each with a module of the same name next to it."""
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "mine.py").write_text(MINE)
@@ -174,7 +174,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_what_is_wrong_with_a_factory_is_one_line(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_broken_factory_gives_a_one_line_error(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = [sys.executable, "-m", "headway", "doctor", *WRONG, "--json", "--quiet"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # without the tests' checks of types
     assert done.returncode == 2
@@ -191,7 +191,9 @@ def test_what_is_wrong_with_a_factory_is_one_line(desk: Path, capsys: pytest.Cap
 
 
 @pytest.mark.usefixtures("fewer")
-def test_the_command_says_it_and_its_status_is_the_verdict(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_the_checks_and_its_exit_status_is_the_verdict(
+    desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["doctor", "mine.py:build", "--json"]) == 0
     said = capsys.readouterr()
     found = json.loads(said.out)  # what the factory prints is not in it
@@ -210,7 +212,9 @@ def test_the_command_says_it_and_its_status_is_the_verdict(desk: Path, capsys: p
 
 
 @pytest.mark.usefixtures("fewer")
-def test_many_are_one_table_and_find_their_own_neighbours(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_many_subjects_give_one_table_and_import_their_own_modules(
+    desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["doctor", f"{desk}/*/mine.py:build", f"{desk}/one/mine.py:fails", "--json", "--quiet"]) == 2
     found = json.loads(capsys.readouterr().out)
     assert [each["healthy"] for each in found["members"]] == [True, True, False]
@@ -248,10 +252,10 @@ def test_seeds_of_which_some_have_not_learned(adder: Subject) -> None:
 
 
 @pytest.mark.usefixtures("fewer")
-def test_the_factory_of_the_docs(
+def test_the_factory_in_the_documentation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As it is printed: at most 20 lines for a hand-written model with its own decoding."""
+    """The printed factory has at most 20 lines for a hand-written model with its own decoding."""
     page = (ROOT / "docs" / "doctor.md").read_text()
     code = re.findall(r"```python\n(# subject\.py\n.*?)```", page, re.S)[0]
     assert len([line for line in code.splitlines() if line.strip()]) <= 20
@@ -274,7 +278,7 @@ def test_the_factory_of_the_docs(
         assert status[check] == "pass"
 
 
-def test_a_user_s_model_is_as_it_was(adder: Subject) -> None:
+def test_the_doctor_leaves_a_users_model_unchanged(adder: Subject) -> None:
     before = {name: tensor.clone() for name, tensor in adder.model.state_dict().items()}
     examine_subject(adder, checks=("gates", "positions"))
     assert all(torch.equal(tensor, before[name]) for name, tensor in adder.model.state_dict().items())

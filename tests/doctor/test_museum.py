@@ -1,4 +1,4 @@
-"""The museum of mistakes: of every one the doctor names the cause, and raises no alarm that was not foreseen."""
+"""The museum of mistakes: the doctor names the cause of each, and raises no unexpected alarm."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headway.doctor.examination import CHECKS, Examination, examine_subject
 
 MUSEUM = Path(__file__).parents[2] / "recipes" / "mistakes"
 LINES = 4
-"""of a message on a terminal"""
+"""The most lines of a message on a terminal."""
 
 MISTAKES: dict[str, tuple[set[str], set[str], str]] = {
     # the mistake: the checks that name it as cause, other alarms that may follow from it, and words of the first cause
@@ -53,12 +53,12 @@ HYPOTHESES = {
     "starts_with_commonest": "the commonest first token of the batch",
     "no_mask_in_evaluation": "the one pass has no causal mask",
 }
-"""what the check of decoding says of the four ways of public code"""
+"""The explanations of the greedy check for four public implementations."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def museum() -> Iterator[None]:
-    """Its files as modules, so that what several of them train is trained once."""
+    """Imports the files as modules, so that models they share are trained once."""
     sys.path.insert(0, str(MUSEUM))
     yield
     sys.path.remove(str(MUSEUM))
@@ -86,7 +86,7 @@ def test_the_doctor_names_the_cause_of(name: str) -> None:
     check_messages(found)
 
 
-def test_nothing_is_said_against_the_same_lab_done_right() -> None:
+def test_the_correct_lab_raises_no_alarm() -> None:
     found = examine_subject(importlib.import_module("healthy").build())
     assert found.alarms == []
     skipped = {name for name, each in found.checks.items() if each.status == "skipped"}

@@ -1,4 +1,4 @@
-"""What users bring: toy models that are perfect by construction, and habits that must raise no false alarm."""
+"""Users' models: toy models that are perfect by construction, and styles that must raise no false alarm."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def alarms(subject: Subject) -> list[str]:
     return examine_subject(subject).alarms
 
 
-def examined(subject: Subject, *checks: str) -> Examination:
+def run_checks(subject: Subject, *checks: str) -> Examination:
     return examine_subject(subject, checks=checks)
 
 
 class Classifier(nn.Module):
-    """Says what a function of the source says."""
+    """Classifies by a given function of the source."""
 
     def __init__(self, rule: Any, classes: int) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class Classifier(nn.Module):
         return nn.functional.one_hot(self.rule(source), self.classes)[:, None].float() * 9 * self.weight
 
 
-def classified(rule: Any, classes: int, source: Tensor) -> Subject:
+def classifier_subject(rule: Any, classes: int, source: Tensor) -> Subject:
     return Subject(Classifier(rule, classes), examples=Problems(source, rule(source)[:, None]))
 
 
@@ -89,30 +89,32 @@ def test_a_perfect_model_raises_no_alarm_in_any_habit() -> None:
         "accuracy in percent": oracle(score=lambda problems: 100.0),
         "padding that is the start token and does not count": oracle(examples=padded),
         "decoding that stops there": oracle(examples=padded, generate=lambda p: p.source.flip(1)),
-        "two tokens": classified(lambda source: (source[:, 0] - source[:, 1]) % 10, 10, digits(width=2)),
-        "the first pair of four": classified(lambda source: (source[:, 0] > source[:, 1]).long(), 2, digits(width=4)),
+        "two tokens": classifier_subject(lambda source: (source[:, 0] - source[:, 1]) % 10, 10, digits(width=2)),
+        "the first pair of four": classifier_subject(
+            lambda source: (source[:, 0] > source[:, 1]).long(), 2, digits(width=4)
+        ),
     }
     for name, subject in habits.items():
         assert alarms(subject) == [], name
 
 
 def test_a_task_that_needs_no_order_is_a_warning_not_a_failure() -> None:
-    found = examined(classified(lambda source: source.amax(1), 10, digits(width=5)), "blindness", "converged")
+    found = run_checks(classifier_subject(lambda source: source.amax(1), 10, digits(width=5)), "blindness", "converged")
     assert found.checks["blindness"].status == "warn"
     assert found.healthy
 
 
 def test_few_examples_are_too_few_not_badly_trained() -> None:
     source = digits(40)
-    found = examined(oracle(examples=Problems(source, source.flip(1))), "converged").checks["converged"]
+    found = run_checks(oracle(examples=Problems(source, source.flip(1))), "converged").checks["converged"]
     assert found.status == "warn"
     assert "40 are too few" in found.meaning
 
 
-def test_what_is_not_sure_to_repeat_itself_is_told_apart() -> None:
+def test_random_decoding_and_batch_norm_are_distinguished() -> None:
     torch.manual_seed(0)
     sampled = oracle(generate=lambda p: torch.where(torch.rand(p.answer.shape) < 0.1, 0, p.source.flip(1)))
-    found = examined(sampled, "evaluation mode", "given digits")
+    found = run_checks(sampled, "evaluation mode", "given digits")
     assert found.causes == ["evaluation mode"]
     assert "decoded twice" in found.checks["evaluation mode"].meaning
 
@@ -129,13 +131,13 @@ def test_what_is_not_sure_to_repeat_itself_is_told_apart() -> None:
     before = model.norm.running_mean
     assert before is not None
     before = before.clone()
-    found = examined(oracle(model=model, decode=model), "evaluation mode").checks["evaluation mode"]
+    found = run_checks(oracle(model=model, decode=model), "evaluation mode").checks["evaluation mode"]
     assert "it fails on 1 problem alone" in found.meaning
     assert torch.equal(model.norm.running_mean, before)  # pyright: ignore[reportArgumentType]
 
 
 class Heads(nn.Module):
-    """Four heads, each a quarter of what the output projection reads."""
+    """Four heads, each a quarter of the output projection's input."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -166,22 +168,22 @@ def test_gates_take_any_sound_ablation() -> None:
     base = {"model": model, "decode": model, "projections": {site: model.out}}
     for heads in (every, every[:2]):
         for into in (torch.zeros(16), torch.full((16,), 0.3)):
-            found = examined(oracle(**base, heads=heads, ablate=ablate(into)), "gates").checks["gates"]
+            found = run_checks(oracle(**base, heads=heads, ablate=ablate(into)), "gates").checks["gates"]
             assert found.status == "pass", found.meaning
 
     def half(problems: Problems, heads: Collection[Head]) -> Tensor:
         return ablate(torch.zeros(16))(problems, [head for head in heads if head.number])
 
-    found = examined(oracle(**base, heads=every, ablate=half), "gates").checks["gates"]
+    found = run_checks(oracle(**base, heads=every, ablate=half), "gates").checks["gates"]
     assert "closing encoder.0.self.0 is not zeroing its columns" in found.meaning
 
 
-def test_a_leak_is_seen_among_tokens_that_cannot_be() -> None:
+def test_a_leak_is_detected_despite_infinite_logits() -> None:
     def leaks(source: Tensor, written: Tensor) -> Tensor:
         logits = Oracle()(source, written) + written.roll(-1, 1)[..., None] * torch.arange(12)
         return logits.index_fill(2, torch.tensor([10]), -torch.inf)
 
-    assert examined(oracle(decode=leaks), "causality").checks["causality"].status == "fail"
+    assert run_checks(oracle(decode=leaks), "causality").checks["causality"].status == "fail"
 
 
 def test_a_warning_hides_no_failure_from_a_study() -> None:
@@ -209,13 +211,13 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_cannot_be_examined_is_one_sentence(name: str) -> None:
+def test_a_subject_that_cannot_be_examined_gives_a_one_line_error(name: str) -> None:
     changes, words = WRONG[name]
     with pytest.raises(HeadwayError, match=words):
         examine_subject(oracle(**changes))
 
 
-def test_what_a_subject_refuses_at_once() -> None:
+def test_a_subject_rejects_invalid_arguments() -> None:
     for changes, words in (
         ({"max_drop": 0.0}, "max_drop is 0.0"),
         ({"claimed_on": 1}, "on 1 examples"),
@@ -224,14 +226,14 @@ def test_what_a_subject_refuses_at_once() -> None:
             oracle(**changes)
 
 
-def test_submissions_with_packages_of_one_name_do_not_meet(tmp_path: Path) -> None:
+def test_submissions_with_packages_of_the_same_name_do_not_collide(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name / "src").mkdir(parents=True)  # a folder without an __init__.py
         (tmp_path / name / "src" / "model.py").write_text(f"NAME = {name!r}\n")
         (tmp_path / name / "subject.py").write_text("from src import model\nraise ValueError(model.NAME)\n")
     before = list(sys.path)
     found = examine_all([f"{tmp_path}/*/subject.py:build"])
-    told = [each.to_json()["refused"] for each in found]
-    assert "ValueError: one" in told[0]
-    assert "ValueError: two" in told[1]
+    refused = [each.to_json()["refused"] for each in found]
+    assert "ValueError: one" in refused[0]
+    assert "ValueError: two" in refused[1]
     assert [path for path in sys.path if str(tmp_path) in path] == [path for path in before if str(tmp_path) in path]

@@ -1,4 +1,4 @@
-"""One pass gives the verdict that decoding gives; counts add up; intervals cover."""
+"""One pass gives the same verdict as decoding; counts add up; intervals have their coverage."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_counts_add_up_and_equal_a_plain_loop() -> None:
         assert sum(stratum.errors for stratum in mine) == wrong
 
 
-def test_what_lies_behind_the_end_token_does_not_count() -> None:
+def test_tokens_after_the_end_token_do_not_count() -> None:
     task = Addition(digits=1, natural=True)
     problems = task.listing(0, 3)  # 0 + 0, 0 + 1, 0 + 2: one digit, the end, and one token to spare
     logits = torch.nn.functional.one_hot(problems.answer, task.vocabulary).float()
@@ -103,7 +103,7 @@ def test_chunks_hold_the_problems_of_one_draw(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_without_positions_the_answer_is_right_exactly_half_the_time() -> None:
-    """By symmetry, on every probe and length, whatever the weights: the members of a pair look the same."""
+    """On every probe and length, whatever the weights: by symmetry, both sequences of a pair look the same."""
     model = build_model(plan("sortedness", Overrides(positions="none"), 0).model, seed=4).double()
     for probe, length in (("one-inversion", 8), ("one-inversion", 64), ("descending", 16)):
         assert evaluate_sample(model, Sortedness(), 400, probe=probe, length=length).exact_match == 0.5
@@ -123,7 +123,7 @@ def test_wilson_is_the_published_formula_and_covers() -> None:
     assert covered > 0.93
 
 
-def test_the_shipped_adder_is_right_and_decodes_alike(adder) -> None:
+def test_the_shipped_adder_is_right_and_decoding_agrees(adder) -> None:
     found = evaluate(adder, examples=4_000, greedy=400)
     assert found.errors == 0
     assert found.greedy is not None
@@ -136,8 +136,8 @@ def test_every_one_of_a_million_sums_is_right(adder) -> None:
     assert (found.examples, found.errors) == (1_000_000, 0)
 
 
-def test_perfection_is_seen_and_one_flaw_too() -> None:
-    """One-digit sums are learned by heart, so held-out ones stay wrong: they must not keep a run going."""
+def test_perfection_and_a_single_error_are_both_detected() -> None:
+    """One-digit sums are memorised, so held-out ones stay wrong: they must not keep a run going."""
     task = Addition(digits=1)
     model = half_trained(task, 200)
     found = evaluate_all(model, task)
@@ -151,7 +151,7 @@ def test_perfection_is_seen_and_one_flaw_too() -> None:
 
 
 def smallest_lead_over(token: int, model: Any, task: Addition) -> float:
-    """How much more the model would have to like `token` before it changed the first trainable answer."""
+    """Returns how much the logit of `token` must rise before the first trainable answer changes."""
     problems = task.listing(0, task.count or 0)
     problems = problems[(~task.held_out(problems)).nonzero()[:, 0]]
     logits = model(problems.source, problems.answer).detach()

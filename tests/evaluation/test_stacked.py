@@ -1,4 +1,4 @@
-"""Many models evaluated as one give, to the problem, what each gives alone; also where the fast pass is coarse."""
+"""Models evaluated as a stack give the same verdicts as alone, even if the fast pass has low precision."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_stack_makes_the_errors_of_each_model_alone(learnt: list[Model]) -> No
     assert len({each.errors for each in found}) > 2
 
 
-def test_answers_with_an_end_and_classes_are_told_apart_too() -> None:
+def test_a_stack_also_handles_end_tokens_and_classes() -> None:
     for task, options in ((Addition(digits=2, natural=True), {"digits": 2, "natural": True}), (Sortedness(), {})):
         configs = [plan(task.name, Overrides(d_model=16, heads=2, d_ff=32), seed, options) for seed in range(3)]
         models = [build_model(config.model, config.seed).eval() for config in configs]
@@ -49,7 +49,7 @@ def test_answers_with_an_end_and_classes_are_told_apart_too() -> None:
         assert found == [evaluate_sample(model, task, 200) for model in models]
 
 
-def test_a_coarse_pass_is_put_right_where_its_margin_is_narrow(
+def test_narrow_margins_of_a_low_precision_pass_are_computed_again(
     learnt: list[Model], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = Addition(digits=1)
@@ -66,8 +66,10 @@ def test_a_coarse_pass_is_put_right_where_its_margin_is_narrow(
     assert narrow[0] > 0
 
 
-def test_without_the_second_look_a_coarse_pass_errs(learnt: list[Model], monkeypatch: pytest.MonkeyPatch) -> None:
-    """So the second look above is no formality: weights rounded this far do change verdicts."""
+def test_without_the_second_pass_low_precision_makes_errors(
+    learnt: list[Model], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second pass is necessary: weights rounded this coarsely do change verdicts."""
     problems = Addition(digits=1).listing(0, 100)
     exact = StackedModels.of(learnt).answers(problems)
     coarse = StackedModels.of(learnt, torch.bfloat16)
@@ -79,7 +81,7 @@ def test_without_the_second_look_a_coarse_pass_errs(learnt: list[Model], monkeyp
 
 
 @torch.no_grad()
-def test_bfloat16_moves_no_margin_of_the_adder_by_a_tenth_of_what_is_looked_at_again(adder) -> None:
+def test_bfloat16_moves_no_margin_of_the_adder_by_a_tenth_of_the_threshold(adder) -> None:
     problems = adder.task.testing(seed=0, rows=2000, probe="carry-heavy")
     models = [StackedModels.of([adder.model], precision) for precision in (torch.float32, torch.bfloat16)]
     exact, coarse = (m._pass(m.fast, problems.source, problems.answer)[1] for m in models)

@@ -1,4 +1,4 @@
-"""Every fault test says what it did to Headway and what came of it; `make proof` writes that down for people."""
+"""Every fault test records its fault and the outcome; `make proof` writes them into a table."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ BEGIN, END = "<!-- faults: written by make proof -->", "<!-- end of faults -->"
 
 
 @pytest.fixture
-def told(request: pytest.FixtureRequest, record_property: Callable[[str, object], None]) -> Callable[[str], None]:
-    """Keeps what came of a fault, for the table in docs/reliability.md."""
+def record_outcome(
+    request: pytest.FixtureRequest, record_property: Callable[[str, object], None]
+) -> Callable[[str], None]:
+    """Records the outcome of a fault, for the table in docs/reliability.md."""
     marker = request.node.get_closest_marker("fault")
     assert marker is not None, "a fault test is marked with the fault"
     record_property("fault", marker.args[0])
@@ -25,7 +27,7 @@ def told(request: pytest.FixtureRequest, record_property: Callable[[str, object]
 
 @pytest.fixture
 def small_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
-    """A disk of its own, as small as the file of the test says."""
+    """Mounts a small disk, whose size the test file sets."""
     folder = tmp_path / "disk"
     folder.mkdir()
     size = f"size={request.module.DISK}"

@@ -1,6 +1,6 @@
-"""Ways to break a file, and a bench on which a reader gets thousands of broken ones.
+"""Breaks files in many ways, and runs a reader on thousands of broken ones.
 
-A mutation is a kind and a seed, so that a failure can be repeated. A reader must answer right or say in one sentence
+A mutation is a kind and a seed, so that a failure can be repeated. A reader must read right or say in one sentence
 why it does not: no other exception, no hang, nothing written outside its folder.
 """
 
@@ -25,9 +25,9 @@ from hypothesis import strategies as st
 from headway.errors import HeadwayError
 
 SECONDS = 20.0
-"""after which a reader counts as hanging"""
+"""The time after which a reader counts as hanging."""
 MEMORY = 6 << 30
-"""bytes that a reader may take at most"""
+"""The most bytes that a reader may take."""
 
 REFUSED, DOUBTED, RIGHT = "refused in a sentence", "not believed", "read right or made again"
 
@@ -81,7 +81,7 @@ def no_text(content: bytes, dice: random.Random) -> bytes:
 
 
 def other(content: bytes, dice: random.Random) -> bytes:
-    """Something else altogether."""
+    """Replaces the content by something else altogether."""
     whole = (b"", b"\n", b"null", b"[]", b"{}", b"0", b'""', b"NaN", b"[" * 100_000, b'{"a":' * 100_000, b"\x00" * 99)
     return dice.choice(
         (*whole, b"\xff\xfe", b"PK\x03\x04" + bytes(80), b"9" * 5_000, b"SQLite format 3\x00" + bytes(84))
@@ -95,7 +95,7 @@ IN_BYTES: dict[str, Bytes] = {
 
 
 class Raw:
-    """Written into JSON as it stands, also where it is none that Python would write."""
+    """Text that goes into JSON unchanged, even if Python would never write it."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -116,7 +116,7 @@ VALUES: tuple[Any, ...] = (
 
 
 def in_json(content: bytes, dice: random.Random) -> bytes:
-    """One thing changed in what a JSON file says; lines of JSON are taken one by one."""
+    """Changes one thing in a JSON file; JSON lines are changed one at a time."""
     lines = content.decode().splitlines()
     if len(lines) > 1 and lines[0].lstrip().startswith("{") and lines[0].rstrip().endswith("}"):
         at = dice.randrange(len(lines))
@@ -149,16 +149,16 @@ def _changed(whole: Any, dice: random.Random) -> str:
                 from_holder, from_key = _place(whole, dice)
                 if from_holder is not None:
                     holder[key] = copy.deepcopy(from_holder[from_key])
-    return _written(whole)
+    return _dump(whole)
 
 
 def _value(dice: random.Random) -> Any:
-    """One of its own: what is changed inside it later stays as it is among the values."""
+    """Returns a copy of a value, so that later changes inside it leave the original alone."""
     return copy.deepcopy(dice.choice(VALUES))
 
 
 def _place(whole: Any, dice: random.Random) -> tuple[Any, Any]:
-    """A list or an object somewhere inside, and a key of it."""
+    """Chooses a list or an object somewhere inside, and one of its keys."""
     holder, key, here = None, None, whole
     while isinstance(here, dict | list) and here:
         holder, key = here, dice.choice(list(here)) if isinstance(here, dict) else dice.randrange(len(here))
@@ -183,13 +183,13 @@ def _other_type(value: Any) -> Any:
     return None
 
 
-def _written(value: Any) -> str:
+def _dump(value: Any) -> str:
     if isinstance(value, Raw):
         return value.text
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{json.dumps(str(key))}: {_written(each)}" for key, each in value.items()) + "}"
+        return "{" + ", ".join(f"{json.dumps(str(key))}: {_dump(each)}" for key, each in value.items()) + "}"
     if isinstance(value, list):
-        return "[" + ", ".join(map(_written, value)) + "]"
+        return "[" + ", ".join(map(_dump, value)) + "]"
     with contextlib.suppress(ValueError):
         return json.dumps(value, ensure_ascii=not isinstance(value, str) or "\ud800" not in value)
     return f"1{'0' * 4_000}"
@@ -225,7 +225,7 @@ ON_DISK: dict[str, Callable[[Path], None]] = {
 
 
 def put(path: Path, content: bytes) -> None:
-    """A file with this content, whatever stood there before."""
+    """Writes a file with this content, whatever was there before."""
     take_away(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
@@ -239,7 +239,7 @@ def take_away(path: Path) -> None:
 
 
 class Bench:
-    """A folder whose files are broken one at a time, and everything around it, which nobody may touch."""
+    """Breaks the files of a folder one at a time and checks that nothing around it is touched."""
 
     def __init__(self, home: Path, folder: Path) -> None:
         self.home = home
@@ -267,7 +267,7 @@ class Bench:
         mend: Callable[[], None] = lambda: None,
         kinds: tuple[str, ...] | None = None,
     ) -> None:
-        """So many broken files in the place of this one. `mend` makes the hashes fit again, as a forger would."""
+        """Runs the reader on many broken versions of a file. `mend` recomputes the hashes, as a forger would."""
         text = path.suffix in (".json", ".jsonl")
         known = [*IN_BYTES, *ON_DISK, *(["in_json"] * len(IN_BYTES) if text else [])]
 
@@ -295,7 +295,7 @@ class Bench:
     def ask(
         self, reader: Callable[[], Any], right: Callable[[Any], bool | str], mend: Callable[[], None] = lambda: None
     ) -> None:
-        """The reader once, on what is there now; everything is put back afterwards."""
+        """Runs the reader once on the current files, and restores everything afterwards."""
         try:
             mend()
             with limited(), contextlib.chdir(self.home / "elsewhere"):
@@ -314,14 +314,14 @@ class Bench:
         assert sorted(each.name for each in self.home.iterdir()) == ["elsewhere", "inside"]
         assert [each.read_text() for each in (self.home / "elsewhere").iterdir()] == ["as it was"]
 
-    def told(self) -> str:
+    def summary(self) -> str:
         counted = [f"{self.counts[each]:,} {each}" for each in (REFUSED, DOUBTED, RIGHT) if self.counts[each]]
         return f"{self.counts.total():,} mutated files: {', '.join(counted)}"
 
 
 @contextlib.contextmanager
 def limited() -> Iterator[None]:
-    """A reader that takes too long or too much memory is told so by an exception that is no sentence."""
+    """Raises an exception in a reader that takes too long or too much memory."""
 
     def ring(*_: object) -> None:
         raise TimeoutError(f"it hangs: longer than {SECONDS:g} seconds")

@@ -1,4 +1,4 @@
-"""A small real sweep for the fault tests, started as people start it, and what must hold of it afterwards."""
+"""A small real sweep for the fault tests, started as users start it, and checks of its result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headway.cli import main
 from headway.runs.folder import RunFolder
 
 TRIALS, FEW = 8, 4
-"""of a sweep, and of one where more would show nothing else"""
+"""The number of trials of a sweep, and of one where a few are enough."""
 SWEEP = """
 [base]
 task = "addition"
@@ -39,7 +39,7 @@ examples = 200
 retries = 10
 """
 ONE = ("--workers", "1")
-"""where it matters nothing how many work at a time: a process takes seconds to start"""
+"""One worker, where parallelism does not matter: a process takes seconds to start."""
 HEADWAY = [sys.executable, "-m", "headway.cli"]
 
 
@@ -50,7 +50,7 @@ def sweep_file(folder: Path, steps: int = 120, trials: int = TRIALS) -> Path:
 
 
 def start(file: Path | str, out: Path, *words: str, **settings: Any) -> subprocess.Popen[str]:
-    """A driver of its own, interruptible also where whatever started the tests is not."""
+    """Starts a driver process that can be interrupted even if the parent of the tests ignores Ctrl-C."""
     return subprocess.Popen(
         [*HEADWAY, "sweep", str(file), "--out", str(out), "--json", "--quiet", *words],
         stdout=subprocess.PIPE,
@@ -62,14 +62,14 @@ def start(file: Path | str, out: Path, *words: str, **settings: Any) -> subproce
 
 
 def finish(process: subprocess.Popen[str], status: int = 0, seconds: float = 900) -> dict[str, Any]:
-    """What a driver that ends by itself prints."""
+    """Returns the output of a driver that ends by itself."""
     shown, said = process.communicate(timeout=seconds)
     assert process.returncode == status, said[-3000:]
     return json.loads(shown)
 
 
 def sweep(file: Path | str, out: Path, *words: str, status: int = 0) -> dict[str, Any]:
-    """What a driver prints that nobody disturbs; in this process, unless Ray would stay in it."""
+    """Returns the output of an undisturbed driver; it runs in this process, unless Ray would stay in it."""
     if "ray" in words:
         return finish(start(file, out, *words), status)
     with redirect_stdout(StringIO()) as shown:
@@ -82,12 +82,12 @@ def table(out: Path) -> str:
 
 
 def done(out: Path) -> dict[str, bytes]:
-    """The records of the trials that are done, by address."""
+    """Returns the records of the finished trials, by address."""
     return {path.parent.name: path.read_bytes() for path in out.glob("runs/*/trial.json")}
 
 
 def wait_for(what: Callable[[], object], process: subprocess.Popen[str], seconds: float = 600) -> None:
-    """Until something is so, or the process has ended."""
+    """Waits until a condition holds or the process has ended."""
     until = time.monotonic() + seconds
     while process.poll() is None and not what():
         assert time.monotonic() < until, "it never came to that"
@@ -95,7 +95,7 @@ def wait_for(what: Callable[[], object], process: subprocess.Popen[str], seconds
 
 
 def children(pid: int) -> list[int]:
-    """The processes that a process has begun and that still run."""
+    """Returns the running children of a process."""
     try:
         return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:
@@ -110,7 +110,7 @@ def runs(pid: int) -> bool:
 
 
 def check_whole(out: Path, before: dict[str, bytes], trials: int = TRIALS, owners: bool = True) -> None:
-    """Nothing is lost that was reported done, nothing is there twice, and every file is as its record says."""
+    """Checks that no finished trial is lost, none is there twice, and every file matches its record."""
     after = done(out)
     assert len(after) == trials
     for address, record in before.items():

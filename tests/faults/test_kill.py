@@ -22,7 +22,7 @@ WORDS = [sys.executable, "-m", "headway.cli", *TRAIN]
 
 
 def start(out: Path) -> subprocess.Popen[str]:
-    """Interruptible, also where whatever started the tests is not: what runs in the background often ignores Ctrl-C."""
+    """Starts a process that can be interrupted even if the tests run in the background, where Ctrl-C is ignored."""
     return subprocess.Popen(
         [*WORDS, "--out", str(out), "--resume"],
         stderr=subprocess.PIPE,
@@ -32,7 +32,7 @@ def start(out: Path) -> subprocess.Popen[str]:
 
 
 def wait_for_new_checkpoint(process: subprocess.Popen[str], out: Path) -> bool:
-    """Whether one was written while the process ran."""
+    """Tells whether a checkpoint was written while the process ran."""
     pointer = out / "checkpoint" / "latest.json"
     before = pointer.read_bytes() if pointer.exists() else b""
     while process.poll() is None:
@@ -50,7 +50,7 @@ def wait_for_new_checkpoint(process: subprocess.Popen[str], out: Path) -> bool:
     ],
 )
 def test_a_run_killed_again_and_again_ends_with_the_bytes_of_one_never_killed(
-    tmp_path: Path, told: Callable[[str], None], kills: int
+    tmp_path: Path, record_outcome: Callable[[str], None], kills: int
 ) -> None:
     assert main([*TRAIN, "--out", str(tmp_path / "whole")]) == 0
     whole = (tmp_path / "whole" / "model.safetensors").read_bytes()
@@ -71,13 +71,13 @@ def test_a_run_killed_again_and_again_ends_with_the_bytes_of_one_never_killed(
     assert (out / "model.safetensors").read_bytes() == whole
     assert not (out / "checkpoint").exists()
     assert not list(out.glob(".*.part"))
-    told(f"killed {killed} times, the same bytes as one never killed")
+    record_outcome(f"killed {killed} times, the same bytes as one never killed")
 
 
 @pytest.mark.fault("SIGKILL of a population in training, twice")
 @pytest.mark.slow
 def test_a_population_killed_and_resumed_ends_with_the_bytes_of_one_never_killed(
-    tmp_path: Path, told: Callable[[str], None]
+    tmp_path: Path, record_outcome: Callable[[str], None]
 ) -> None:
     words = [*WORDS, "--population", "3"]
     subprocess.run([*words, "--out", str(tmp_path / "whole")], check=True, capture_output=True)
@@ -98,11 +98,11 @@ def test_a_population_killed_and_resumed_ends_with_the_bytes_of_one_never_killed
     for seed in range(3):
         ours, theirs = (tmp_path / home / f"seed-{seed}" / "model.safetensors" for home in ("killed", "whole"))
         assert ours.read_bytes() == theirs.read_bytes()
-    told("3 of 3 members with the same bytes as ones never killed")
+    record_outcome("3 of 3 members with the same bytes as ones never killed")
 
 
 @pytest.mark.fault("Ctrl-C in training")
-def test_ctrl_c_ends_in_one_line_that_says_how_to_go_on(tmp_path: Path, told: Callable[[str], None]) -> None:
+def test_ctrl_c_ends_in_one_line_that_says_how_to_go_on(tmp_path: Path, record_outcome: Callable[[str], None]) -> None:
     process = start(tmp_path / "run")
     assert wait_for_new_checkpoint(process, tmp_path / "run")
     process.send_signal(signal.SIGINT)
@@ -112,4 +112,4 @@ def test_ctrl_c_ends_in_one_line_that_says_how_to_go_on(tmp_path: Path, told: Ca
     assert "the last checkpoint is kept, go on with: headway train addition" in shown
     assert shown.rstrip().endswith("--resume")
     assert (tmp_path / "run" / "checkpoint" / "latest.json").exists()
-    told("one line that says how to go on; the last checkpoint is kept")
+    record_outcome("one line that says how to go on; the last checkpoint is kept")

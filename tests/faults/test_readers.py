@@ -1,4 +1,4 @@
-"""Every reader of files that may come from elsewhere, on thousands of broken ones."""
+"""Runs every reader of files that may come from elsewhere on thousands of broken ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import torch
 from mutating import DOUBTED, REFUSED, Bench, put, take_away
 from safetensors.torch import load_file
 
-from headway.api.certifying import _compared
+from headway.api.certifying import check_stored
 from headway.attach.prompts import problems_of, read_prompts
 from headway.compare.index import list_runs
 from headway.heads.variants import Ledger, Variants
@@ -47,12 +47,12 @@ ROOT, CPU = Path(__file__).parents[2], torch.device("cpu")
 SMALL = Overrides(**small_model(8, decoder_layers=1, steps=5, batch=4, warmup=1))
 STUDIES = (Study("evaluate", {"examples": 50}),)
 QUICK, MANY = 16, 420
-"""broken files of each kind of file: of every test run, and of a proof"""
+"""How many broken files of each kind are tried, in `make test` and in `make proof`."""
 
 
 @dataclass
 class Made:
-    """A trial that is done, one that was interrupted, and what lies beside runs."""
+    """A finished trial, an interrupted one, and the other files that readers read."""
 
     home: Path
     config: RunConfig
@@ -64,7 +64,7 @@ class Made:
 
 @pytest.fixture(scope="module", autouse=True)
 def few() -> Iterator[None]:
-    """What is measured again is measured on a few problems."""
+    """Repeats measurements on a few problems only."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measuring, "IN_RANGE", 50)
         patch.setattr(disk.os, "fsync", lambda descriptor: None)  # nobody pulls the plug here
@@ -105,7 +105,7 @@ def _interrupted(home: Path, config: RunConfig) -> None:
 
 
 def _page(home: Path, run: Path) -> None:
-    """What `headway report` reads: an adder with its heads, a study of length, a population, a certificate, a lab."""
+    """Makes the input of `headway report`: an adder with its heads, a study of length, a population and so on."""
     shutil.copytree(run, home / "adder")
     (home / "lengths").mkdir()
     maps = _short(ROOT / "results/heads/maps.json")
@@ -126,7 +126,7 @@ def _page(home: Path, run: Path) -> None:
 
 
 def _short(path: Path) -> Any:
-    """What a file says, every list cut after three."""
+    """Reads a file and cuts every list after three items."""
 
     def cut(value: Any) -> Any:
         if isinstance(value, dict):
@@ -149,14 +149,14 @@ def outcome(folder: RunFolder) -> tuple[Any, Any]:
 
 
 def plain(path: Path) -> Any:
-    """What a file says, where it is one."""
+    """Reads a JSON file, if it is one."""
     if not path.is_file():
         raise OSError(f"{path} is no file")
     return json.loads(path.read_bytes())
 
 
 def reseal(folder: RunFolder) -> None:
-    """Makes the hashes of a run fit what lies there, as a forger would; what cannot be is left."""
+    """Recomputes the hashes of a run where possible, as a forger would."""
     path = folder.path / "training.json"
     try:
         record = {key: value for key, value in plain(path).items() if key != "sha256"}
@@ -186,7 +186,7 @@ def per_file(many: bool, files: int) -> int:
 
 
 def run_folder(made: Made, tmp_path: Path, many: bool) -> Bench:
-    """A finished run, as every study opens it."""
+    """Opens a finished run, as every study does."""
     bench = made.bench(tmp_path, "run")
     folder, weights = RunFolder(bench.inside), load_file(made.home / "run" / "model.safetensors")
 
@@ -201,7 +201,7 @@ def run_folder(made: Made, tmp_path: Path, many: bool) -> Bench:
 
 
 def forged_run(made: Made, tmp_path: Path, many: bool) -> Bench:
-    """The same, with all hashes made to fit: whatever opens must at least open."""
+    """Opens a finished run whose hashes were recomputed: whatever opens must be usable."""
     bench = made.bench(tmp_path, "run")
     folder = RunFolder(bench.inside)
 
@@ -231,7 +231,7 @@ def checkpoint(made: Made, tmp_path: Path, many: bool) -> Bench:
 
 
 def forged_checkpoint(made: Made, tmp_path: Path, many: bool) -> Bench:
-    """A run that goes on from a checkpoint whose hashes fit, or with a broken log or config."""
+    """Resumes a run from a checkpoint with recomputed hashes, or with a broken log or config."""
     bench = made.bench(tmp_path, "interrupted")
     folder = bench.inside / "checkpoint"
     (state,) = folder.glob("step-*.safetensors")
@@ -272,7 +272,7 @@ def record_of_a_trial(made: Made, tmp_path: Path, many: bool) -> Bench:
 
 
 def trial_made_again(made: Made, tmp_path: Path, many: bool) -> Bench:
-    """What a sweep does with a broken trial: the same numbers in the end."""
+    """Repeats a broken trial in a sweep: the numbers are the same in the end."""
     bench = made.bench(tmp_path, "trials")
     piece, terms = Piece((trial_of(made.config, {}),), STUDIES), Terms(str(bench.inside), shared=True)
 
@@ -291,7 +291,7 @@ def trial_made_again(made: Made, tmp_path: Path, many: bool) -> Bench:
 
 
 def kept_results(made: Made, tmp_path: Path, many: bool) -> Bench:
-    """Numbers that studies keep in a run's folder, so as not to measure them twice."""
+    """Reads the numbers that studies store in a run's folder so as not to measure them twice."""
     bench = made.bench(tmp_path, "kept")
     folder, questions = RunFolder(bench.inside), _questions(made.config)
     readers: dict[str, Callable[[], Any]] = {
@@ -368,7 +368,7 @@ def sweep_file(made: Made, tmp_path: Path, many: bool) -> Bench:
 
 
 def claims(made: Made, tmp_path: Path, many: bool) -> Bench:
-    """A claim of an owner that is gone is taken over in the end, whatever its files say."""
+    """Takes over the claim of a dead owner in the end, whatever its files say."""
     home = made.home / "claims"
     (home / "owners").mkdir(parents=True, exist_ok=True)
     (home / "a.claim").write_text("gone")
@@ -460,7 +460,7 @@ def page(made: Made, tmp_path: Path, many: bool) -> Bench:
 
 
 def list_of_runs(made: Made, tmp_path: Path, many: bool) -> Bench:
-    """A list of runs, whose index is only a cache: a broken one is made anew."""
+    """Lists runs; their index is only a cache, so a broken one is rebuilt."""
     home = made.home / "list"
     if not home.exists():
         shutil.copytree(made.home / "run", home / "run")
@@ -488,9 +488,9 @@ def certificate(made: Made, tmp_path: Path, many: bool) -> Bench:
     def what_is_found_now(found: Any) -> bool | str:
         return DOUBTED if found["certified"] is False else found == content
 
-    bench.breaks(path, lambda: _compared(content, path), refused_or_same, per_file(many, 2))
+    bench.breaks(path, lambda: check_stored(content, path), refused_or_same, per_file(many, 2))
     bench.breaks(
-        path, lambda: _compared(content, path), what_is_found_now, per_file(many, 2), lambda: reseal_json(path)
+        path, lambda: check_stored(content, path), what_is_found_now, per_file(many, 2), lambda: reseal_json(path)
     )
     return bench
 
@@ -540,7 +540,7 @@ def headers() -> dict[str, bytes]:
 
 
 def hostile_weights(made: Made, tmp_path: Path, many: bool) -> Bench:
-    """Weights with a header made to deceive, their hashes fitting; and true ones with a value of the header changed."""
+    """Reads weights with a forged header and matching hashes, and real ones with one header value changed."""
     bench = made.bench(tmp_path, "run")
     folder = RunFolder(bench.inside)
     for content in headers().values():
@@ -585,13 +585,15 @@ CASES: dict[str, Callable[[Made, Path, bool], Bench]] = {
     "files of every reader mutated: cut, flipped, overwritten, retyped, nested, replaced by pipes and folders"
 )
 def test_a_broken_file_is_refused_in_a_sentence_or_read_right(
-    case: str, made: Made, tmp_path: Path, told: Callable[[str], None]
+    case: str, made: Made, tmp_path: Path, record_outcome: Callable[[str], None]
 ) -> None:
-    told(f"{case}: {CASES[case](made, tmp_path, False).told()}")
+    record_outcome(f"{case}: {CASES[case](made, tmp_path, False).summary()}")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [case for case in CASES if case != "the index of runs"])
 @pytest.mark.fault("files of every reader mutated, by the thousand")
-def test_thousands_of_broken_files(case: str, made: Made, tmp_path: Path, told: Callable[[str], None]) -> None:
-    told(f"{case}: {CASES[case](made, tmp_path, True).told()}")
+def test_thousands_of_broken_files(
+    case: str, made: Made, tmp_path: Path, record_outcome: Callable[[str], None]
+) -> None:
+    record_outcome(f"{case}: {CASES[case](made, tmp_path, True).summary()}")

@@ -12,7 +12,7 @@ import pytest
 from sweeping import ONE, TRIALS, check_whole, done, start, sweep, sweep_file, table
 
 DISK = "320k"
-"""room for two trials or so"""
+"""Enough space for about two trials."""
 FILES = ("config.json", "log.jsonl", "model.safetensors", "training.json", "trial.json", "evaluation-sample.json")
 
 
@@ -25,7 +25,7 @@ def emptied(content: bytes) -> bytes:
 
 
 def flipped(content: bytes) -> bytes:
-    """One bit that matters: in JSON a bit of a space or a newline would change nothing that is said."""
+    """Flips one bit that matters: in JSON a bit of a space or a newline would change nothing."""
     places = [place for place, byte in enumerate(content) if byte not in b" \n"]
     place = random.Random(len(content)).choice(places)
     return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
@@ -36,14 +36,14 @@ DAMAGES = {"truncated": truncated, "zero-length": emptied, "bit-flipped": flippe
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A sweep that is done."""
+    """Runs a sweep to its end."""
     home = tmp_path_factory.mktemp("whole")
     sweep(sweep_file(home, steps=10), home / "out", *ONE)
     return home
 
 
-def mended(tmp_path: Path, whole: Path, damage: Callable[[bytes], bytes], files: tuple[str, ...]) -> int:
-    """Damages a file of each of some trials, one kind each, and gives the same command again."""
+def damage_and_rerun(tmp_path: Path, whole: Path, damage: Callable[[bytes], bytes], files: tuple[str, ...]) -> int:
+    """Damages one file in each of several trials, of a different kind each, and runs the command again."""
     shutil.copytree(whole / "out", out := tmp_path / "out")
     addresses = sorted(done(out))
     for address, name in zip(addresses, files, strict=False):
@@ -58,7 +58,9 @@ def mended(tmp_path: Path, whole: Path, damage: Callable[[bytes], bytes], files:
 
 
 @pytest.mark.fault("files of six trials truncated, zero-length and bit-flipped, two each")
-def test_broken_files_are_found_and_made_again(tmp_path: Path, whole: Path, told: Callable[[str], None]) -> None:
+def test_broken_files_are_found_and_made_again(
+    tmp_path: Path, whole: Path, record_outcome: Callable[[str], None]
+) -> None:
     shutil.copytree(whole / "out", out := tmp_path / "out")
     addresses = sorted(done(out))
     for address, name, damage in zip(addresses, FILES, [*DAMAGES.values()] * 2, strict=False):
@@ -69,22 +71,24 @@ def test_broken_files_are_found_and_made_again(tmp_path: Path, whole: Path, told
     check_whole(out, {})
     assert table(out) == table(whole / "out")
     aside = len(list((out / "broken").iterdir()))
-    told(f"6 found and made again ({aside} folders set aside), {TRIALS - 6} reused, same table")
+    record_outcome(f"6 found and made again ({aside} folders set aside), {TRIALS - 6} reused, same table")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.fault("every kind of file of a run folder damaged, in every way")
-def test_every_file_in_every_way(tmp_path: Path, whole: Path, damage: str, told: Callable[[str], None]) -> None:
-    count = mended(tmp_path, whole, DAMAGES[damage], FILES)
-    told(f"{damage}: {count} of {count} kinds found and made again, the others reused, same table")
+def test_every_file_in_every_way(
+    tmp_path: Path, whole: Path, damage: str, record_outcome: Callable[[str], None]
+) -> None:
+    count = damage_and_rerun(tmp_path, whole, DAMAGES[damage], FILES)
+    record_outcome(f"{damage}: {count} of {count} kinds found and made again, the others reused, same table")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.fault("checkpoints, claims, owners and failures damaged after a kill")
-def test_what_a_killed_sweep_leaves_may_be_damaged_too(
-    tmp_path: Path, damage: str, told: Callable[[str], None]
+def test_files_left_by_a_killed_sweep_may_be_damaged_too(
+    tmp_path: Path, damage: str, record_outcome: Callable[[str], None]
 ) -> None:
     file, out = sweep_file(tmp_path, steps=400), tmp_path / "out"
     process = start(file, out)
@@ -103,12 +107,12 @@ def test_what_a_killed_sweep_leaves_may_be_damaged_too(
     found = sweep(file, out)
     assert found["done"] + found["reused"] == TRIALS
     check_whole(out, kept, owners=False)  # one that now seems to be of another machine is given its time
-    told(f"{damage}: {count} files damaged, {len(kept)} trials that were done kept, all {TRIALS} in the end")
+    record_outcome(f"{damage}: {count} files damaged, {len(kept)} trials that were done kept, all {TRIALS} in the end")
 
 
 @pytest.mark.fault("the disk is full in the middle of a sweep")
 def test_a_full_disk_ends_the_sweep_in_one_line(
-    tmp_path: Path, whole: Path, small_disk: Path, told: Callable[[str], None]
+    tmp_path: Path, whole: Path, small_disk: Path, record_outcome: Callable[[str], None]
 ) -> None:
     out = small_disk / "out"
     process = start(whole / "faults.toml", out, *ONE)
@@ -123,13 +127,13 @@ def test_a_full_disk_ends_the_sweep_in_one_line(
     assert found["reused"] >= len(kept)
     check_whole(out, kept)
     assert table(out) == table(whole / "out")
-    told(f"one line; {len(kept)} of {TRIALS} trials done and kept; with room again the rest, same table")
+    record_outcome(f"one line; {len(kept)} of {TRIALS} trials done and kept; with room again the rest, same table")
 
 
 @pytest.mark.fault("the folder becomes read-only")
 @pytest.mark.slow
 def test_a_read_only_folder_gives_one_line(
-    tmp_path: Path, whole: Path, small_disk: Path, told: Callable[[str], None]
+    tmp_path: Path, whole: Path, small_disk: Path, record_outcome: Callable[[str], None]
 ) -> None:
     subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
     shutil.copytree(whole / "out", out := small_disk / "out")
@@ -147,4 +151,6 @@ def test_a_read_only_folder_gives_one_line(
     assert (found["done"], found["reused"]) == (1, TRIALS - 1)
     check_whole(out, kept)
     assert table(out) == table(whole / "out")
-    told(f"one line, nothing changed; writable again, the missing trial is made, {TRIALS - 1} reused, same table")
+    record_outcome(
+        f"one line, nothing changed; writable again, the missing trial is made, {TRIALS - 1} reused, same table"
+    )

@@ -1,4 +1,4 @@
-"""SIGKILL of workers and of the driver in the middle of a sweep; Ctrl-C; a driver that was asleep."""
+"""SIGKILL of workers and of the driver in the middle of a sweep; Ctrl-C; a suspended driver."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sweeping import ONE, TRIALS, check_whole, children, done, finish, runs, sta
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The table of the same sweep, left in peace."""
+    """Returns the table of the same sweep, undisturbed."""
     home = tmp_path_factory.mktemp("undisturbed")
     sweep(sweep_file(home), home / "out", *ONE)
     return table(home / "out")
@@ -24,7 +24,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.fault("SIGKILL of a worker, again and again")
 @pytest.mark.slow
 def test_a_killed_worker_costs_the_trial_in_flight_at_most(
-    tmp_path: Path, undisturbed: str, told: Callable[[str], None]
+    tmp_path: Path, undisturbed: str, record_outcome: Callable[[str], None]
 ) -> None:
     out, killed, kept = tmp_path / "out", 0, {}
     process = start(sweep_file(tmp_path), out)
@@ -41,7 +41,7 @@ def test_a_killed_worker_costs_the_trial_in_flight_at_most(
     assert (found["done"], found["failed"]) == (TRIALS, [])
     check_whole(out, kept)
     assert table(out) == undisturbed
-    told(f"{killed} workers killed, {TRIALS} of {TRIALS} trials done by the same command, the same table")
+    record_outcome(f"{killed} workers killed, {TRIALS} of {TRIALS} trials done by the same command, the same table")
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_killed_worker_costs_the_trial_in_flight_at_most(
     ],
 )
 def test_a_killed_driver_takes_its_workers_along_and_loses_nothing(
-    tmp_path: Path, undisturbed: str, told: Callable[[str], None], kills: int
+    tmp_path: Path, undisturbed: str, record_outcome: Callable[[str], None], kills: int
 ) -> None:
     file, out = sweep_file(tmp_path), tmp_path / "out"
     kept: dict[str, bytes] = {}
@@ -77,14 +77,14 @@ def test_a_killed_driver_takes_its_workers_along_and_loses_nothing(
     assert found["done"] + found["reused"] == TRIALS
     check_whole(out, kept)
     assert table(out) == undisturbed
-    told(
+    record_outcome(
         f"{killed} drivers killed with their workers, {len(kept)} of {TRIALS} trials done by then, all kept, same table"
     )
 
 
 @pytest.mark.fault("Ctrl-C once, and twice")
 @pytest.mark.slow
-def test_ctrl_c_once_drains_and_twice_stops(tmp_path: Path, told: Callable[[str], None]) -> None:
+def test_ctrl_c_once_drains_and_twice_stops(tmp_path: Path, record_outcome: Callable[[str], None]) -> None:
     file, out = sweep_file(tmp_path, steps=900), tmp_path / "out"
     process = start(file, out)
     wait_for(lambda: done(out), process)
@@ -106,12 +106,16 @@ def test_ctrl_c_once_drains_and_twice_stops(tmp_path: Path, told: Callable[[str]
     found = sweep(file, out)
     assert found["done"] + found["reused"] == TRIALS
     check_whole(out, drained)
-    told(f"once: {len(drained)} trials, none half done; twice: stopped at once, checkpoints kept; then all {TRIALS}")
+    record_outcome(
+        f"once: {len(drained)} trials, none half done; twice: stopped at once, checkpoints kept; then all {TRIALS}"
+    )
 
 
 @pytest.mark.fault("a driver stands still, is taken over, and wakes up")
 @pytest.mark.slow
-def test_a_driver_that_slept_stops_when_it_wakes(tmp_path: Path, undisturbed: str, told: Callable[[str], None]) -> None:
+def test_a_suspended_driver_stops_when_it_wakes(
+    tmp_path: Path, undisturbed: str, record_outcome: Callable[[str], None]
+) -> None:
     file, out = sweep_file(tmp_path), tmp_path / "out"
     sleeper = start(file, out)
     wait_for(lambda: done(out), sleeper)
@@ -125,4 +129,6 @@ def test_a_driver_that_slept_stops_when_it_wakes(tmp_path: Path, undisturbed: st
     assert sleeper.returncode == 0 or "another one took over its trials" in said
     check_whole(out, kept)
     assert table(out) == undisturbed
-    told(f"the second driver finished all {TRIALS}; the first one woke up, and stopped or found all done; same table")
+    record_outcome(
+        f"the second driver finished all {TRIALS}; the first one woke up, and stopped or found all done; same table"
+    )

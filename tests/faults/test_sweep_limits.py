@@ -1,4 +1,4 @@
-"""A trial that leaks memory, one that hangs, one that cannot start; and ten thousand that do nothing of the kind."""
+"""Trials that leak memory, hang or cannot start; and ten thousand well-behaved ones."""
 
 from __future__ import annotations
 
@@ -75,13 +75,13 @@ def peace(): return build([])
 
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
-    """A Python file with a task of the user's own, and sweeps of it."""
+    """Writes a Python file with a user's task and sweeps of it."""
     (tmp_path / "misbehaving.py").write_text(MISBEHAVING)
     return tmp_path / "misbehaving.py"
 
 
 def failures(out: Path) -> dict[str, dict[str, str]]:
-    """What was kept of each trial that failed, by what was wrong with it."""
+    """Returns the record of each failed trial, by what was wrong with it."""
     kept = [json.loads(path.read_text()) for path in (out / "failures").glob("*.json")]
     return {f"{each['settings']['option.wrong']} {each['settings']['seed']}": each for each in kept}
 
@@ -92,7 +92,7 @@ def of_the_good(shown: str) -> list[str]:
 
 @pytest.mark.fault("a trial leaks memory until it may have no more")
 @pytest.mark.slow
-def test_a_leak_ends_at_the_limit(own: Path, tmp_path: Path, told: Callable[[str], None]) -> None:
+def test_a_leak_ends_at_the_limit(own: Path, tmp_path: Path, record_outcome: Callable[[str], None]) -> None:
     found = sweep(f"{own}:leaks", out := tmp_path / "out", *ONE, status=1)
     assert (found["done"], len(found["failed"])) == (2, 2)
     kept = failures(out)
@@ -104,12 +104,12 @@ def test_a_leak_ends_at_the_limit(own: Path, tmp_path: Path, told: Callable[[str
     peace = tmp_path / "peace"
     sweep(f"{own}:peace", peace, *ONE)
     assert of_the_good(table(out)) == of_the_good(table(peace))
-    told("failed at its limit of 1 GB, with the reason kept; the other trials as in an undisturbed sweep")
+    record_outcome("failed at its limit of 1 GB, with the reason kept; the other trials as in an undisturbed sweep")
 
 
 @pytest.mark.fault("a trial hangs: asleep, and in a loop that answers no signal")
 @pytest.mark.slow
-def test_a_trial_that_hangs_is_given_up(own: Path, tmp_path: Path, told: Callable[[str], None]) -> None:
+def test_a_trial_that_hangs_is_given_up(own: Path, tmp_path: Path, record_outcome: Callable[[str], None]) -> None:
     began = time.monotonic()
     found = sweep(f"{own}:hangs", out := tmp_path / "out", status=1)
     assert (found["done"], len(found["failed"])) == (2, 4)
@@ -118,14 +118,14 @@ def test_a_trial_that_hangs_is_given_up(own: Path, tmp_path: Path, told: Callabl
     assert all("in draw" in each["tail"] for each in kept.values()), "where it hung is in the log's tail"
     check_whole(out, {}, trials=2)
     seconds = time.monotonic() - began
-    told(
+    record_outcome(
         f"4 of 4 given up after their 10 seconds, with the place where they hung; 2 others done; {seconds:.0f} s in all"
     )
 
 
 @pytest.mark.fault("trials that abort, exit, raise, ask a question, fork a child that outlives them")
 def test_a_failure_is_kept_with_the_end_of_its_log(
-    own: Path, tmp_path: Path, told: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+    own: Path, tmp_path: Path, record_outcome: Callable[[str], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = sweep(f"{own}:fails", out := tmp_path / "out", status=1)
     assert (found["done"], len(found["failed"])) == (1, 6)
@@ -144,12 +144,14 @@ def test_a_failure_is_kept_with_the_end_of_its_log(
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert "failed: " in said
-    told("6 failed with reason, place and log kept, the other one done; --fail-fast ends at the first")
+    record_outcome("6 failed with reason, place and log kept, the other one done; --fail-fast ends at the first")
 
 
 @pytest.mark.fault("ten thousand tiny trials, the driver killed half-way")
 @pytest.mark.slow
-def test_ten_thousand_trials(tmp_path: Path, told: Callable[[str], None], capsys: pytest.CaptureFixture[str]) -> None:
+def test_ten_thousand_trials(
+    tmp_path: Path, record_outcome: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
     file, out, trials = sweep_file(tmp_path, steps=1, trials=10_000), tmp_path / "out", 10_000
     text = file.read_text().replace("[studies.evaluate]\nexamples = 200\n", "")
     file.write_text(text)
@@ -171,4 +173,4 @@ def test_ten_thousand_trials(tmp_path: Path, told: Callable[[str], None], capsys
         print(
             f"\n{found['done']:,} trials of {trials:,} in {found['seconds']:.1f} s: {overhead:.1f} ms of overhead each"
         )
-    told(f"{half:,} done when it was killed, all kept; {overhead:.1f} ms of overhead a trial for the rest")
+    record_outcome(f"{half:,} done when it was killed, all kept; {overhead:.1f} ms of overhead a trial for the rest")

@@ -21,7 +21,7 @@ time.time_ns = lambda: real_ns() - back() * 10**9
 
 
 @pytest.mark.fault("two drivers race on one folder")
-def test_two_drivers_share_the_work(tmp_path: Path, told: Callable[[str], None]) -> None:
+def test_two_drivers_share_the_work(tmp_path: Path, record_outcome: Callable[[str], None]) -> None:
     file, out = sweep_file(tmp_path, trials=FEW), tmp_path / "out"
     both = [start(file, out, *ONE), start(file, out, *ONE)]
     found = [finish(process) for process in both]
@@ -33,12 +33,12 @@ def test_two_drivers_share_the_work(tmp_path: Path, told: Callable[[str], None])
     sweep(file, alone, *ONE)
     assert table(out) == table(alone)
     shares = " and ".join(str(each["done"]) for each in found)
-    told(f"{shares} of {FEW} trials, none twice, both end with all of them, same table as one alone")
+    record_outcome(f"{shares} of {FEW} trials, none twice, both end with all of them, same table as one alone")
 
 
 @pytest.mark.fault("the clock goes backwards, an hour at a time, and files are from the future")
 @pytest.mark.slow
-def test_no_clock_is_trusted(tmp_path: Path, told: Callable[[str], None]) -> None:
+def test_no_clock_is_trusted(tmp_path: Path, record_outcome: Callable[[str], None]) -> None:
     file, out = sweep_file(tmp_path), tmp_path / "out"
     (tmp_path / "clock").mkdir()
     (tmp_path / "clock" / "sitecustomize.py").write_text(BACKWARDS)
@@ -55,4 +55,4 @@ def test_no_clock_is_trusted(tmp_path: Path, told: Callable[[str], None]) -> Non
     check_whole(out, kept)
     sweep(file, tmp_path / "alone")
     assert table(out) == table(tmp_path / "alone")
-    told(f"two drivers did {TRIALS} trials, none twice; files dated tomorrow were reused; same table")
+    record_outcome(f"two drivers did {TRIALS} trials, none twice; files dated tomorrow were reused; same table")

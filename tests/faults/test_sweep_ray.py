@@ -17,7 +17,7 @@ pytest.importorskip("ray")
 
 @pytest.fixture
 def cluster() -> Iterator[Callable[[int], Any]]:
-    """A cluster of so many nodes with one CPU each; the first has none, so that it can be spared."""
+    """Starts a cluster of nodes with one CPU each; the head node has none, so that workers can be killed."""
     from ray.cluster_utils import Cluster
 
     begun: list[Any] = []
@@ -47,7 +47,7 @@ def on(cluster: Any, *words: str) -> tuple[str, ...]:
 
 @pytest.mark.fault("a Ray node is killed in the middle of a sweep")
 def test_a_killed_node_costs_the_trials_in_flight_at_most(
-    tmp_path: Path, cluster: Callable[[int], Any], told: Callable[[str], None]
+    tmp_path: Path, cluster: Callable[[int], Any], record_outcome: Callable[[str], None]
 ) -> None:
     out, file = tmp_path / "out", sweep_file(tmp_path, trials=FEW)
     sweep(file, tmp_path / "alone", *ONE)
@@ -60,13 +60,18 @@ def test_a_killed_node_costs_the_trials_in_flight_at_most(
     assert (found["done"], found["failed"]) == (FEW, [])
     check_whole(out, kept, trials=FEW)
     assert table(out) == table(tmp_path / "alone")
-    told(f"1 of 2 nodes killed when {len(kept)} of {FEW} trials were done; finished on the other one, same table")
+    record_outcome(
+        f"1 of 2 nodes killed when {len(kept)} of {FEW} trials were done; finished on the other one, same table"
+    )
 
 
 @pytest.mark.fault("on Ray with 1, 2 and 4 nodes")
 @pytest.mark.slow
 def test_any_number_of_nodes_gives_the_same(
-    tmp_path: Path, cluster: Callable[[int], Any], told: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    cluster: Callable[[int], Any],
+    record_outcome: Callable[[str], None],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     file, seconds, busy = sweep_file(tmp_path, steps=800), {}, {}
     sweep(file, tmp_path / "local")
@@ -84,13 +89,13 @@ def test_any_number_of_nodes_gives_the_same(
     where = f"{len(os.sched_getaffinity(0))} cores, starting included"
     with capsys.disabled():
         print(f"\nnodes {words}; {where}")
-    told(f"the same bytes as on local processes; nodes {words}; {where}")
+    record_outcome(f"the same bytes as on local processes; nodes {words}; {where}")
 
 
 @pytest.mark.fault("a Ray node is killed, results come back through the object store, another node joins")
 @pytest.mark.slow
 def test_results_through_the_object_store(
-    tmp_path: Path, cluster: Callable[[int], Any], undisturbed: str, told: Callable[[str], None]
+    tmp_path: Path, cluster: Callable[[int], Any], undisturbed: str, record_outcome: Callable[[str], None]
 ) -> None:
     two, out = cluster(2), tmp_path / "out"
     process = start(sweep_file(tmp_path), out, *on(two, "--results", "returned"))
@@ -102,13 +107,13 @@ def test_results_through_the_object_store(
     assert (found["done"], found["failed"]) == (TRIALS, [])
     check_whole(out, kept)
     assert table(out) == undisturbed
-    told(f"{TRIALS} of {TRIALS} trials done, written by the driver alone, same table")
+    record_outcome(f"{TRIALS} of {TRIALS} trials done, written by the driver alone, same table")
 
 
 @pytest.mark.fault("SIGKILL of a Ray worker, and then of the driver")
 @pytest.mark.slow
 def test_a_killed_ray_driver_goes_on(
-    tmp_path: Path, cluster: Callable[[int], Any], undisturbed: str, told: Callable[[str], None]
+    tmp_path: Path, cluster: Callable[[int], Any], undisturbed: str, record_outcome: Callable[[str], None]
 ) -> None:
     two, file, out = cluster(2), sweep_file(tmp_path), tmp_path / "out"
     process = start(file, out, *on(two, "--results", "shared"))
@@ -125,11 +130,11 @@ def test_a_killed_ray_driver_goes_on(
     assert found["reused"] >= len(kept)
     check_whole(out, kept)
     assert table(out) == undisturbed
-    told(f"{len(kept)} trials done by then, all kept; the same command did the rest, same table")
+    record_outcome(f"{len(kept)} trials done by then, all kept; the same command did the rest, same table")
 
 
 def _is_task(pid: int) -> bool:
-    """Whether a process is a Ray worker at a task of ours."""
+    """Tells whether a process is a Ray worker running a Headway task."""
     try:
         name = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:

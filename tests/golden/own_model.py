@@ -1,4 +1,4 @@
-"""A model as a user brings it: attention written by hand, studied as `own_model:build`."""
+"""A user's model with hand-written attention, studied as `own_model:build`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def maps(attention: nn.Module, inputs: tuple[Any, ...], output: Any) -> Tensor:
 
 
 class Tagger(nn.Module):
-    """A token for every token of the source."""
+    """Predicts a token for every token of the source."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Tagger(nn.Module):
 
 @torch.no_grad()
 def build() -> headway.Subject:
-    """The right answers are the model's own, so it is right on all of them."""
+    """Builds a subject whose right answers are the model's own, so that it is always right."""
     dice = torch.Generator().manual_seed(0)
     model = Tagger().eval()
     for parameter in model.parameters():

@@ -1,4 +1,4 @@
-"""What commands of one version say, kept so that a later version can be held to it.
+"""Records the output of commands, so that later versions can be compared with it.
 
     python tests/golden/record.py [--out DIR] [SCENE …]    # with whatever headway is imported
 
@@ -28,7 +28,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 RUNS = HERE / "runs"
 SMALL = "--d-model 32 --d-ff 64 --heads 2 --layers 1 --decoder-layers 1 --batch 128 --digits 2"
-"""adders of two digits"""
+"""Flags of small adders of two digits."""
 SORTER = "--train-lengths 2-5 --lengths 6,10 --option values=10 --batch 64 --d-model 32 --heads 2 --d-ff 64 --layers 1"
 SORTERS = f"lengths sortedness --positions rope,none --track tuned --rates 1 {SORTER} --steps 1500 --seeds 2"
 SUMS = (
@@ -43,7 +43,7 @@ MAKE_RUNS = (
     f"{SORTERS} --out runs/sorters",
     f"{SUMS} --out runs/sums",
 )
-"""what `runs/` holds; studies start from these weights, because training differs in its last bits between CPUs"""
+"""The runs in `runs/`; studies start from their weights, because training differs in its last bits between CPUs."""
 
 SCENES: dict[str, tuple[str, ...]] = {
     "training": (
@@ -107,11 +107,11 @@ SCENES: dict[str, tuple[str, ...]] = {
 }
 SLOW = ("certified-adder", "ablations", "adder")
 LEFT_OUT = {"seconds", "speedup", "examples_per_second", "started", "environment", "bytes"}
-"""keys of times and of what depends on their digits"""
+"""Keys of times and of values that depend on them."""
 
 
 def run_scene(name: str) -> dict[str, Any]:
-    """What the commands of a scene say, run in a folder that is new."""
+    """Returns the output of the commands of a scene, run in a new folder."""
     before = Path.cwd()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
@@ -140,7 +140,7 @@ def run_command(words: str) -> dict[str, Any]:
 
 
 def normal(value: Any) -> Any:
-    """A value without times and without the folders of this machine."""
+    """Removes times and this machine's folders from a value."""
     import headway
 
     match value:
@@ -155,7 +155,7 @@ def normal(value: Any) -> Any:
 
 
 def machine() -> dict[str, str]:
-    """What the last bits of trained weights depend on."""
+    """Describes what the last bits of trained weights depend on."""
     import torch
 
     cpu = Path("/proc/cpuinfo")
@@ -168,7 +168,7 @@ def machine() -> dict[str, str]:
 
 
 def weights_of(folder: Path) -> dict[str, Any]:
-    """The hash of every file of weights, and the norms of its tensors."""
+    """Returns the hash of every weights file, and the norms of its tensors."""
     import torch
     from safetensors.torch import load_file
 
@@ -183,7 +183,7 @@ def weights_of(folder: Path) -> dict[str, Any]:
 
 
 def save_llama(folder: Path) -> None:
-    """A tiny language model of transformers with grouped heads, and lines of tokens that it is judged on."""
+    """Saves a tiny Llama with grouped heads, and token sequences to evaluate it on."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -202,7 +202,7 @@ def save_llama(folder: Path) -> None:
 
 
 def make_runs() -> None:
-    """Trains what `runs/` holds, and keeps of it only what training wrote."""
+    """Trains the runs in `runs/`, and keeps only the files that training writes."""
     from headway.cli import main
 
     before = Path.cwd()

@@ -1,4 +1,4 @@
-"""Small models that a few seconds train, for studies of their heads."""
+"""Small models trained in a few seconds, for studies of their heads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from small import small_model
 
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> list[RunFolder]:
-    """Four small adders of one digit; the last has hardly been trained."""
+    """Trains four small adders of one digit; the last one hardly at all."""
     home = tmp_path_factory.mktemp("few")
     members = [
         Member(small_adder(seed, 5 if seed == 3 else 400), RunFolder(home / f"seed-{seed}")) for seed in range(4)
@@ -34,7 +34,7 @@ def small_adder(seed: int, steps: int) -> RunConfig:
 
 @pytest.fixture(autouse=True)
 def _few_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Causal tests on fewer pairs, where a test is about something else."""
+    """Runs causal tests on fewer pairs in tests about something else."""
     monkeypatch.setattr(roles, "PAIRS", 10)
     monkeypatch.setattr(roles, "GROWN", 4)
     monkeypatch.setattr(roles, "RANDOM_SETS", 1)

@@ -1,4 +1,4 @@
-"""How many kinds of solution: as many as there are."""
+"""The number of kinds of solution is found."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CONTRASTS: list[str] = ["operand 0", "operand 1", "carry 1", "carry 2", "propaga
 
 
 def population(kinds: int, runs: int, spread: float = 0.05) -> list[Profile]:
-    """Runs of so many kinds: each has a site of its own that brings carries."""
+    """Makes runs of several kinds: in each kind another site carries."""
     chance, found = random.Random(0), []
     for run in range(runs):
         own = SITES[run % kinds]
@@ -43,7 +43,7 @@ def test_runs_that_differ_by_chance_alone_are_one_kind() -> None:
     assert kinds_of(population(1, 1))["kinds"] == 1
 
 
-def test_noise_and_strays_are_no_kinds() -> None:
+def test_noise_and_outliers_are_not_kinds() -> None:
     """A cluster of one run is not evidence of a kind."""
     few = kinds_of(population(1, 6, spread=0.03))
     assert few["kinds"] == 1

@@ -94,7 +94,7 @@ def test_pictures_of_a_site_of_chosen_heads_and_of_everything(subject: Subject, 
 
 
 class Unreadable(nn.Module):
-    """Attention without a module of its own for the weights, so that no map can be read."""
+    """Attention without a module for the weights, so that no map can be read."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Many runs studied as one: what each is found to be alone."""
+"""Runs studied as one stack have the same results as alone."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def stacked(folders: list[RunFolder]) -> tuple[list, dict[str, torch.Tensor]]:
     return [subject_of(run) for run in runs], weights
 
 
-def test_each_members_variants_have_the_outcomes_they_have_alone(folders: list[RunFolder]) -> None:
+def test_each_member_has_the_same_outcomes_as_alone(folders: list[RunFolder]) -> None:
     subjects, weights = stacked(folders)
     many = StackedVariants(subjects[0], weights)
     chance = torch.Generator().manual_seed(0)
@@ -59,7 +59,7 @@ def test_each_members_variants_have_the_outcomes_they_have_alone(folders: list[R
 
 
 @pytest.mark.parametrize("margin", [Margin(0.05), Margin(0.05, 0.2)])
-def test_a_member_is_found_to_be_what_it_is_alone(folders: list[RunFolder], margin: Margin) -> None:
+def test_a_member_has_the_same_study_as_alone(folders: list[RunFolder], margin: Margin) -> None:
     subjects, weights = stacked(folders)
     asked = HeadsQuestion(examples=600, max_drop=margin.drop, max_loss_increase=margin.loss, budget=0)
     together = study_stack(subjects, weights, asked)
@@ -79,7 +79,7 @@ def test_a_member_is_found_to_be_what_it_is_alone(folders: list[RunFolder], marg
 
 
 @pytest.mark.usefixtures("pictures")
-def test_a_folder_of_runs_has_distributions_and_leaves_none_out(folders: list[RunFolder]) -> None:
+def test_a_folder_of_runs_has_distributions_over_all_runs(folders: list[RunFolder]) -> None:
     home = folders[0].path.parent
     study = study_members(home, examples=600, max_drop=0.05, kinds=True, device="cpu")
     found = distribution(study.members)

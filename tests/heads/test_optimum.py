@@ -1,4 +1,4 @@
-"""The largest set of heads that can go: the same as trying every set on every problem."""
+"""The largest removable set of heads is the same as by trying every set on every problem."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CPU_ROWS", 300)
 
 
-def slow(subject: Subject, margin: float, ablation: str) -> tuple[int, set[Closed]]:
-    """Every set on every problem: how many heads can go, and which sets of so many."""
+def brute_force(subject: Subject, margin: float, ablation: str) -> tuple[int, set[Closed]]:
+    """Tries every set on every problem; returns the largest removable size and the sets of that size."""
     assert subject.every is not None
     problems, variants = list(subject.every()), Variants(subject, ablation)
     for size in range(len(subject.heads), -1, -1):
@@ -50,10 +50,10 @@ def slow(subject: Subject, margin: float, ablation: str) -> tuple[int, set[Close
 
 @pytest.mark.parametrize("ablation", ["zero", "mean"])
 @pytest.mark.parametrize("margin", [0.02, 0.1, 0.3])
-def test_the_optimum_is_that_of_trying_every_set(folders: list[RunFolder], margin: float, ablation: str) -> None:
+def test_the_optimum_equals_brute_force(folders: list[RunFolder], margin: float, ablation: str) -> None:
     for folder in folders[:3]:
         subject = subject_of(open_run(folder))
-        size, within = slow(subject, margin, ablation)
+        size, within = brute_force(subject, margin, ablation)
         found = find_optimum(Variants(subject, ablation), [], margin)
         assert found.proved
         assert len(found.closed) == found.most == size
@@ -65,7 +65,7 @@ def test_the_optimum_is_that_of_trying_every_set(folders: list[RunFolder], margi
 
 def test_a_set_that_is_known_ends_the_search_at_its_size(folders: list[RunFolder]) -> None:
     subject = subject_of(open_run(folders[0]))
-    size, within = slow(subject, 0.1, "zero")
+    size, within = brute_force(subject, 0.1, "zero")
     known = min(within, key=lambda closed: sorted(map(str, closed)))
     found = find_optimum(Variants(subject), [known], 0.1)
     assert found.closed == known
@@ -73,7 +73,7 @@ def test_a_set_that_is_known_ends_the_search_at_its_size(folders: list[RunFolder
     assert [entry.heads for entry in found.sizes] == list(range(len(subject.heads), size, -1))
 
 
-def test_without_time_nothing_is_claimed_that_was_not_shown(folders: list[RunFolder]) -> None:
+def test_without_time_nothing_unproved_is_claimed(folders: list[RunFolder]) -> None:
     subject = subject_of(open_run(folders[0]))
     found = find_optimum(Variants(subject), [frozenset(subject.heads[:1])], 0.1, budget=0)
     assert not found.proved
@@ -85,9 +85,9 @@ def test_without_time_nothing_is_claimed_that_was_not_shown(folders: list[RunFol
     assert "ran out of time" in study.findings()[1]
 
 
-def test_a_known_set_that_turns_out_not_to_be_within_the_margin_gives_way(folders: list[RunFolder]) -> None:
+def test_a_known_set_outside_the_margin_is_dropped(folders: list[RunFolder]) -> None:
     subject = subject_of(open_run(folders[0]))
-    size, _ = slow(subject, 0.1, "zero")
+    size, _ = brute_force(subject, 0.1, "zero")
     false = frozenset(subject.heads[: size + 1])
     found = find_optimum(Variants(subject), [false], 0.1)
     assert found.proved
@@ -108,10 +108,10 @@ def test_a_known_set_that_turns_out_not_to_be_within_the_margin_gives_way(folder
     assert late.closed == frozenset()  # not the one that was refuted
 
 
-def test_where_problems_cannot_be_listed_nothing_larger_is_lost(folders: list[RunFolder]) -> None:
-    """The same subject without its list: on fresh problems, what is clearly within or without is told apart."""
+def test_without_a_list_of_problems_no_larger_set_is_missed(folders: list[RunFolder]) -> None:
+    """Without its list of problems, fresh problems decide which sets are clearly within the margin."""
     whole = subject_of(open_run(folders[0]))
-    size, _ = slow(whole, 0.3, "zero")
+    size, _ = brute_force(whole, 0.3, "zero")
     found = find_optimum(Variants(replace(whole, every=None, count=None, even=False)), [], 0.3)
     assert found.checked is not None
     assert found.checked.examples == 100_000
@@ -119,7 +119,7 @@ def test_where_problems_cannot_be_listed_nothing_larger_is_lost(folders: list[Ru
     assert not found.out_of_time
 
 
-def test_a_list_that_is_not_drawn_evenly_is_not_taken_for_one_that_is(tmp_path: Path) -> None:
+def test_a_list_that_is_not_drawn_uniformly_is_recognised(tmp_path: Path) -> None:
     """Sums and differences are drawn equally often, but there are more sums."""
     both = train(
         "addition", out=tmp_path, options={"digits": 1, "operators": "+-"}, steps=2, batch=4, d_model=16, d_ff=16
@@ -129,14 +129,14 @@ def test_a_list_that_is_not_drawn_evenly_is_not_taken_for_one_that_is(tmp_path: 
     assert not search.listable
 
 
-def test_a_set_at_the_margin_is_dropped_no_more_often_than_was_promised() -> None:
+def test_a_set_at_the_margin_is_dropped_no_more_often_than_stated() -> None:
     for total, rate, doubt in itertools.product((8, 32, 512, 4096), (0.01, 0.0105, 0.3), (1e-3, 1e-11)):
         most = most_errors(total, rate, doubt)
         assert binom.sf(most, total, rate) <= doubt
         assert most == 0 or binom.sf(most - 1, total, rate) > doubt
 
 
-def test_the_exact_interval_has_the_errors_with_the_doubt_that_is_left() -> None:
+def test_the_exact_interval_has_its_stated_error_probability() -> None:
     for errors, total in ((0, 1000), (3, 1000), (50, 200)):
         rate = exact_interval(errors, total, 0.99).high
         assert binom.cdf(errors, total, rate) == pytest.approx(0.005, rel=1e-6)
@@ -144,12 +144,12 @@ def test_the_exact_interval_has_the_errors_with_the_doubt_that_is_left() -> None
     assert exact_interval(0, 0).high == 1.0
 
 
-def test_sizes_are_the_numbers_of_bits() -> None:
+def test_set_sizes_are_bit_counts() -> None:
     sizes = sizes_of_all_sets(10, torch.device("cpu"))
     assert sizes.tolist() == [number.bit_count() for number in range(1024)]
 
 
-def test_what_cannot_be_searched_is_refused_in_a_sentence(adder, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_impossible_search_is_refused_with_a_message(adder, capsys: pytest.CaptureFixture[str]) -> None:
     subject = subject_of(adder)
     big = Variants.__new__(Variants)  # of a subject that names five heads at each of six sites
     five = tuple(Head(site, number) for site in subject.sites for number in range(5))

@@ -1,4 +1,4 @@
-"""The commands on users' models: a study by every metric, a quick look, pruning, resuming, and what is refused."""
+"""The commands on users' models: studies by every metric, screening, pruning, resuming, and refusals."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def singles(subject: Subject) -> list[Any]:
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_both_known_heads_stand_out_by_every_metric(subject: Subject, metric: str) -> None:
+def test_both_known_heads_stand_out_under_every_metric(subject: Subject, metric: str) -> None:
     if metric == "logit-difference":
         lines = [json.loads(line) for line in Path(PROMPTS).read_text().splitlines()[:100]]
         lines = [{**line, "wrong": [(line["answer"][0] + 1) % 64]} for line in lines]
@@ -82,7 +82,7 @@ def test_mean_and_resample_agree_that_two_heads_are_needed(subject: Subject) -> 
         assert [str(head) for head in needed] == ["decoder.0.self.2", "decoder.1.self.3"]
 
 
-def test_the_induction_head_is_found_and_what_feeds_it(subject: Subject) -> None:
+def test_the_induction_head_and_its_previous_token_head_are_found(subject: Subject) -> None:
     problems = subject.draw(400, 0, False)
     patterns = find_patterns(subject, problems)
     labels = {str(pattern.head): pattern.label for pattern in patterns}
@@ -93,7 +93,7 @@ def test_the_induction_head_is_found_and_what_feeds_it(subject: Subject) -> None
     assert feeds["decoder.1.self.3"].score > 0.9
 
 
-def test_the_quick_look_finds_both_and_says_how_far_to_trust_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_screening_finds_both_heads_and_reports_its_rank_correlation(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["heads", MODEL, "--examples", PROMPTS, "--metric", "loss", "--screen", "3", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["heads"][0]["head"] == "decoder.1.self.3"
@@ -107,14 +107,14 @@ def test_a_pruned_model_reloads_in_plain_transformers_with_the_gated_logits(tmp_
     from transformers import GPT2LMHeadModel
 
     out = tmp_path / "pruned"
-    told = headway.prune(subject, out, heads={0: [0, 1], 1: [0]})
-    assert told["removed"] == ["decoder.0.self.0", "decoder.0.self.1", "decoder.1.self.0"]
-    assert told["exact_match_after"] == 1.0
+    report = headway.prune(subject, out, heads={0: [0, 1], 1: [0]})
+    assert report["removed"] == ["decoder.0.self.0", "decoder.0.self.1", "decoder.1.self.0"]
+    assert report["exact_match_after"] == 1.0
     again = GPT2LMHeadModel.from_pretrained(out).eval()
     problems = subject.draw(50, 0, False)
     runner = subject.runner
     assert isinstance(runner, UserRunner)
-    removed = [head for head in subject.heads if str(head) in told["removed"]]
+    removed = [head for head in subject.heads if str(head) in report["removed"]]
     gated = runner.logits(problems, runner.close_heads(removed))
     with torch.no_grad():
         own = torch.cat([runner.reader(again, some.source, some.answer) for some in runner.batches(problems)])
@@ -125,7 +125,7 @@ def test_a_pruned_model_reloads_in_plain_transformers_with_the_gated_logits(tmp_
         headway.prune(subject, tmp_path / "other", heads=["L5H0"])
 
 
-def test_a_sweep_that_was_killed_goes_on(tmp_path: Path, subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_study_resumes(tmp_path: Path, subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     problems, sets = subject.draw(64, 0, False), [frozenset(), *singles(subject)]
     ledger, variants = Ledger(tmp_path / "part.json"), Variants(subject)
     first = ledger.outcome(variants, problems[:32], sets)
@@ -158,11 +158,11 @@ def test_a_sweep_that_was_killed_goes_on(tmp_path: Path, subject: Subject, monke
         (["heads", "pretrained:adder", "--examples", PROMPTS], "has its own problems"),
     ],
 )
-def test_bad_input_gets_a_sentence(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input_gives_a_one_line_error(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 2
-    told = capsys.readouterr().err
-    assert said in told
-    assert "Traceback" not in told
+    error = capsys.readouterr().err
+    assert said in error
+    assert "Traceback" not in error
 
 
 def test_a_model_that_needs_another_library_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,8 +205,8 @@ print(peak() - before)
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("memory", "most"), [(2**30, 2**30), (2**28, 2**28)])
-def test_a_sweep_keeps_to_its_memory(memory: int, most: int) -> None:
-    """A GPT-2 of the usual size, 8 rows of 32 tokens: what is taken beyond the model, its proofs and its loading."""
+def test_a_study_stays_within_its_memory_limit(memory: int, most: int) -> None:
+    """Measures the memory beyond the model and its proofs, for GPT-2's size and 8 rows of 32 tokens."""
     done = subprocess.run([sys.executable, "-c", SWEEP, str(memory)], capture_output=True, text=True, check=True)
     taken = int(done.stdout)
     print(f"{taken / 2**20:.0f} MB with {memory / 2**20:.0f} MB allowed")

@@ -1,9 +1,9 @@
-"""Causal tests find the wiring of a model that was wired by hand, all of it and nothing else.
+"""Causal tests find the wiring of a hand-wired model, all of it and nothing else.
 
 The adder built here adds three digits a side without propagating carries. Its parts:
-encoder.0.self.0      brings each digit of b to its column's digit of a; the feed-forward block makes sum and carry
-decoder.0.cross.0     brings the sum of column k to answer digit k
-decoder.0.cross.1, 2  bring the carry of the column below, as the wiring says; if both do, either is enough
+encoder.0.self.0      copies each digit of b to its column's digit of a; the feed-forward block makes sum and carry
+decoder.0.cross.0     copies the sum of column k to answer digit k
+decoder.0.cross.1, 2  copy the carry of the column below, depending on the wiring; if both do, either is enough
 all other heads       do nothing
 """
 
@@ -44,8 +44,8 @@ PLUS = 3
 
 
 @torch.no_grad()
-def wired(carries: dict[int, list[int]]) -> EncoderDecoder:
-    """`carries` says which columns' carries the cross heads 1 and 2 bring."""
+def wire_adder(carries: dict[int, list[int]]) -> EncoderDecoder:
+    """Builds the adder; `carries` sets which columns' carries the cross heads 1 and 2 copy."""
     config = plan("addition", Overrides(layers=1, decoder_layers=2, d_model=WIDTH, heads=4, d_ff=8), 0).model
     model = build_model(config)
     assert isinstance(model, EncoderDecoder)
@@ -79,7 +79,7 @@ def wired(carries: dict[int, list[int]]) -> EncoderDecoder:
 
 
 def wire(site: Any, head: int, looks: dict[int, int], reads: list[int], writes: int) -> None:
-    """At each place of `looks` the head looks at one place, and writes what stands there."""
+    """Wires a head to look from each position in `looks` at one position, and copy what is there."""
     keys = sorted(set(looks.values()))
     for query, key in looks.items():
         site.query[head * site.dim + keys.index(key), PLACES + query] = SHARP
@@ -92,7 +92,7 @@ def wire(site: Any, head: int, looks: dict[int, int], reads: list[int], writes: 
 
 
 def step(feed: Any, reads: list[int], writes: int, at: int) -> None:
-    """Writes 1 where the whole numbers read add up to `at` or more, else 0."""
+    """Wires a unit to write 1 where the integers it reads sum to `at` or more, else 0."""
     feed.into.weight[:2, reads] = 0.5
     feed.into.weight[:2, [feature + 1 for feature in reads]] = -0.5
     feed.into.bias[0], feed.into.bias[1] = 1.0 - at, -at
@@ -101,7 +101,7 @@ def step(feed: Any, reads: list[int], writes: int, at: int) -> None:
 
 
 def subject_with(carries: dict[int, list[int]]) -> Subject:
-    model = wired(carries)
+    model = wire_adder(carries)
     sites = [Site("encoder", 0, "self")] + [Site("decoder", layer, k) for layer in range(2) for k in ("self", "cross")]  # pyright: ignore
     heads = tuple(Head(site, number) for site in sites for number in range(4))
     return prepare_subject(Subject(
@@ -110,7 +110,7 @@ def subject_with(carries: dict[int, list[int]]) -> Subject:
     ))  # fmt: skip
 
 
-def named(roles: Roles, contrast: str, at_answer: bool = False) -> set[str]:
+def named_parts(roles: Roles, contrast: str, at_answer: bool = False) -> set[str]:
     return {
         str(s.part)
         for s in roles.table
@@ -127,7 +127,7 @@ def _fewer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @torch.no_grad()
 def test_the_wired_model_adds() -> None:
-    model = wired({1: [1, 2, 3]})
+    model = wire_adder({1: [1, 2, 3]})
     problems = TASK.testing(0, 3000)
     right = (model(problems.source, problems.answer).argmax(-1) == problems.answer).all(1)
     assert torch.equal(right, TASK.strata(problems)["propagated carries"] == 0)
@@ -136,16 +136,16 @@ def test_the_wired_model_adds() -> None:
 ENCODER, DIGITS = "encoder.0.self.0", "decoder.0.cross.0"
 
 
-def test_every_part_of_the_wiring_is_found_at_its_column_and_no_other() -> None:
-    """Head 1 brings the carry into column 2 only, head 2 those into columns 1 and 3."""
+def test_every_part_of_the_wiring_is_found_at_its_column_only() -> None:
+    """Head 1 copies the carry into column 2 only, head 2 those into columns 1 and 3."""
     roles = find_roles(subject_with({1: [2], 2: [1, 3]}))
     carriers = {1: "decoder.0.cross.2", 2: "decoder.0.cross.1", 3: "decoder.0.cross.2"}
     for column in range(3):
-        assert named(roles, f"operand {column}") == {ENCODER, DIGITS}
-        assert named(roles, f"operand {column}", at_answer=True) == {DIGITS}
+        assert named_parts(roles, f"operand {column}") == {ENCODER, DIGITS}
+        assert named_parts(roles, f"operand {column}", at_answer=True) == {DIGITS}
     for column, head in carriers.items():
-        assert named(roles, f"carry {column}") == {ENCODER, head}
-        assert named(roles, f"carry {column}", at_answer=True) == {head}
+        assert named_parts(roles, f"carry {column}") == {ENCODER, head}
+        assert named_parts(roles, f"carry {column}", at_answer=True) == {head}
         explained = next(each for each in roles.explained if each.contrast == f"carry {column}")
         assert explained.heads == (Head.parse(head),)
         assert explained.real.share == 1.0
@@ -172,7 +172,7 @@ def test_every_part_of_the_wiring_is_found_at_its_column_and_no_other() -> None:
     assert len(roles.findings()) == 6 + 2
 
 
-def test_the_strength_of_a_head_that_brings_everything_is_one() -> None:
+def test_a_head_that_carries_everything_flips_every_pair() -> None:
     subject = subject_with({1: [1, 2, 3]})
     roles = find_roles(subject)
     by = {(str(s.part), s.contrast, s.at_answer): s for s in roles.table}
@@ -185,20 +185,20 @@ def test_the_strength_of_a_head_that_brings_everything_is_one() -> None:
         assert idle.moved == pytest.approx(0, abs=1e-4)
 
 
-def test_two_heads_that_back_each_other_up_are_found_together() -> None:
-    """A carry that either brings is made by one patch and unmade only by both."""
+def test_two_redundant_heads_are_found_together() -> None:
+    """A carry that both heads copy is added by one patch and removed only by both."""
     roles = find_roles(subject_with({1: [1, 2, 3], 2: [1, 2, 3]}))
     both = {"decoder.0.cross.1", "decoder.0.cross.2"}
     for column in (1, 2, 3):
-        assert not named(roles, f"carry {column}") & both  # in one of the directions neither does anything alone
+        assert not named_parts(roles, f"carry {column}") & both  # in one of the directions neither does anything alone
         explained = next(each for each in roles.explained if each.contrast == f"carry {column}")
         assert {str(head) for head in explained.heads} == both
         assert explained.real.share == 1.0
         assert explained.sound
 
 
-def test_a_patch_is_the_whole_model_run_with_the_other_problems_output() -> None:
-    """The slow obvious way: every head's output written out, the whole pass again."""
+def test_patching_equals_a_full_pass_with_the_other_problems_output() -> None:
+    """Compares with the slow, obvious way: every head's output written out, in a full pass."""
     from headway.models import Gate, Trace
 
     subject = subject_with({1: [2], 2: [1, 3]})
@@ -231,7 +231,7 @@ def test_an_encoder_has_no_answer_position() -> None:
         pairs([Patch(frozenset({Head.parse(ENCODER)}), at_answer=True)])
 
 
-def test_patching_nothing_of_another_contrast_moves_nothing(adder) -> None:
+def test_patching_from_an_identical_problem_changes_nothing(adder) -> None:
     """Identical problems: every patch is the problem's own output."""
     same = [replace(c, other=c.clean, placebo=True) for c in sum_contrasts(TASK, 20, 1)[:4]]
     from headway.subjects.own import subject_of

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from headway.causes.patterns import NONE, Pattern, _of_site, find_patterns, targets_of
+from headway.causes.patterns import NONE, Pattern, find_patterns, site_patterns, targets_of
 from headway.models import Head, Site
 from headway.subjects.own import subject_of
 from headway.subjects.subject import Subject
@@ -22,8 +22,8 @@ def subject(adder) -> Subject:
     return subject_of(adder)
 
 
-def looking(queries: int, keys: int, at: Callable[[int], list[int]], sure: float = 0.9) -> Tensor:
-    """Maps of one head that puts most of its weight on the keys it is told, the rest on all alike."""
+def maps_looking(queries: int, keys: int, at: Callable[[int], list[int]], sure: float = 0.9) -> Tensor:
+    """Returns maps of one head with most of its weight on given keys, and the rest spread evenly."""
     weights = torch.full((queries, keys), (1 - sure) / keys)
     for query in range(queries):
         chosen = at(query) or list(range(keys))
@@ -33,21 +33,21 @@ def looking(queries: int, keys: int, at: Callable[[int], list[int]], sure: float
 
 # source: a2 a1 a0 + b2 b1 b0; answer: digits of columns 3 2 1 0
 CASES = {
-    "diagonal": (ENCODER, looking(7, 7, lambda q: [q])),
-    "previous": (ENCODER, looking(7, 7, lambda q: [q - 1] if q else [])),
-    "next": (ENCODER, looking(7, 7, lambda q: [q + 1] if q < 6 else [])),
-    "operator": (ENCODER, looking(7, 7, lambda q: [3])),
-    "vertical": (ENCODER, looking(7, 7, lambda q: [5])),
-    "aligned": (CROSS, looking(4, 7, lambda q: [q - 1, q + 3] if q else [])),
-    "carry source": (CROSS, looking(4, 7, lambda q: [q, q + 4] if q < 3 else [])),
-    NONE: (CROSS, looking(4, 7, lambda q: [])),
+    "diagonal": (ENCODER, maps_looking(7, 7, lambda q: [q])),
+    "previous": (ENCODER, maps_looking(7, 7, lambda q: [q - 1] if q else [])),
+    "next": (ENCODER, maps_looking(7, 7, lambda q: [q + 1] if q < 6 else [])),
+    "operator": (ENCODER, maps_looking(7, 7, lambda q: [3])),
+    "vertical": (ENCODER, maps_looking(7, 7, lambda q: [5])),
+    "aligned": (CROSS, maps_looking(4, 7, lambda q: [q - 1, q + 3] if q else [])),
+    "carry source": (CROSS, maps_looking(4, 7, lambda q: [q, q + 4] if q < 3 else [])),
+    NONE: (CROSS, maps_looking(4, 7, lambda q: [])),
 }
 
 
 @pytest.mark.parametrize("label", CASES)
-def test_a_head_gets_the_name_of_where_it_looks(subject: Subject, label: str) -> None:
+def test_a_head_is_labelled_by_where_it_looks(subject: Subject, label: str) -> None:
     site, maps = CASES[label]
-    (found,) = _of_site(subject, site, maps)
+    (found,) = site_patterns(subject, site, maps)
     assert found.label == label
     assert found.stable == 1.0
     assert found.head == Head(site, 0)
@@ -56,16 +56,16 @@ def test_a_head_gets_the_name_of_where_it_looks(subject: Subject, label: str) ->
 
 
 def test_a_digit_of_the_encoder_is_aligned_with_its_partner_not_with_itself(subject: Subject) -> None:
-    partner = looking(7, 7, lambda q: [q + 4] if q < 3 else [q - 4] if q > 3 else [])
-    assert _of_site(subject, ENCODER, partner)[0].label == "aligned"
+    partner = maps_looking(7, 7, lambda q: [q + 4] if q < 3 else [q - 4] if q > 3 else [])
+    assert site_patterns(subject, ENCODER, partner)[0].label == "aligned"
 
 
 def test_the_baseline_is_what_shuffling_gives(subject: Subject) -> None:
-    """The slow way: every query's weights shuffled among the keys it may see, many times."""
+    """Compares with the slow way: every query's weights shuffled many times among its visible keys."""
     torch.manual_seed(0)
     weights = torch.rand(ROWS, 1, 4, 4).tril()
     maps = weights / weights.sum(-1, keepdim=True)
-    (found,) = _of_site(subject, OWN, maps)
+    (found,) = site_patterns(subject, OWN, maps)
     totals = dict.fromkeys(("diagonal", "previous"), 0.0)
     targets = targets_of(subject, OWN, 4, 4, maps.device)
     for _ in range(40):
@@ -83,7 +83,7 @@ def test_the_baseline_is_what_shuffling_gives(subject: Subject) -> None:
 
 def test_a_label_that_wins_in_half_of_the_problems_is_half_stable(subject: Subject) -> None:
     one, two = CASES["operator"][1], CASES["diagonal"][1]
-    (found,) = _of_site(subject, ENCODER, torch.cat((one[:30], two[:20])))
+    (found,) = site_patterns(subject, ENCODER, torch.cat((one[:30], two[:20])))
     assert found.label == "operator"
     assert found.stable == pytest.approx(0.6)
 

@@ -1,4 +1,4 @@
-"""The study as a whole: verdicts, what goes together, pruning that is real; and what it refuses."""
+"""The whole study: verdicts, heads removed together, real pruning, and what it refuses."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return {"examples": 250, "max_drop": 0.05, "budget": 0}
 
 
-def test_removing_together_what_is_cheap_alone_is_not_cheap(study: HeadStudy) -> None:
-    """The reports' biggest false claim, on the adder that ships with the package."""
+def test_heads_that_are_cheap_alone_are_not_cheap_together(study: HeadStudy) -> None:
+    """Refutes the most common false claim, on the adder that ships with the package."""
     assert study.alone.count > study.together.count
     assert study.alone.accuracy < 0.9
     assert study.together.effect.drop <= 0.01
@@ -85,25 +85,27 @@ def test_a_notebook_shows_findings_a_table_and_the_maps_of_a_sum(study: HeadStud
         replace(study, view=None).maps()
 
 
-def test_what_a_failed_check_forbids_is_not_told(study: HeadStudy, adder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Numbers stay; verdicts, sets and sentences do not."""
+def test_findings_that_a_failed_check_forbids_are_withheld(
+    study: HeadStudy, adder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numbers are kept; verdicts, sets and findings are not."""
     monkeypatch.setattr(patient_module, "ROWS", 200)
     monkeypatch.setattr(patient_module, "FEW", 40)
     late = replace(subject_of(adder), generate=lambda problems: problems.answer.roll(1, dims=1))
     found = forbidden(late, "heads")
     assert [each["check"] for each in found] == ["given digits"]
     assert forbidden(subject_of(adder), "heads") == ()
-    told, whole = replace(study, withheld=found).to_json(), study.to_json()
+    censored, whole = replace(study, withheld=found).to_json(), study.to_json()
     assert whole["withheld"] == []
     assert whole["findings"] == study.findings()
-    assert told["findings"] == [f"Withheld: given digits: {found[0]['reason']}."]
-    assert {row["verdict"] for row in told["heads"]} == {"unclear"}
-    assert [row["accuracy"] for row in told["heads"]] == [row["accuracy"] for row in whole["heads"]]
-    assert all(told[key] is None for key in ("alone", "alone_removed_together", "together", "optimum", "roles"))
-    assert told.keys() == whole.keys()
+    assert censored["findings"] == [f"Withheld: given digits: {found[0]['reason']}."]
+    assert {row["verdict"] for row in censored["heads"]} == {"unclear"}
+    assert [row["accuracy"] for row in censored["heads"]] == [row["accuracy"] for row in whole["heads"]]
+    assert all(censored[key] is None for key in ("alone", "alone_removed_together", "together", "optimum", "roles"))
+    assert censored.keys() == whole.keys()
 
 
-def test_the_veto_comes_first_and_spares_what_may_not_be_told(adder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_veto_comes_first_and_skips_forbidden_work(adder, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"SELECTED": 50, "PAIRED": 5, "LOOKED_AT": 20}.items():
         monkeypatch.setattr(study_module, name, value)
     for spared in ("find_optimum", "find_roles"):
@@ -139,7 +141,7 @@ def test_the_curve_of_greedy_removal_takes_one_head_at_a_time(study: HeadStudy) 
     assert best.accuracy[12] >= max(curve.accuracy[12] for curve in study.curves if curve.order.startswith("random"))
 
 
-def test_what_is_said_of_roles_is_what_was_tested(study: HeadStudy) -> None:
+def test_findings_about_roles_match_the_tests(study: HeadStudy) -> None:
     assert study.roles is not None
     sound = [each for each in study.roles.explained if each.sound]
     assert len(sound) >= 6  # of eight contrasts
@@ -190,7 +192,7 @@ def test_the_interval_covers_the_true_drop(chances: tuple[float, float]) -> None
     assert covered / cases >= 0.93
 
 
-def test_where_no_verdict_changed_the_interval_is_not_nothing() -> None:
+def test_the_interval_is_not_empty_when_no_verdict_changed() -> None:
     interval = tango(0, 0, 2000)
     assert interval.high == pytest.approx(1.959964**2 / (2000 + 1.959964**2), rel=1e-5)
     assert interval.low == pytest.approx(-interval.high)
@@ -221,8 +223,8 @@ def test_a_pruned_run_reads_back_and_is_smaller(tmp_path: Path, monkeypatch: pyt
         prune(again, tmp_path / "twice", heads=[Head.parse("encoder.0.self.0")])
 
 
-def test_a_pruned_run_may_be_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without these heads one sum in a hundred is wrong; a few steps make that good."""
+def test_training_of_a_pruned_run_can_continue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without these heads one sum in a hundred is wrong; a few training steps fix that."""
     monkeypatch.setattr(heads_module, "COMPARED", 1000)
     gone = [Head.parse(f"encoder.0.self.{number}") for number in (1, 3)]
     plain = prune("pretrained:adder", tmp_path / "plain", heads=gone)
@@ -237,7 +239,7 @@ def test_a_pruned_run_may_be_trained_on(tmp_path: Path, monkeypatch: pytest.Monk
         prune("pretrained:adder", tmp_path / "no", heads=gone, recover=-1)
 
 
-def test_a_margin_in_loss_is_for_sets_too(adder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_margin_in_loss_also_applies_to_sets(adder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(study_module, "SELECTED", 100)
     monkeypatch.setattr(study_module, "CONFIRMED", 1000)
     monkeypatch.setattr(study_module, "PAIRED", 5)
@@ -250,7 +252,7 @@ def test_a_margin_in_loss_is_for_sets_too(adder, monkeypatch: pytest.MonkeyPatch
     assert "within 0.0005 of loss" in strict.findings()[1]
 
 
-def test_a_study_leaves_numbers_and_maps_and_has_them_drawn(study: HeadStudy, home: Path) -> None:
+def test_a_study_writes_numbers_maps_and_figures(study: HeadStudy, home: Path) -> None:
     kept = {path.name for path in home.iterdir()}
     assert kept == {"heads.json", "heads.csv", "maps.json", "heads.svg", "maps-problem.svg", "maps-average.svg"}
     assert (home / "heads.svg").read_bytes() == (home / "heads.json").read_bytes()
@@ -272,14 +274,14 @@ WRONG = {
 
 
 @pytest.mark.parametrize("words", WRONG)
-def test_a_study_that_cannot_be_made_is_refused_in_a_line(words: str, capsys) -> None:
+def test_an_impossible_study_is_refused_in_one_line(words: str, capsys) -> None:
     assert main(["heads", "pretrained:adder", "--quiet", *words.split()]) == 2
     shown = capsys.readouterr()
     assert WRONG[words] in shown.err
     assert shown.err.count("\n") == 1
 
 
-def test_a_model_that_knows_nothing_gets_no_verdicts(tmp_path: Path) -> None:
+def test_an_untrained_model_gets_no_verdicts(tmp_path: Path) -> None:
     small = small_model(batch=4, steps=2)
     for task, positions in (("addition", "learned"), ("sortedness", "none")):  # the latter is at chance
         run = train(task, out=tmp_path / task, device="cpu", positions=positions, **small)
@@ -308,7 +310,7 @@ def test_runs_of_two_shapes_are_not_compared(tmp_path: Path, capsys) -> None:
     assert "runs of different shapes" in capsys.readouterr().err
 
 
-def test_a_factory_of_ones_own_is_studied(
+def test_a_users_factory_is_studied(
     tmp_path: Path, quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
     monkeypatch.chdir(tmp_path)

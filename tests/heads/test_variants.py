@@ -1,4 +1,4 @@
-"""Taking heads out: each way equals the slow obvious one, problem by problem."""
+"""Every kind of ablation equals the slow, obvious way, problem by problem."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def test_a_closed_head_is_one_whose_columns_of_the_output_projection_are_zero(su
 
 
 @torch.no_grad()
-def slow(subject: Subject, problems, closed, fills) -> tuple[list[bool], list[float]]:
-    """One problem at a time, the whole model, every gate written out."""
+def slow_outcomes(subject: Subject, problems, closed, fills) -> tuple[list[bool], list[float]]:
+    """Runs the whole model on one problem at a time, with every gate written out."""
     verdicts, losses = [], []
     for row in range(len(problems)):
         own = problems[row : row + 1]
@@ -106,7 +106,7 @@ def test_mean_ablation_is_the_mean_at_each_position_over_held_out_problems(
     said = outputs(subject, donors)
     outcome = ran(problems, some_variants(subject))
     for number, closed in enumerate(some_variants(subject)):
-        expected = slow(subject, problems, closed, lambda site, row: said[site].mean(0, keepdim=True))
+        expected = slow_outcomes(subject, problems, closed, lambda site, row: said[site].mean(0, keepdim=True))
         assert outcome.right[number].tolist() == expected[0]
         assert outcome.loss[number].tolist() == pytest.approx(expected[1], rel=1e-3, abs=1e-4)
 
@@ -116,12 +116,12 @@ def test_resample_ablation_takes_the_output_of_another_problem(subject: Subject,
     outcome = ran(problems, some_variants(subject))
     said = outputs(subject, ran.ablation.donors(problems))
     for number, closed in enumerate(some_variants(subject)):
-        expected = slow(subject, problems, closed, lambda site, row: said[site][row : row + 1])
+        expected = slow_outcomes(subject, problems, closed, lambda site, row: said[site][row : row + 1])
         assert outcome.right[number].tolist() == expected[0]
         assert outcome.loss[number].tolist() == pytest.approx(expected[1], rel=1e-3, abs=1e-4)
 
 
-def test_donors_are_other_problems_in_an_order_that_knows_no_labels() -> None:
+def test_donors_are_other_problems_in_an_order_independent_of_labels() -> None:
     for task, options in ((Sortedness(), {}), (Addition(digits=1), {"digits": 1})):
         config = plan(task.name, Overrides(d_model=16, heads=2, d_ff=32), 0, options)
         model = build_model(config.model)
@@ -135,7 +135,7 @@ def test_donors_are_other_problems_in_an_order_that_knows_no_labels() -> None:
             assert 0.4 < (donors.answer == problems.answer).float().mean() < 0.6
 
 
-def test_one_head_named_closes_one_head(subject: Subject, problems) -> None:
+def test_naming_one_head_closes_one_head(subject: Subject, problems) -> None:
     few = replace(subject, heads=subject.heads[2:3])
     ours = Variants(few)(problems, [frozenset(few.heads)])
     assert torch.equal(ours.right, Variants(subject)(problems, [frozenset(few.heads)]).right)
@@ -163,7 +163,7 @@ def test_decoding_gives_the_one_pass_verdict_under_every_single_ablation(subject
     assert wrong > 0  # the ablations do something
 
 
-def test_two_heads_planted_alike_show_up_as_each_others_backup(subject: Subject) -> None:
+def test_two_identical_heads_back_each_other_up(subject: Subject) -> None:
     model = copy.deepcopy(subject.model)
     site = attention_at(model, Site("encoder", 0, "self"))
     needed, spare = slice(2 * site.dim, 3 * site.dim), slice(0, site.dim)  # head 2 costs much, head 0 nothing

@@ -1,4 +1,4 @@
-"""Attention to a few keys as one operation is the attention of attention.py, alone and over a stack."""
+"""Attention over a few keys as one operation equals attention.py, alone and over a stack."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def slopes(model: torch.nn.Module, problems: Problems) -> dict[str, torch.Tensor
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("positions", ["learned", "none-causal"])
-def test_it_is_the_plain_attention_and_so_are_its_slopes(
+def test_the_kernel_and_its_gradients_match_plain_attention(
     kind: str, positions: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, problems = model_and_problems(kind, positions)
@@ -42,7 +42,7 @@ def test_it_is_the_plain_attention_and_so_are_its_slopes(
         torch.testing.assert_close(slope, expected[name], rtol=1e-4, atol=1e-4)
 
 
-def test_over_a_stack_it_is_each_model_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_over_a_stack_the_kernel_matches_each_model_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     config = plan("addition", Overrides(d_model=32, d_ff=64), seed=0).model
     models = [build_model(config, seed) for seed in range(3)]
     problems = create_task("addition").testing(seed=0, rows=5)
@@ -59,12 +59,12 @@ def test_over_a_stack_it_is_each_model_alone(monkeypatch: pytest.MonkeyPatch) ->
             torch.testing.assert_close(grad[row], slope, rtol=1e-4, atol=1e-4)
 
 
-def test_the_compiler_is_told_the_truth_about_it() -> None:
+def test_the_operator_passes_opcheck() -> None:
     query, both = torch.randn(2, 3, 2, 8, requires_grad=True), torch.randn(2, 5, 2, 2, 8, requires_grad=True)
     torch.library.opcheck(few_keys, (query, both, True, 0.3))
 
 
-def test_long_problems_and_told_attention_take_the_ordinary_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_problems_and_recorded_maps_take_the_plain_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention, "is_compiling", lambda: True)
     monkeypatch.setattr(attention, "few_keys", lambda *given: pytest.fail("seventeen keys are not a few"))
     model, _ = model_and_problems("classifier")

@@ -66,7 +66,7 @@ def test_the_shipped_adder_is_certified_borders_included(verdict: Verdict) -> No
 
 @pytest.mark.parametrize("probe", ["default", "carry-chain"])
 @pytest.mark.parametrize("length", [1, 2, 3, 21, 500])
-def test_what_is_certified_is_right(adder: Run, probe: str, length: int) -> None:
+def test_a_certified_model_is_right(adder: Run, probe: str, length: int) -> None:
     problems = adder.task.testing(0, 40, probe=probe, length=length)
     with torch.no_grad():
         assert torch.equal(adder.model(problems.source, problems.answer).argmax(-1), problems.answer)
@@ -82,8 +82,8 @@ def test_sums_of_any_length_are_decoded(a: str, b: str, capsys) -> None:
     assert "'12x' is no whole number" in capsys.readouterr().err
 
 
-def test_every_content_of_a_neighbourhood_is_put_before_the_model_once(adder: Run) -> None:
-    """By the slow way: all six tokens that an inner digit depends on, of every sum that can hold them."""
+def test_every_content_of_a_neighbourhood_is_checked_once(adder: Run) -> None:
+    """Compares with the slow way: all six tokens that an inner digit depends on, in every possible sum."""
     model, task = adder.model, adder.task
     assert isinstance(model, Decoder)
     assert isinstance(task, Addition)
@@ -115,8 +115,8 @@ def test_an_untrained_model_is_refused_with_a_context_that_is_wrong() -> None:
     assert " = " in str(found.offending)
 
 
-def test_one_that_is_wrong_at_the_last_column_only_is_found(adder: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There a carry is all that can be written: 0 and 1 are exchanged."""
+def test_an_error_in_the_last_column_only_is_found(adder: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last column can only be 0 or 1: they are swapped."""
     inner = Decoder.forward
 
     def spoiled(self, source, answer, gates=None, trace=None):
@@ -132,7 +132,7 @@ def test_one_that_is_wrong_at_the_last_column_only_is_found(adder: Run, monkeypa
 
 
 class Leaking(Tokens):
-    """The sum of all tokens before, added past the masks."""
+    """A model that bypasses the masks: it adds the sum of all earlier tokens."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         plain = super().forward(input)
@@ -226,7 +226,7 @@ def sorter(positions: str = "window+behind=1+ahead=0", pooling: str = "violation
 
 @pytest.fixture(scope="module")
 def right_sorter() -> tuple[Classifier, Sortedness]:
-    """A small one trained until it is right: five values, pairs."""
+    """Trains a small sorter of pairs of five values until it is right."""
     options = {"values": 5, "shortest": 3, "longest": 8, "pools": 0.3}
     wide = {**SMALL, "d_model": 32}
     window = "window+behind=1+ahead=0"
@@ -270,7 +270,7 @@ def test_a_sorter_with_one_wrong_pair_is_refused_by_that_pair(right_sorter: tupl
     assert "violation: 3 before 2" in str(found.reason)
 
 
-def test_what_is_no_number_is_wrong(right_sorter: tuple[Classifier, Sortedness]) -> None:
+def test_nan_logits_are_wrong(right_sorter: tuple[Classifier, Sortedness]) -> None:
     broken, sums = tiny()
     with torch.no_grad():
         broken.unembed.bias[3] = torch.nan  # pyright: ignore
@@ -295,7 +295,7 @@ def test_a_hidden_term_of_a_sorter_is_found(right_sorter: tuple[Classifier, Sort
 
 
 def test_a_window_with_a_gap_is_refused(adder: Run) -> None:
-    """A key that only long numbers have: hidden from short ones, so nothing short could show it."""
+    """Some key exists only in long numbers, so no short number could reveal it."""
     config = replace(adder.config.model, positions="window+behind=8+ahead=0")
     model = build_model(config)
     assert isinstance(model, Decoder)
@@ -317,7 +317,7 @@ def test_a_window_with_a_gap_is_refused(adder: Run) -> None:
         ("none", "violation", "no bias of the distance"),
     ],
 )
-def test_sorters_that_cannot_be_gone_through_are_refused(positions: str, pooling: str, reason: str) -> None:
+def test_sorters_that_cannot_be_enumerated_are_refused(positions: str, pooling: str, reason: str) -> None:
     found = certify(sorter(positions, pooling), Sortedness(values=100 if positions == "window" else 12))
     assert not found.certified
     assert reason in str(found.reason)

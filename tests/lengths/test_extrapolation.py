@@ -1,4 +1,4 @@
-"""How far a model works: the same numbers by the slow, obvious way, and what may be said about them."""
+"""How far a model works: the numbers match the slow, obvious way, and findings follow from them."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_reach_is_the_longest_length_before_the_first_that_falls_short() -> None
 
 
 @pytest.mark.usefixtures("pictures")
-def test_a_study_says_what_it_trained_measured_and_may_conclude(tmp_path: Path, capsys) -> None:
+def test_a_study_reports_its_runs_measurements_and_findings(tmp_path: Path, capsys) -> None:
     out = tmp_path / "study"
     command = ["lengths", "sortedness", "--positions", "sinusoidal,none", "--lengths", "20,40", "--seeds", "0,2", *TINY]
     assert main([*command, "--out", str(out), "--json"]) == 0
@@ -124,7 +124,7 @@ def test_a_study_says_what_it_trained_measured_and_may_conclude(tmp_path: Path, 
     assert all(path.stat().st_mtime_ns == when for path, when in trained.items())
 
 
-def test_a_tuned_track_takes_one_rate_for_all_seeds(tmp_path: Path) -> None:
+def test_the_tuned_track_chooses_one_learning_rate_for_all_seeds(tmp_path: Path) -> None:
     study = study_lengths(
         "sortedness", positions=["kerple"], index=["sequential", "randomized"], track="tuned", seeds=(0, 1),
         lengths=(20,), probes=("default",), out=tmp_path, steps=2, batch=16, **SMALL,
@@ -138,7 +138,7 @@ def test_a_tuned_track_takes_one_rate_for_all_seeds(tmp_path: Path) -> None:
         assert folders == {f"rate-{own[0].rate:g}"}
 
 
-def test_what_a_learned_table_knows_past_its_last_row(tmp_path: Path) -> None:
+def test_learned_rows_past_the_training_length_stay_as_initialised(tmp_path: Path) -> None:
     """Nothing: it is, bit for bit, what it was drawn as, but for weight decay, which shrinks all rows alike."""
     study_lengths(
         "sortedness",
@@ -202,12 +202,12 @@ def test_a_diagnosis_names_a_constant_answer_and_shows_what_failed() -> None:
 
 
 def weight_of_one_key(gap: float, keys: int) -> float:
-    """The weight that a softmax gives one key whose score lies `gap` above that of all the others."""
+    """Returns the softmax weight of one key whose score is `gap` above all the others."""
     return 1 / (1 + (keys - 1) * math.exp(-gap))
 
 
-def test_a_diagnosis_measures_a_head_that_thins_out() -> None:
-    """Every score of the next token lies 4 above all others, whatever their number."""
+def test_a_diagnosis_measures_attention_dispersion() -> None:
+    """The score of the next token is always 4 above all others, whatever their number."""
     model = classifier("clipped+distance=2", "max")
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -251,7 +251,7 @@ def test_a_diagnosis_measures_a_head_that_thins_out() -> None:
         (["--positions", "shapes:Broken"], ".embed failed on tensors of shape (2, 5, 128), (1, 5) (ValueError: no)"),
     ],
 )  # fmt: skip
-def test_bad_requests_get_a_sentence_and_leave_nothing(
+def test_bad_requests_give_a_one_line_error_and_write_nothing(
     words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
     (tmp_path / "shapes.py").write_text(

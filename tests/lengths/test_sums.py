@@ -1,4 +1,4 @@
-"""Sums at length: what is asked, what is answered, and which digits go wrong."""
+"""Long sums: which are tested, how accurate the answers are, and which digits are wrong."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OPTIONS = {"first": "least", "digits": 4, "shortest": 1}
 
 
 @pytest.mark.usefixtures("pictures")
-def test_a_study_of_sums_trains_short_and_asks_long(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_study_of_sums_trains_short_and_tests_long(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = [
         "lengths", "addition", "--track", "tuned", "--positions", "learned+rows=64", "--index",
         "abacus+range=64,coupled+range=64+own=true", "--train-lengths", "1-4", "--lengths", "6,20", "--steps", "2",
@@ -59,7 +59,7 @@ def test_the_certified_adder_is_right_on_every_probe_past_training() -> None:
     assert diagnose(run.model, run.task, found, CPU) == []  # too few to be sure, but none wrong: nothing to explain
 
 
-def test_of_very_long_problems_fewer_are_asked_and_counted() -> None:
+def test_fewer_very_long_problems_are_tested_and_the_number_is_reported() -> None:
     run = open_one("pretrained:certified-adder")
     found = Questions(run.task, (8, 100, 3_000), ("default",), 50, 0, CPU, 2_010).measure(run.model)
     assert [(m.length, m.examples) for m in found] == [(8, 50), (100, 10), (3_000, 1)]
@@ -67,7 +67,7 @@ def test_of_very_long_problems_fewer_are_asked_and_counted() -> None:
 
 @pytest.mark.parametrize("first", ["least", "most"])
 @pytest.mark.parametrize("kind", ["decoder", "encoder-decoder"])
-def test_which_digits_are_wrong_is_counted(kind: str, first: str) -> None:
+def test_wrong_digits_are_counted_by_column(kind: str, first: str) -> None:
     options = {**OPTIONS, "first": first}
     overrides = Overrides(model=kind, positions="learned+rows=64", **SMALL)  # pyright: ignore[reportArgumentType]
     model = build_model(plan("addition", overrides, 0, options).model, seed=1).eval()
@@ -93,7 +93,7 @@ def test_which_digits_are_wrong_is_counted(kind: str, first: str) -> None:
     assert len(found.examples) == 3
 
 
-def test_across_a_window_an_encoder_decoder_sees_only_its_columns() -> None:
+def test_cross_attention_through_a_window_sees_only_its_columns() -> None:
     overrides = Overrides(
         model="encoder-decoder", positions="window+behind=1+ahead=0", index="coupled", decoder_layers=1, d_model=32,
         heads=4, d_ff=64, layers=1,
@@ -139,8 +139,8 @@ def test_what_is_not_scored_is_not_wrong() -> None:
     assert found.examples == ()
 
 
-def test_too_few_to_be_sure_is_said() -> None:
-    """A model that is right on all of a few very long sums has not failed there, and it is not said to."""
+def test_too_few_problems_to_be_certain_are_reported() -> None:
+    """A model that is right on all of a few very long sums has not failed, and is not reported as failed."""
     run = open_one("pretrained:certified-adder")
     measured = Questions(run.task, (8, 2_000), ("default",), 2_000, 0, CPU, 40_000).measure(run.model)
     entry = Entry("window", "coupled", None)

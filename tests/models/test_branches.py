@@ -54,7 +54,7 @@ def test_a_closed_head_may_be_replaced_by_its_mean() -> None:
 
 
 @torch.no_grad()
-def test_a_site_without_heads_is_passed_over() -> None:
+def test_a_site_without_heads_is_skipped() -> None:
     model, problems = subject("encoder-decoder")
     config = plan("addition", Overrides(layers=2, d_model=16, heads=2), 0, None).model
     heads = heads_of(model)

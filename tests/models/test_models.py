@@ -50,7 +50,7 @@ def test_the_adder_has_24_heads_at_6_sites() -> None:
 
 
 @pytest.mark.parametrize("name", ["decoder.1.cross", "decoder.x.cross.2", "middle.0.self.1", ""])
-def test_what_names_no_head_is_refused(name: str) -> None:
+def test_an_invalid_head_name_is_refused(name: str) -> None:
     with pytest.raises(HeadwayError, match="is not the name of a head"):
         Head.parse(name)
 
@@ -79,7 +79,7 @@ def test_fused_and_plain_attention_agree_in_single_precision(causal: bool, monke
     assert (plain - fused).abs().max() < 1e-6
 
 
-def test_gates_work_alike_on_the_fused_path(
+def test_gates_give_the_same_on_the_fused_path(
     kind: tuple[Task, Model, Problems], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, model, problems = kind
@@ -111,7 +111,7 @@ def test_a_closed_gate_equals_zeroing_the_projections_columns(kind: tuple[Task, 
         assert (gated - logits(model, problems)).abs().max() > 1e-6
 
 
-def test_a_gate_row_touches_its_own_problem_only(kind: tuple[Task, Model, Problems]) -> None:
+def test_a_gate_row_affects_only_its_own_problem(kind: tuple[Task, Model, Problems]) -> None:
     _, model, problems = kind
     site = heads_of(model)[0].site
     rows = torch.ones(6, 4, dtype=torch.float64)
@@ -121,7 +121,7 @@ def test_a_gate_row_touches_its_own_problem_only(kind: tuple[Task, Model, Proble
     assert changed[[0, 1, 2, 4, 5]].max() < 1e-12
 
 
-def test_a_shut_gate_lets_the_replacement_through(kind: tuple[Task, Model, Problems]) -> None:
+def test_a_closed_gate_passes_the_replacement(kind: tuple[Task, Model, Problems]) -> None:
     """Replacing every head's output by what it was changes nothing."""
     _, model, problems = kind
     trace = Trace()
@@ -203,7 +203,7 @@ def test_the_weights_depend_on_the_seed_alone() -> None:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_models_go_through_save_and_from_pretrained(name: str, tmp_path) -> None:
+def test_models_survive_save_and_from_pretrained(name: str, tmp_path) -> None:
     task, overrides = KINDS[name]
     model = build_model(plan(task.name, overrides, seed=0).model, seed=5).eval()
     model.save_pretrained(tmp_path)

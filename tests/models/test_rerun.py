@@ -1,4 +1,4 @@
-"""Going through a pass again from a site on gives what a whole pass under the same gates gives."""
+"""Replaying a pass from a site on gives the same as a full pass under the same gates."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def gate(trace_output: torch.Tensor, variants: int, seed: int) -> Gate:
 
 @pytest.mark.parametrize("variants", [1, 3])
 @torch.no_grad()
-def test_from_every_site_on_it_is_the_whole_pass(passed, variants: int) -> None:
+def test_replaying_from_any_site_equals_a_full_pass(passed, variants: int) -> None:
     model, problems = passed
     kept = record(model, problems.source, problems.answer)
     torch.testing.assert_close(kept.logits, model(problems.source, problems.answer))
@@ -45,7 +45,7 @@ def test_from_every_site_on_it_is_the_whole_pass(passed, variants: int) -> None:
 
 
 @torch.no_grad()
-def test_from_the_first_of_several_changed_sites_on_too(passed) -> None:
+def test_replaying_from_the_first_of_several_changed_sites_equals_a_full_pass(passed) -> None:
     model, problems = passed
     kept, sites = record(model, problems.source, problems.answer), sites_of(model)
     for first in range(len(sites)):
@@ -55,7 +55,7 @@ def test_from_the_first_of_several_changed_sites_on_too(passed) -> None:
 
 
 @torch.no_grad()
-def test_a_pass_kept_under_gates_is_gone_on_from_under_them(passed) -> None:
+def test_a_pass_recorded_under_gates_is_replayed_under_them(passed) -> None:
     model, problems = passed
     sites = sites_of(model)
     plain = record(model, problems.source, problems.answer)
@@ -67,7 +67,7 @@ def test_a_pass_kept_under_gates_is_gone_on_from_under_them(passed) -> None:
     torch.testing.assert_close(replay(model, kept, more, late), whole, rtol=1e-5, atol=1e-5)
 
 
-def test_a_feed_forward_block_behind_a_closed_gate_says_nothing(passed) -> None:
+def test_a_gated_feed_forward_block_contributes_nothing(passed) -> None:
     model, problems = passed
     site = next(site for site in sites_of(model) if site.kind == "feed")
     closed = {site: Gate(torch.zeros(1, 1))}

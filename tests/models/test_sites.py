@@ -1,4 +1,4 @@
-"""Names of sites and heads: of Headway's own models, of a user's modules, and as people write them."""
+"""Names of sites and heads: in Headway's models, in users' modules, and as people write them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TWO_STACKS = [Head(site, number) for site in SITES for number in range(4)]
 BY_PATH = [Head(Site(f"layers.{layer}.attention", heads=4), number) for layer in range(2) for number in range(4)]
 
 
-def test_a_site_is_its_name_whatever_else_is_said_of_it():
+def test_sites_with_the_same_name_are_equal():
     site = Site("encoder_layers.0.self_attn", output="linear_out", heads=4)
     assert site == Site("encoder_layers.0.self_attn", kind="cross")
     assert hash(site) == hash(Site("encoder_layers.0.self_attn"))
@@ -28,7 +28,7 @@ def test_sites_of_all_kinds_can_be_sorted_with_numbers_as_numbers():
     assert names == ["a", "decoder.0.self", "encoder.1.cross", "layers.9", "layers.10"]
 
 
-def test_heads_are_found_by_every_name_that_people_write():
+def test_heads_are_found_by_every_common_name():
     head = Head(Site("decoder", 9, "self"), 6)
     for name in ("L9H6", "decoder.9.self.6", "Decoder self L9 H6", (9, 6), head):
         assert find_heads(name, ONE_STACK) == [head]
@@ -39,7 +39,7 @@ def test_heads_are_found_by_every_name_that_people_write():
     assert Head.parse("decoder.9.self.6") == head
 
 
-def test_a_name_of_several_heads_or_of_none_is_refused_in_one_sentence():
+def test_an_ambiguous_or_unknown_head_name_gives_a_one_line_error():
     with pytest.raises(
         HeadwayError, match=r"L1H2 is ambiguous: 3 heads have that name; write one of encoder\.1\.self\.2, "
     ):
@@ -50,5 +50,5 @@ def test_a_name_of_several_heads_or_of_none_is_refused_in_one_sentence():
         Head.parse("L9H6")
 
 
-def test_no_head_asked_for_is_no_head() -> None:
+def test_an_empty_request_names_no_head() -> None:
     assert find_heads((), [Head(Site("decoder", 0, "self"), 0)]) == []

@@ -1,4 +1,4 @@
-"""Attention through a window: the same as the dense form with the same mask, forward and backward."""
+"""Windowed attention equals the dense form with the same mask, forward and backward."""
 
 from __future__ import annotations
 
@@ -69,7 +69,9 @@ def test_each_query_sees_exactly_the_keys_at_its_offsets() -> None:
 
 
 @pytest.mark.parametrize("pruned", [False, True])
-def test_long_problems_take_the_fast_way_and_answer_the_same(pruned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_problems_take_the_fast_path_and_give_the_same_answers(
+    pruned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from dataclasses import replace
 
     overrides = Overrides(model="decoder", positions="window+behind=1+ahead=0", index="coupled", **SMALL)  # pyright: ignore[reportArgumentType]

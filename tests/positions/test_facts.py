@@ -1,4 +1,4 @@
-"""What each encoding can and cannot tell, stated as facts about whole models and about the signals themselves."""
+"""What each encoding can and cannot distinguish, as facts about whole models and about its signals."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def classifier(positions: str, pooling: str = "mean", index: str = "sequential")
 
 
 def changed(model: Classifier, order: torch.Tensor) -> float:
-    """The largest change of a logit when the tokens are put in another order."""
+    """Returns the largest change of a logit when the tokens are reordered."""
     source = TASK.testing(0, 20, length=12).source
     with torch.no_grad():
         return float((model(source[:, order]) - model(source)).abs().max())
@@ -50,15 +50,15 @@ def test_every_other_encoding_sees_a_permutation(positions: str) -> None:
 
 
 @pytest.mark.parametrize("positions", list(POSITIONS))
-def test_reversal_is_invisible_exactly_to_the_symmetric_ones(positions: str) -> None:
+def test_reversal_is_invisible_exactly_to_symmetric_encodings(positions: str) -> None:
     blind = POSITIONS[positions].reversible
     assert blind == (positions in ("none", "alibi", "sandwich"))
     assert (changed(classifier(positions), torch.arange(11, -1, -1)) < 1e-12) == blind
 
 
 @pytest.mark.parametrize("positions", [*BIASED, "rope", "transformer-xl"])
-def test_relative_encodings_know_differences_alone(positions: str) -> None:
-    """All indices moved by 1,000: the scores stay. (FIRE's scale follows the largest index, so it is not among the
+def test_relative_encodings_depend_on_differences_alone(positions: str) -> None:
+    """Shifting all indices by 1,000 keeps the scores. (FIRE's scale follows the largest index, so it is not among the
     shift-invariant ones.)"""
     encoding = find_positions(positions)(SHAPE).double()
     torch.manual_seed(0)
@@ -78,7 +78,7 @@ def test_relative_encodings_know_differences_alone(positions: str) -> None:
 
 
 @pytest.mark.parametrize("positions", [name for name in BIASED if name != "fire"])
-def test_looked_up_distances_are_the_computed_ones(positions: str) -> None:
+def test_looked_up_distances_equal_computed_ones(positions: str) -> None:
     """Long sequences look each distance up in a table; short ones compute it in place."""
     encoding = find_positions(positions)(SHAPE)
     assert isinstance(encoding, Relative)
@@ -139,7 +139,7 @@ def test_sandwich_falls_with_distance_from_zero() -> None:
     assert bool((bias[0].diagonal(dim1=1, dim2=2) == 0).all())
 
 
-def test_log_length_fits_any_and_keeps_the_scores_at_the_trained_length() -> None:
+def test_log_length_works_with_any_encoding_and_keeps_the_scores_at_the_training_length() -> None:
     for name in ("kerple", "sinusoidal", "rope", "none-causal"):
         tempered = find_positions(f"{name}+log-length")(SHAPE)
         assert not tempered.only_embeds
@@ -149,8 +149,8 @@ def test_log_length_fits_any_and_keeps_the_scores_at_the_trained_length() -> Non
         assert [name for name, _ in tempered.named_parameters() if "log" in name] == ["log_length"]
 
 
-def test_a_head_on_one_key_thins_out_as_the_theory_says() -> None:
-    """A score that lies Δ above n − 1 others has weight 1 / (1 + (n − 1) e^−Δ); scores times ln n keep it."""
+def test_attention_to_one_key_disperses_as_the_theory_says() -> None:
+    """A score Δ above n − 1 others has weight 1 / (1 + (n − 1) e^−Δ); scores times ln n preserve it."""
     for keys in (16, 256, 4096):
         scores = torch.zeros(keys)
         scores[3] = 4.0
@@ -159,8 +159,8 @@ def test_a_head_on_one_key_thins_out_as_the_theory_says() -> None:
     assert sharp[1] > sharp[0] > 0.9
 
 
-def test_a_shift_of_sinusoids_is_one_fixed_turn() -> None:
-    """PE(p + k) = M_k PE(p) for every p, with M_k made of 2 × 2 turns."""
+def test_shifting_sinusoids_is_one_fixed_rotation() -> None:
+    """PE(p + k) = M_k PE(p) for every p, with M_k made of 2 × 2 rotations."""
     d_model, shift = 32, 7
     known = sinusoids(torch.arange(100), d_model)
     turn = torch.zeros(d_model, d_model, dtype=torch.float64)
@@ -171,7 +171,7 @@ def test_a_shift_of_sinusoids_is_one_fixed_turn() -> None:
     assert (known @ turn.T - sinusoids(torch.arange(100) + shift, d_model)).abs().max() < 1e-12
 
 
-def test_the_product_of_sinusoids_depends_on_the_difference_until_matrices_come_between() -> None:
+def test_dot_products_of_sinusoids_depend_on_the_difference_only_without_projections() -> None:
     known = sinusoids(torch.arange(60), 32)
     products = known @ known.T
     for gap in (0, 1, 9):
@@ -194,7 +194,7 @@ def test_the_product_of_sinusoids_depends_on_the_difference_until_matrices_come_
         ("learned+rows=3", r"3 rows, too few to train on 10"),
     ],
 )
-def test_settings_that_cannot_be_are_refused_by_name(asked: str, message: str) -> None:
+def test_impossible_settings_are_refused_by_name(asked: str, message: str) -> None:
     with pytest.raises(HeadwayError) as refused:
         find_positions(asked)(SHAPE)
     assert message in str(refused.value)

@@ -1,4 +1,4 @@
-"""Which number each token gets."""
+"""Every index gives each token its number."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headway.tasks import Addition, Sortedness
 from headway.training.defaults import plan
 
 
-def test_sequential_goes_on_where_the_problem_ends() -> None:
+def test_the_sequential_index_continues_after_the_problem() -> None:
     index, source = build_index("sequential", None, False), torch.zeros(3, 5, dtype=torch.long)
     assert [part.tolist() for part in index.numbers(source, 2)] == [[[0, 1, 2, 3, 4]], [[0, 1]]]
     assert [part.tolist() for part in index.numbers(source, 2, joined=True)] == [[[0, 1, 2, 3, 4]], [[5, 6]]]
@@ -34,8 +34,8 @@ def test_a_randomized_index_is_sorted_and_unique(tokens: int, answers: int, join
         assert int(part.max() if part.numel() else 0) < 64
 
 
-def test_a_randomized_index_is_the_problems_own() -> None:
-    """The same for a problem whoever stands beside it, and another for another problem."""
+def test_a_randomized_index_depends_only_on_the_problem() -> None:
+    """It is the same for a problem in any batch, and differs between problems."""
     index, source = build_index("randomized", None, False), Sortedness().testing(0, 50, length=12).source
     every, _ = index.numbers(source)
     alone, _ = index.numbers(source[7:8])
@@ -60,8 +60,8 @@ def test_coupled_columns_share_a_number(first: str) -> None:
 
 
 @pytest.mark.parametrize("first", ["most", "least"])
-def test_numbered_by_their_own_column_answers_lag_by_one(first: str) -> None:
-    """As published: what an answer token is numbered by is itself, not what is predicted after it."""
+def test_with_own_columns_answers_lag_by_one(first: str) -> None:
+    """As published, an answer token is numbered by its own column, not by the one predicted after it."""
     task, least = Addition(first=first), first == "least"
     problems = task.testing(0, 4, length=5)
     _, ahead = build_index("coupled", task.base, least).numbers(problems.source, 6)
@@ -72,7 +72,7 @@ def test_numbered_by_their_own_column_answers_lag_by_one(first: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["coupled+range=20", "coupled+range=20+own=true", "abacus+range=20"])
-def test_with_a_range_counting_begins_anywhere_from_which_it_fits(name: str) -> None:
+def test_with_a_range_counting_begins_at_any_offset_that_fits(name: str) -> None:
     task, index = Addition(first="least"), build_index(name, 10, True)
     plain = build_index(name.replace("+range=20", ""), 10, True)
     problems = task.testing(0, 400, length=5)
@@ -89,7 +89,7 @@ def test_with_a_range_counting_begins_anywhere_from_which_it_fits(name: str) -> 
     assert torch.equal(with_answers, without)  # an encoder, which knows no answer, counts from the same place
 
 
-def test_a_range_has_room_for_so_many_columns() -> None:
+def test_a_range_limits_the_number_of_columns() -> None:
     index = build_index("coupled+range=8", 10, True)
     for digits in range(1, 10):
         source = Addition().testing(0, 3, length=digits).source
@@ -112,7 +112,7 @@ def test_a_range_has_room_for_so_many_columns() -> None:
 @pytest.mark.parametrize("first", ["least", "most"])
 @pytest.mark.parametrize("name", ["coupled", "coupled+own=true", "abacus", "sequential"])
 @pytest.mark.parametrize("kind", ["decoder", "encoder-decoder"])
-def test_the_rows_that_are_called_trained_are_those_that_training_touches(kind: str, name: str, first: str) -> None:
+def test_the_rows_reported_as_trained_are_those_with_gradients(kind: str, name: str, first: str) -> None:
     options = {"digits": 5, "shortest": 1, "first": first}
     overrides = Overrides(model=kind, positions="learned+rows=40", index=name, d_model=32, heads=4, d_ff=64)  # pyright: ignore[reportArgumentType]
     model = build_model(plan("addition", overrides, 0, options).model, seed=0)
@@ -126,7 +126,7 @@ def test_the_rows_that_are_called_trained_are_those_that_training_touches(kind: 
             assert max(touched) + 1 == shape.trained, part  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def test_an_index_that_cannot_be_is_refused() -> None:
+def test_an_impossible_index_is_refused() -> None:
     with pytest.raises(HeadwayError, match="this task has no columns"):
         plan("sortedness", Overrides(index="coupled"), 0)
     with pytest.raises(HeadwayError, match="coupled has range=0, own=false"):
@@ -141,7 +141,7 @@ def test_an_index_that_cannot_be_is_refused() -> None:
 @pytest.mark.parametrize("positions", ["sinusoidal", "rope", "t5", "kerple+log-length", "fire", "transformer-xl"])
 @pytest.mark.parametrize("kind", ["decoder", "encoder-decoder"])
 def test_decoding_token_by_token_gives_the_same_verdict(kind: str, positions: str, index: str) -> None:
-    """With any index and encoding: what a token is told does not depend on what comes after it."""
+    """With any index and encoding, the position of a token does not depend on later tokens."""
     task = Addition(digits=4)
     overrides = Overrides(model=kind, positions=positions, index=index, d_model=32, heads=4, d_ff=64)  # pyright: ignore[reportArgumentType]
     model = build_model(plan("addition", overrides, 0, {"digits": 4}).model, seed=3).double().eval()

@@ -1,4 +1,4 @@
-"""Our encodings equal those of other libraries, where there is one."""
+"""Headway's encodings equal those of other libraries, where they exist."""
 # pyright: reportArgumentType=false, reportCallIssue=false, reportAttributeAccessIssue=false
 
 from __future__ import annotations

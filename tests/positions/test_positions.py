@@ -1,4 +1,4 @@
-"""What each encoding adds, and which of its signals training never touched."""
+"""The signal of each encoding, and which of its parameters were never trained."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def test_only_none_causal_hides_what_lies_ahead() -> None:
     assert [name for name, kind in POSITIONS.items() if kind.causal] == ["none-causal"]
 
 
-def test_learned_knows_the_rows_that_were_never_trained() -> None:
+def test_learned_reports_its_untrained_rows() -> None:
     learned = find_positions("learned")(SHAPE)
     assert list(learned.untrained(13)) == [10, 11, 12]
     assert list(learned.untrained(10)) == []
     assert list(find_positions("learned-clamped")(SHAPE).untrained(13)) == []
 
 
-def test_learned_refuses_what_its_table_has_no_row_for() -> None:
+def test_learned_refuses_sequences_longer_than_its_table() -> None:
     with pytest.raises(HeadwayError, match=r"512 rows.*512 to 599"):
         find_positions("learned")(SHAPE).check_length(600)
     for task, options, kind in (("sortedness", {}, None), ("addition", {}, "decoder"), ("addition", {}, None)):
@@ -68,7 +68,7 @@ def test_learned_clamped_repeats_the_last_trained_row() -> None:
     assert not torch.equal(signal[8], signal[9])
 
 
-def test_unknown_names_come_with_the_nearest() -> None:
+def test_unknown_names_suggest_the_nearest() -> None:
     with pytest.raises(HeadwayError, match="did you mean 'sinusoidal'"):
         find_positions("sinusodal")
     with pytest.raises(HeadwayError, match="did you mean 'sequential'"):

@@ -1,4 +1,4 @@
-"""The shipped induction model does what it was trained for, with two heads of its eight; its recipe repeats itself."""
+"""The shipped induction model works with two of its eight heads; its recipe is reproducible."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def model() -> GPT2LMHeadModel:
 
 @torch.no_grad()
 def right(model: GPT2LMHeadModel) -> float:
-    """The share of the shipped prompts that are answered."""
+    """Returns the accuracy on the shipped prompts."""
     prompts = list(map(json.loads, (SHIPPED / "prompts.jsonl").read_text().splitlines()))
     rows = [torch.tensor(prompt["tokens"]) for prompt in prompts]
     last = torch.tensor([len(row) - 1 for row in rows])
@@ -48,7 +48,7 @@ def test_it_answers_nearly_all_of_its_prompts(model: GPT2LMHeadModel) -> None:
     assert right(model) >= 0.95
 
 
-def test_two_heads_do_all_of_it_and_neither_can_be_missed(model: GPT2LMHeadModel) -> None:
+def test_two_heads_are_sufficient_and_both_are_necessary(model: GPT2LMHeadModel) -> None:
     others = [(layer, head) for layer in range(2) for head in range(4) if (layer, head) not in (PREVIOUS, INDUCTION)]
     assert right(without(model, *others)) >= 0.95
     assert right(without(model, PREVIOUS)) < 0.15
@@ -83,7 +83,7 @@ def test_a_seed_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert one["prompts.jsonl"] != other["prompts.jsonl"]
 
 
-def test_the_shipped_prompts_are_those_of_the_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_recipe_reproduces_the_shipped_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(RECIPES)
     recipe = importlib.import_module("induction")
-    assert list(map(json.loads, (SHIPPED / "prompts.jsonl").read_text().splitlines())) == recipe.prompts(400, 0)
+    assert list(map(json.loads, (SHIPPED / "prompts.jsonl").read_text().splitlines())) == recipe.draw_prompts(400, 0)

@@ -1,4 +1,4 @@
-"""A folder like a lab's, its page, and a browser that looks at it."""
+"""A folder like that of a lab, its page, and a browser that opens it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _pictures() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a lab leaves: an adder with its heads, a certified classifier, a study of length."""
+    """Makes the folder of a lab: an adder with its heads, a certified classifier, a study of length."""
     home = tmp_path_factory.mktemp("page") / "study"
     shipped = open_one("pretrained:adder").path.parent
     shutil.copytree(shipped / "adder", home / "adder")

@@ -11,7 +11,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from visiting import Visit, needs_browser, taken
+from visiting import Visit, needs_browser, save_file
 
 from headway.cli import main
 from headway.compare import RunComparison
@@ -55,8 +55,8 @@ def test_a_page_of_a_comparison_alone_shows_nothing_else(page: Any, compared: Pa
     assert page.locator("main > section h2").all_inner_texts() == ["Answers", "Comparison", "How it was made"]
     assert page.get_by_role("alert").count() == 0
     assert "Missing" not in page.locator("main").inner_text()
-    told = page.locator("#comparison p").all_inner_texts()
-    assert set(comparison().sentences()) <= set(told)
+    sentences = page.locator("#comparison p").all_inner_texts()
+    assert set(comparison().sentences()) <= set(sentences)
     command = page.locator("#made pre").inner_text()
     assert command.startswith("headway compare runs --by positions --metric reach,final_loss --where 'seed<5' --out ")
     files = page.locator("#made .files button").all_inner_texts()
@@ -99,16 +99,18 @@ def test_the_table_has_the_numbers_and_can_be_sorted(page: Any) -> None:
     table.get_by_role("button", name="reach").click()
     assert first() == ["<b>odd</b>", "rope", "fire"]
     table.get_by_role("button", name="positions").click()
-    rows = list(csv.reader(taken(page, page.get_by_label("save as CSV: groups by positions")).read_text().splitlines()))
+    rows = list(
+        csv.reader(save_file(page, page.get_by_label("save as CSV: groups by positions")).read_text().splitlines())
+    )
     assert rows[0][:7] == ["positions", "runs", "complete", "unfinished", "broken", "seeds", "reach.n"]
     assert len(rows) == 4
     assert [float(row[rows[0].index("reach.low")]) for row in rows if row[0] == "rope"] == [pytest.approx(interval[0])]
-    drawing = ElementTree.parse(taken(page, page.get_by_label("save as SVG: reach by positions"))).getroot()
+    drawing = ElementTree.parse(save_file(page, page.get_by_label("save as SVG: reach by positions"))).getroot()
     assert drawing.tag.endswith("svg")
 
 
 @needs_browser
-def test_it_fits_a_phone_in_the_dark(browser: Any, compared: Path) -> None:
+def test_it_fits_a_phone_in_dark_mode(browser: Any, compared: Path) -> None:
     visited = Visit(browser, compared / "report.html", viewport={"width": 360, "height": 740}, color_scheme="dark")
     page = visited.page
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
@@ -131,7 +133,7 @@ def test_beside_other_studies_it_is_one_more_section(
     visited.close()
 
 
-def test_a_comparison_of_another_shape_is_told_in_a_sentence(compared: Path, tmp_path: Path, capsys: Any) -> None:
+def test_a_malformed_comparison_gives_a_one_line_error(compared: Path, tmp_path: Path, capsys: Any) -> None:
     whole = json.loads((compared / "compare.json").read_text())
     altered = [
         [], {}, {**whole, "rows": 3}, {**whole, "by": ["index"]}, {**whole, "metrics": ["perfect"]},
@@ -140,14 +142,14 @@ def test_a_comparison_of_another_shape_is_told_in_a_sentence(compared: Path, tmp
     for content in altered:
         (tmp_path / "compare.json").write_text(json.dumps(content))
         assert main(["report", str(tmp_path)]) == 2
-        told = capsys.readouterr().err
-        assert "compare.json" in told
-        assert told.count("\n") == 1
+        error = capsys.readouterr().err
+        assert "compare.json" in error
+        assert error.count("\n") == 1
     (tmp_path / "compare.json").write_text("[" * 100_000)
     assert main(["report", str(tmp_path)]) == 2
 
 
-def test_of_many_dots_some_are_drawn_that_lie_among_all() -> None:
+def test_of_many_dots_an_evenly_spread_selection_is_drawn() -> None:
     values = [float(n) for n in range(10_000)]
     shown = thin_out(values)
     assert (len(shown), shown[0], shown[-1]) == (MOST_DOTS, 0.0, 9_999.0)

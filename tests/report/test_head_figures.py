@@ -1,4 +1,4 @@
-"""The pictures of a study show what heads.json says, and nothing runs off the page."""
+"""The figures of a study show the contents of heads.json, and nothing runs off the page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headway.report.heads import heads_figures, population_figures, short
 STUDY = Path(__file__).parents[2] / "results" / "heads" / "heads.json"
 
 
-def test_names_in_tight_places() -> None:
+def test_short_labels_of_heads() -> None:
     assert short("decoder.1.cross.3") == "dec cross L1H3"
 
 

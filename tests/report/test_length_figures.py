@@ -1,4 +1,4 @@
-"""Figures of a study of length: also where a check forbids to tell what was found."""
+"""Figures of a study of length, including a withheld one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headway.report.lengths import curves_figure
 ROOT = Path(__file__).parents[2]
 
 
-def test_what_is_withheld_has_no_reach_in_its_title(tmp_path: Path) -> None:
+def test_a_withheld_study_has_no_reach_in_its_title(tmp_path: Path) -> None:
     found = json.loads((ROOT / "results" / "lengths-plain" / "lengths.json").read_text())
     for row in found["reach"]:
         if row["positions"] == "learned":

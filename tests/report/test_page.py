@@ -1,4 +1,4 @@
-"""The page in a real browser: what people see and do there."""
+"""The page in a real browser: what users see and do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from visiting import ROOT, Visit, needs_browser, taken, typed
+from visiting import ROOT, Visit, needs_browser, save_file, type_sum
 
 from headway.attach.opening import open_subject
 from headway.causes.maps import worked_examples
@@ -74,10 +74,10 @@ def test_every_section_is_there_and_answers_come_first(visit: Any, folder: Path)
 
 
 @needs_browser
-def test_sums_are_answered_as_they_are_typed(visit: Any) -> None:
-    assert typed(visit, 457, 968) == "1425"
+def test_sums_are_answered_while_typing(visit: Any) -> None:
+    assert type_sum(visit, 457, 968) == "1425"
     assert "right" in visit.locator("#verdict").inner_text()
-    assert typed(visit, 0, 7) == "0007"
+    assert type_sum(visit, 0, 7) == "0007"
     visit.get_by_label("first number").fill("x")
     assert "from 0 to 999" in visit.get_by_role("alert").inner_text()
     invalid = [visit.get_by_label(f"{name} number").get_attribute("aria-invalid") for name in ("first", "second")]
@@ -93,7 +93,7 @@ def test_sums_are_answered_as_they_are_typed(visit: Any) -> None:
 
 @needs_browser
 def test_every_head_can_be_closed_and_opened(visit: Any) -> None:
-    typed(visit, 457, 968)
+    type_sum(visit, 457, 968)
     gates = visit.locator("#try input[type=checkbox]")
     assert gates.count() == 24
     for number in range(24):
@@ -140,7 +140,7 @@ def test_a_link_shows_the_same(browser: Any, report: Path) -> None:
     assert first.page.get_by_label("first number").input_value() == "999"
     assert first.page.locator("#try input[type=checkbox]:not(:checked)").count() == 2
     assert "Decoder self L1 H0" in first.page.locator(".enlarged").inner_text()
-    typed(first.page, 12, 34)
+    type_sum(first.page, 12, 34)
     assert "a=12&b=34&off=decoder.0.cross.3,encoder.0.self.2" in first.page.url
     first.page.evaluate("location.hash = '#a=5&b=6&head=encoder.0.self.1'")
     first.page.wait_for_selector(".enlarged h3:has-text('Encoder self L0 H1')")
@@ -154,7 +154,7 @@ def test_a_link_shows_the_same(browser: Any, report: Path) -> None:
 
 
 @needs_browser
-def test_by_keyboard_alone(browser: Any, report: Path) -> None:
+def test_everything_works_with_the_keyboard_alone(browser: Any, report: Path) -> None:
     visited = Visit(browser, report)
     page = visited.page
     reached = set()
@@ -190,11 +190,11 @@ def test_by_keyboard_alone(browser: Any, report: Path) -> None:
 
 
 @needs_browser
-def test_the_address_of_a_section_leads_there(browser: Any, report: Path) -> None:
+def test_the_url_of_a_section_opens_it(browser: Any, report: Path) -> None:
     visited = Visit(browser, report, "#length", viewport={"width": 1200, "height": 900})
     top = "document.getElementById('{}').getBoundingClientRect().top"
     assert abs(visited.page.evaluate(top.format("length"))) < 100
-    typed(visited.page, 3, 4)
+    type_sum(visited.page, 3, 4)
     visited.page.evaluate("location.hash = '#heads'")
     visited.page.wait_for_function(f"Math.abs({top.format('heads')}) < 100")
     assert visited.page.get_by_label("first number").input_value() == "3"
@@ -202,7 +202,7 @@ def test_the_address_of_a_section_leads_there(browser: Any, report: Path) -> Non
 
 
 @needs_browser
-def test_the_theme_changes_and_what_is_open_stays_open(browser: Any, report: Path) -> None:
+def test_changing_the_theme_keeps_open_sections_open(browser: Any, report: Path) -> None:
     visited = Visit(browser, report)
     visited.page.locator(".findings summary").first.click()
     visited.page.locator("#theme").click()
@@ -221,13 +221,11 @@ def test_files_are_saved_from_inside_the_page(visit: Any, folder: Path) -> None:
     }
     for name, path in saved.items():
         button = visit.get_by_role("button", name=name, exact=True)
-        assert taken(visit, button).read_bytes() == (folder / path).read_bytes()
+        assert save_file(visit, button).read_bytes() == (folder / path).read_bytes()
 
 
 @needs_browser
-def test_a_page_without_a_model_shows_problems_worked_out_beforehand(
-    browser: Any, folder: Path, tmp_path: Path
-) -> None:
+def test_a_page_without_a_model_shows_precomputed_problems(browser: Any, folder: Path, tmp_path: Path) -> None:
     subject = open_subject("pretrained:adder")
     together = [
         Head.parse(name) for name in json.loads((folder / "adder" / "heads.json").read_text())["together"]["heads"]
@@ -288,7 +286,7 @@ def test_a_notebook_shows_the_maps_alone(browser: Any, tmp_path: Path) -> None:
 
 
 @needs_browser
-def test_what_is_missing_and_what_is_hostile_is_shown_as_text(browser: Any, folder: Path, tmp_path: Path) -> None:
+def test_missing_and_hostile_content_is_shown_as_text(browser: Any, folder: Path, tmp_path: Path) -> None:
     bad = "</script><img src=x onerror=alert(1)>'\"🙂{script}{content}{title}" + "x" * 10_000
     content = content_of(find_sources([folder]))
     content |= {
@@ -324,7 +322,7 @@ def test_folders_without_anything_are_refused(tmp_path: Path, capsys: pytest.Cap
 
 
 @pytest.mark.skipif(shutil.which("npm") is None, reason="NO NPM: the page's script is not built again")
-def test_the_script_of_the_page_is_what_its_source_builds(tmp_path: Path) -> None:
+def test_the_committed_script_is_built_from_its_source(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "web", tmp_path / "web", ignore=shutil.ignore_patterns("node_modules"))
     (tmp_path / "src" / "headway" / "report" / "page").mkdir(parents=True)
     for command in ("npm ci --no-audit --no-fund", "npm run check", "npm run build"):

@@ -1,4 +1,4 @@
-"""The pictures of the page hold the numbers of the files, in a browser, saved and on paper."""
+"""The figures of the page show the numbers of the files: in a browser, saved and printed."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from visiting import Visit, needs_browser, taken, typed
+from visiting import Visit, needs_browser, save_file, type_sum
 
 from headway.attach.opening import open_subject
 from headway.causes.maps import worked_examples
 from headway.report.page import content_of, find_sources, page_of
 
 LEFT, RIGHT, TOP, BOTTOM, WIDE, HIGH = 58, 20, 12, 40, 640, 300
-"""of a chart, in the units of its drawing"""
+"""The margins and the size of a chart, in SVG units."""
 PIXEL = """([label, x, y]) => {
   const canvas = [...document.querySelectorAll("canvas")].find((each) => each.getAttribute("aria-label") === label);
   return [...canvas.getContext("2d").getImageData(x, y, 1, 1).data].slice(0, 3);
@@ -169,19 +169,19 @@ def test_planes_of_encodings_are_the_numbers(visit: Any, folder: Path) -> None:
 
 
 @needs_browser
-def test_a_weight_is_told_under_the_mouse_and_by_arrow_keys(visit: Any) -> None:
+def test_a_weight_is_shown_on_hover_and_with_arrow_keys(visit: Any) -> None:
     subject = open_subject("pretrained:adder")
     maps = worked_examples(subject, subject.problem("457+968"), {})[0]["maps"]  # pyright: ignore
     weights = maps[0]["heads"][2]
-    typed(visit, 457, 968)
+    type_sum(visit, 457, 968)
     visit.get_by_role("button", name="all open").click()
     visit.get_by_label("enlarge encoder.0.self.2").click()
     large = visit.get_by_role("img", name="attention of encoder.0.self.2, large")
     cell = 260 // 7
     large.hover(position={"x": 17 + 4 * cell + 10, "y": 18 + 2 * cell + 10})
-    told = visit.locator(".enlarged .under").inner_text()
-    assert told.startswith("7 → 9: ")
-    assert float(told.split(": ")[1]) == pytest.approx(weights[2][4], abs=0.002)
+    shown = visit.locator(".enlarged .under").inner_text()
+    assert shown.startswith("7 → 9: ")
+    assert float(shown.split(": ")[1]) == pytest.approx(weights[2][4], abs=0.002)
     other = "attention of encoder.0.self.0"
     assert visit.evaluate(HAS_COLOUR, [other, FOLLOWED])
     visit.locator("h1").hover()
@@ -189,9 +189,9 @@ def test_a_weight_is_told_under_the_mouse_and_by_arrow_keys(visit: Any) -> None:
     large.focus()
     for key in ("ArrowDown", "ArrowDown", "ArrowDown", "ArrowRight", "ArrowLeft", "ArrowLeft"):
         visit.keyboard.press(key)
-    told = visit.locator(".enlarged .under").inner_text()
-    assert told.startswith("7 → 4: ")  # from the first cell two down, one right, one left, and no further
-    assert float(told.split(": ")[1]) == pytest.approx(weights[2][0], abs=0.002)
+    shown = visit.locator(".enlarged .under").inner_text()
+    assert shown.startswith("7 → 4: ")  # from the first cell two down, one right, one left, and no further
+    assert float(shown.split(": ")[1]) == pytest.approx(weights[2][0], abs=0.002)
 
 
 @needs_browser
@@ -203,13 +203,13 @@ def test_every_figure_is_saved_as_svg_and_every_table_and_grid_as_csv(visit: Any
     assert figures.count() == visit.locator("main svg").count() > 6
     assert tables.count() == visit.locator("main table").count() + grids > 7
     for button in figures.all():
-        drawn = ElementTree.parse(taken(visit, button)).getroot()
+        drawn = ElementTree.parse(save_file(visit, button)).getroot()
         assert drawn.tag == "{http://www.w3.org/2000/svg}svg"
         assert (drawn[0].get("fill"), drawn[0].get("width")) == ("#ffffff", drawn.get("width"))
         assert any("fill:rgb" in shape.get("style", "") for shape in drawn.iter())
     saved = {}
     for button in tables.all():
-        rows = list(csv.reader(taken(visit, button).read_text().splitlines()))
+        rows = list(csv.reader(save_file(visit, button).read_text().splitlines()))
         assert len(rows) > 1
         assert len({len(row) for row in rows}) == 1
         saved[button.get_attribute("aria-label").removeprefix("save as CSV: ")] = rows
@@ -226,10 +226,10 @@ def test_every_figure_is_saved_as_svg_and_every_table_and_grid_as_csv(visit: Any
 
 
 @needs_browser
-def test_a_figure_saved_from_the_dark_is_light_and_says_which_line_is_which(browser: Any, report: Path) -> None:
+def test_a_figure_saved_in_dark_mode_is_light_and_has_a_legend(browser: Any, report: Path) -> None:
     visited = Visit(browser, report, color_scheme="dark")
     label = "save as SVG: accuracy against the number of heads removed"
-    drawn = ElementTree.parse(taken(visited.page, visited.page.get_by_label(label))).getroot()
+    drawn = ElementTree.parse(save_file(visited.page, visited.page.get_by_label(label))).getroot()
     texts = {"".join(shape.itertext()): shape.get("style", "") for shape in drawn.iter() if shape.tag.endswith("text")}
     assert {"greedy", "by cost alone", "by slope", "random 0"} <= texts.keys()
     assert "fill:rgb(28, 31, 38)" in texts["greedy"]
@@ -244,7 +244,7 @@ def test_a_figure_saved_from_the_dark_is_light_and_says_which_line_is_which(brow
 
 
 @needs_browser
-def test_on_paper_it_is_light_and_unfolded(browser: Any, report: Path, tmp_path: Path) -> None:
+def test_in_print_the_page_is_light_and_unfolded(browser: Any, report: Path, tmp_path: Path) -> None:
     visited = Visit(browser, report, color_scheme="dark", viewport={"width": 1200, "height": 900})
     page = visited.page
     page.locator(".findings summary").first.click()
@@ -290,7 +290,7 @@ def test_on_a_phone_nothing_is_cut_off_or_covered(browser: Any, report: Path) ->
 
 @needs_browser
 def test_a_study_by_loss_is_shown_in_loss(browser: Any, folder: Path, heads: dict[str, Any], tmp_path: Path) -> None:
-    """As `headway heads` writes it for a model that is judged by KL."""
+    """Uses the files that `headway heads` writes for a study by KL."""
     content, study = content_of(find_sources([folder])), json.loads(json.dumps(heads))
     study |= {"metric": "kl", "interval_of": "loss_increase", "max_loss_increase": 0.05, "counted": "KL divergence",
               "withheld": [], "ablation": "mean"}  # fmt: skip

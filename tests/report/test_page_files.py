@@ -1,4 +1,4 @@
-"""What a page takes from folders: which study, which model, which commands, and what it refuses."""
+"""What a page reads from folders: which study, which model, which commands, and what it refuses."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def study() -> dict[str, Any]:
 
 @pytest.fixture
 def home(tmp_path: Path, study: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An adder with its study, in a folder that is named as people do: from where they are."""
+    """Makes an adder with its study, in a folder named by a relative path."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(SHIPPED / "adder", tmp_path / "mine" / "adder")
     disk.write_json(tmp_path / "mine" / "adder" / "heads.json", study)
@@ -49,12 +49,12 @@ def small(path: Path, **wanted: Any) -> None:
 
 def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     assert main(["report", *words]) == 2
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1
-    return told
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    return error
 
 
-def test_what_headway_wrote_has_the_shape_that_is_read(study: dict[str, Any]) -> None:
+def test_files_written_by_headway_match_their_schema(study: dict[str, Any]) -> None:
     files = {
         HeadsFile: study,
         MapsFile: json.loads((ROOT / "results" / "heads" / "maps.json").read_text()),
@@ -73,9 +73,7 @@ def test_what_headway_wrote_has_the_shape_that_is_read(study: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize("name", ["heads.json", "maps.json", "certificate.json", "environment.json", "lengths.json"])
-def test_files_of_another_shape_are_told_in_a_sentence(
-    home: Path, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
+def test_malformed_files_give_a_one_line_error(home: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     for text in (b"[]", b"null", b"3", b"{}", b"{", b"\x80"):
         (home / "adder" / name).write_bytes(text)
         if text == b"{}" and name in ("maps.json", "environment.json", "lengths.json"):
@@ -84,7 +82,7 @@ def test_files_of_another_shape_are_told_in_a_sentence(
             assert name in refused(capsys, "mine")
 
 
-def test_a_lab_of_another_shape_is_told_in_a_sentence(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_malformed_lab_gives_a_one_line_error(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("lab.json", "lengths.json"):
         for text in ("[]", "null", "3", "{}", '{"runs": [3], "rows": 3}'):
             (home / name).write_text(text)
@@ -94,14 +92,14 @@ def test_a_lab_of_another_shape_is_told_in_a_sentence(home: Path, capsys: pytest
     assert "members[0]" in refused(capsys, "mine")
 
 
-def test_weights_that_were_cut_short_are_not_put_into_a_page(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_truncated_weights_are_not_put_into_a_page(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     weights = home / "adder" / "model.safetensors"
     os.truncate(weights, weights.stat().st_size // 2)
     assert "model.safetensors is truncated or altered" in refused(capsys, "mine")
 
 
 @needs_browser
-def test_numbers_that_are_none_leave_a_page(browser: Any, home: Path, study: dict[str, Any], tmp_path: Path) -> None:
+def test_nan_does_not_prevent_a_page(browser: Any, home: Path, study: dict[str, Any], tmp_path: Path) -> None:
     broken = json.loads(json.dumps(study))
     broken["heads"][0]["loss_increase"] = float("nan")
     broken["roles"]["mean_explained"] = float("inf")
@@ -113,7 +111,9 @@ def test_numbers_that_are_none_leave_a_page(browser: Any, home: Path, study: dic
     assert "NaN" not in page_of(Inline({"heads": broken}).content).split('id="content"')[1].split("</script>")[0]
 
 
-def test_names_that_are_no_text_are_shown_as_far_as_they_are(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_that_are_not_valid_unicode_are_shown_as_far_as_possible(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     odd = os.fsdecode(b"caf\xe9")
     os.rename("mine", odd)
     assert main(["report", odd, "--json"]) == 0
@@ -122,7 +122,7 @@ def test_names_that_are_no_text_are_shown_as_far_as_they_are(home: Path, capsys:
     assert (Path(odd) / "report.md").read_text().startswith("# Headway: caf?")
 
 
-def test_the_model_is_that_of_the_study(home: Path, study: dict[str, Any]) -> None:
+def test_the_model_in_the_page_is_that_of_the_study(home: Path, study: dict[str, Any]) -> None:
     small(home / "aaa")  # would come first
     content = content_of(find_sources([home]))
     assert content["model"]["run"] == "adder"
@@ -157,9 +157,9 @@ def test_of_several_studies_the_page_says_which_it_shows(
     assert main(["report", "mine", "--json"]) == 0
     visited = Visit(browser, tmp_path / "mine" / "report.html")
     assert "The trained adder adder, inside" in visited.page.locator("#try .studied").inner_text()
-    told = visited.page.locator("#heads .studied").inner_text()
-    assert told.startswith("Studied: adder (addition-learned-seed0-199ad3fb). 1 more study lies in the folders")
-    assert "elsewhere" in told
+    shown = visited.page.locator("#heads .studied").inner_text()
+    assert shown.startswith("Studied: adder (addition-learned-seed0-199ad3fb). 1 more study lies in the folders")
+    assert "elsewhere" in shown
     visited.close()
 
 
@@ -183,7 +183,7 @@ def test_adders_of_any_width_open_on_a_sum(browser: Any, tmp_path: Path, digits:
     visited.close()
 
 
-def test_sums_that_a_browser_cannot_count_stay_outside(tmp_path: Path) -> None:
+def test_sums_too_large_for_a_browser_are_not_offered(tmp_path: Path) -> None:
     small(tmp_path / "run", options={"digits": 16})
     assert content_of(find_sources([tmp_path]))["model"] is None
 
@@ -194,11 +194,11 @@ def test_a_withheld_study_strikes_out_the_question(
 ) -> None:
     gone = dict.fromkeys(("alone", "alone_removed_together", "together", "optimum", "roles"))
     reason = "right on 0.2 of its problems."
-    told = {
+    withheld = {
         "findings": [f"No finding is told: learned: {reason}"],
         "withheld": [{"check": "learned", "reason": reason}],
     }
-    disk.write_json(home / "adder" / "heads.json", {**study, **gone, **told})
+    disk.write_json(home / "adder" / "heads.json", {**study, **gone, **withheld})
     assert main(["report", "mine", "--json"]) == 0
     visited = Visit(browser, tmp_path / "mine" / "report.html")
     first = visited.page.locator(".findings li").first
@@ -216,8 +216,10 @@ def test_a_withheld_study_strikes_out_the_question(
         ("heads-population.json", {"schema": "headway.heads-population/1", "findings": ["Thirteen."]}),
     ],
 )
-def test_a_population_goes_by_its_schema_or_by_what_is_in_it(tmp_path: Path, name: str, said: dict[str, Any]) -> None:
-    """Older files have another name, no schema and no sentences; their numbers are shown all the same."""
+def test_a_population_is_recognised_by_its_schema_or_its_contents(
+    tmp_path: Path, name: str, said: dict[str, Any]
+) -> None:
+    """Older files have another name, no schema and no findings; their numbers are still shown."""
     many = json.loads((ROOT / "results" / "heads-thousand" / "heads.json").read_text())
     disk.write_json(tmp_path / name, {**many, "members": many["members"][:3], **said})
     content = content_of(find_sources([tmp_path]))
@@ -226,7 +228,7 @@ def test_a_population_goes_by_its_schema_or_by_what_is_in_it(tmp_path: Path, nam
     assert (len(content["seeds"]), content["heads"]) == (3, None)
 
 
-def test_lengths_measured_of_a_run_are_no_study(home: Path) -> None:
+def test_the_measured_lengths_of_a_run_are_not_a_study(home: Path) -> None:
     run, study = home / "adder", json.loads((ROOT / "results" / "lengths-plain" / "lengths.json").read_text())
     measured = {"asked": {}, "reach": {"default": 16}, "converged": True, "rows": []}
     disk.write_json(run / "lengths.json", measured)  # as older versions called it
@@ -252,7 +254,7 @@ def test_a_population_alone_is_enough(browser: Any, tmp_path: Path) -> None:
 
 
 @needs_browser
-def test_a_certificate_that_is_not_of_the_run_beside_it_is_struck_out(browser: Any, tmp_path: Path) -> None:
+def test_a_certificate_of_another_run_is_struck_out(browser: Any, tmp_path: Path) -> None:
     for name in ("altered", "foreign", "lost", "right"):
         shutil.copytree(SHIPPED / "certified-sorter", tmp_path / "all" / name)
     altered = tmp_path / "all" / "altered" / "certificate.json"
@@ -275,7 +277,7 @@ def test_a_certificate_that_is_not_of_the_run_beside_it_is_struck_out(browser: A
     visited.close()
 
 
-def test_notes_of_ones_own_are_not_written_over(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_users_notes_are_not_overwritten(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("notes.md").write_text("my notes")
     assert "notes.md" in refused(capsys, "mine", "--out", "notes.html")
     assert Path("notes.md").read_text() == "my notes"
@@ -290,7 +292,7 @@ def can_be_parsed(command: str) -> list[Any]:
     return [parse(shlex.split(part)[1:]) for part in command.split(" && ")]
 
 
-def test_commands_can_be_run_as_they_stand(home: Path, study: dict[str, Any]) -> None:
+def test_commands_can_be_run_as_printed(home: Path, study: dict[str, Any]) -> None:
     os.rename(home / "adder", home / "an adder's")
     settings = {"ablation": "mean", "examples": 20_000, "max_drop": 0.02, "max_loss_increase": None}
     disk.write_json(home / "an adder's" / "heads.json", {**study, **settings})
@@ -347,8 +349,8 @@ def test_a_lab_that_was_renamed_still_finds_its_runs(home: Path) -> None:
     struck = next(each for each in content["findings"] if each["withheld"])
     assert struck["text"] == "What adder says about how far"
     assert struck["details"]["command"] == "headway doctor mine/adder"
-    told = next(each for each in content["findings"] if each["text"] == "x")
-    assert told["details"]["command"] == "headway lab --out mine"
+    finding = next(each for each in content["findings"] if each["text"] == "x")
+    assert finding["details"]["command"] == "headway lab --out mine"
 
 
 def test_every_file_is_in_the_page_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -366,7 +368,7 @@ def test_every_file_is_in_the_page_once(home: Path, monkeypatch: pytest.MonkeyPa
     assert "adder-heads.json" not in [file["name"] for file in content["files"]]
 
 
-def test_a_study_by_loss_is_told_in_loss(home: Path, study: dict[str, Any]) -> None:
+def test_a_study_by_loss_is_reported_in_loss(home: Path, study: dict[str, Any]) -> None:
     judged = {"interval_of": "loss_increase", "max_loss_increase": 0.05, "metric": "kl"}
     rows = [{**row, "loss_increase": 0.25, "interval": [0.2, 0.3]} for row in study["heads"]]
     sets = {

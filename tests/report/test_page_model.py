@@ -1,4 +1,4 @@
-"""The model inside the page is PyTorch's."""
+"""The model inside the page computes what PyTorch computes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headway.subjects.runner import HeadwayRunner
 
 
 def half_adder(name: str | Path = "pretrained:adder") -> Any:
-    """PyTorch holding the weights that the page holds."""
+    """Returns the PyTorch model with the page's half-precision weights."""
     run = open_one(name)
     with torch.no_grad():
         for parameter in run.model.parameters():
@@ -25,8 +25,8 @@ def half_adder(name: str | Path = "pretrained:adder") -> Any:
     return run
 
 
-def compared(browser: Any, report: Path, sums: int, sets: int, each: int) -> dict[str, float]:
-    """The page's logits and answers beside PyTorch's: with all heads open, and under random sets of closed ones."""
+def compare_with_pytorch(browser: Any, report: Path, sums: int, sets: int, each: int) -> dict[str, float]:
+    """Compares the page's logits and answers with PyTorch's, with all heads and under random ablations."""
     run, dice = half_adder(), torch.Generator().manual_seed(0)
     names = [f"{site}.{head}" for site in ("encoder.0.self", "encoder.1.self", "decoder.0.self", "decoder.0.cross",
              "decoder.1.self", "decoder.1.cross") for head in range(4)]  # fmt: skip
@@ -59,14 +59,14 @@ def compared(browser: Any, report: Path, sums: int, sets: int, each: int) -> dic
 
 @needs_browser
 def test_the_page_computes_what_pytorch_computes(browser: Any, report: Path) -> None:
-    found = compared(browser, report, 60, 6, 10)
+    found = compare_with_pytorch(browser, report, 60, 6, 10)
     assert found["largest"] < 2e-3
     assert found["differ"] == 0
 
 
 @needs_browser
 @pytest.mark.parametrize("positions", ["sinusoidal", "none", "rope", "alibi"])
-def test_the_page_knows_other_encodings(browser: Any, tmp_path: Path, positions: str) -> None:
+def test_the_page_supports_other_encodings(browser: Any, tmp_path: Path, positions: str) -> None:
     run = headway.train(
         "addition", positions=positions, steps=2, d_model=48, heads=6, d_ff=32, batch=8, out=tmp_path / "run"
     )
@@ -85,7 +85,7 @@ def test_the_page_knows_other_encodings(browser: Any, tmp_path: Path, positions:
 @needs_browser
 @pytest.mark.slow
 def test_the_page_computes_what_pytorch_computes_on_twenty_thousand_sums(browser: Any, report: Path) -> None:
-    found = compared(browser, report, 20_000, 50, 100)
+    found = compare_with_pytorch(browser, report, 20_000, 50, 100)
     print(found)
     assert found["largest"] < 2e-3
     assert found["differ"] == 0

@@ -18,12 +18,12 @@ FLAGS = [
     "--disable-sync",
 ]
 PATIENCE = 300_000
-"""milliseconds until a page that does not answer is given up: many, because the machine may be busy"""
+"""Milliseconds until a page counts as hanging: many, because the machine may be busy."""
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="NO CHROMIUM: pages are not tested in a browser")
 
 
 class Visit:
-    """A page that must say nothing on the console and ask nothing of the network."""
+    """A page that must log nothing to the console and make no network request."""
 
     def __init__(self, browser: Any, path: Path, fragment: str = "", **settings: Any) -> None:
         self.context = browser.new_context(offline=True, accept_downloads=True, **settings)
@@ -41,14 +41,14 @@ class Visit:
         assert all(url.startswith(("file://", "blob:", "data:")) for url in self.asked), self.asked
 
 
-def typed(page: Any, a: int, b: int) -> str:
+def type_sum(page: Any, a: int, b: int) -> str:
     page.get_by_label("first number").fill(str(a))
     page.get_by_label("second number").fill(str(b))
     return "".join(page.locator(".digit b").all_inner_texts())
 
 
-def taken(page: Any, button: Any) -> Path:
-    """The file that a press saves."""
+def save_file(page: Any, button: Any) -> Path:
+    """Returns the file that a click saves."""
     with page.expect_download() as waiting:
         button.click()
     page.wait_for_timeout(250)  # chromium lets a page save ten files in a second or two, and drops the next

@@ -1,4 +1,4 @@
-"""A run folder is never half-written, and what was truncated or altered is refused by name."""
+"""A run folder is never half-written, and truncated or altered files are refused by name."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def test_a_config_with_an_unknown_entry_is_refused() -> None:
         RunConfig.from_json(raw)
 
 
-def test_a_run_stays_whole_when_configs_learn_new_entries(run: RunFolder) -> None:
-    """An entry that was not thought of when the run was made has its default; the run is not broken by it."""
+def test_a_run_stays_valid_when_configs_gain_entries(run: RunFolder) -> None:
+    """An entry added after the run was made has its default and does not make the run broken."""
     raw = json.loads((run.path / "config.json").read_text())
     del raw["data"]
     disk.write_json(run.path / "config.json", raw)
@@ -150,7 +150,7 @@ def test_seed_2_comes_before_seed_10(tmp_path: Path) -> None:
     assert [folder.path.name for folder in runs_in(tmp_path)] == ["seed-0", "seed-2", "seed-10"]
 
 
-def test_what_is_no_run_is_refused_with_a_way_out(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_run_is_refused_with_advice(tmp_path: Path) -> None:
     with pytest.raises(HeadwayError, match="not a run folder and holds none"):
         runs_in(tmp_path)
     with pytest.raises(HeadwayError, match="there is no folder"):
@@ -181,8 +181,8 @@ def test_the_index_follows_the_folders(run: RunFolder, tmp_path: Path) -> None:
     assert list_runs(root) == []
 
 
-def test_a_hugging_face_model_is_no_run(tmp_path: Path) -> None:
-    """It has a config.json too; a run that was barely begun, or is broken, is one all the same."""
+def test_a_hugging_face_model_is_not_a_run(tmp_path: Path) -> None:
+    """It has a config.json too; a run that has barely started, or is broken, still counts as a run."""
     recipes = Path(__file__).parents[2] / "recipes"
     assert not RunFolder.is_run(recipes / "induction")
     assert list_runs(recipes) == []
@@ -201,7 +201,7 @@ def test_a_hugging_face_model_is_no_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"a": 2}', None])
-def test_what_was_sealed_is_read_or_made_again(tmp_path: Path, damage: bytes | None) -> None:
+def test_a_sealed_file_is_read_or_recomputed(tmp_path: Path, damage: bytes | None) -> None:
     path = tmp_path / "kept.json"
     disk.write_json(path, sealed({"a": 1}))
     assert read_sealed(path) == {"a": 1}

@@ -1,4 +1,4 @@
-"""Families of transformers as tiny models with random weights, and what each is called with."""
+"""Families of transformers as tiny models with random weights, and the inputs of each."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TRANSLATOR = {
 }
 
 
-def _made(config: str, model: str, **options: Any) -> Callable[[], nn.Module]:
+def _factory(config: str, model: str, **options: Any) -> Callable[[], nn.Module]:
     def make() -> nn.Module:
         import transformers
 
@@ -52,27 +52,29 @@ WHISPER = {name: value for name, value in WHISPER.items() if name != "max_positi
 T5 = {"vocab_size": WORDS, "d_model": 16, "d_kv": 6, "d_ff": 24, "num_layers": 2, "num_heads": 4, **TOKENS}
 DEBERTA = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "max_relative_positions": 8}
 FAMILIES: dict[str, Family] = {
-    "GPT-2": (_made("GPT2Config", "GPT2LMHeadModel", **GPT2), "dispatch"),
-    "Llama": (_made("LlamaConfig", "LlamaForCausalLM", **GROUPED), "dispatch"),
-    "Qwen2": (_made("Qwen2Config", "Qwen2ForCausalLM", **GROUPED), "dispatch"),
-    "Qwen3": (_made("Qwen3Config", "Qwen3ForCausalLM", head_dim=6, **GROUPED), "dispatch"),
+    "GPT-2": (_factory("GPT2Config", "GPT2LMHeadModel", **GPT2), "dispatch"),
+    "Llama": (_factory("LlamaConfig", "LlamaForCausalLM", **GROUPED), "dispatch"),
+    "Qwen2": (_factory("Qwen2Config", "Qwen2ForCausalLM", **GROUPED), "dispatch"),
+    "Qwen3": (_factory("Qwen3Config", "Qwen3ForCausalLM", head_dim=6, **GROUPED), "dispatch"),
     "Gemma 2": (
-        _made(
+        _factory(
             "Gemma2Config", "Gemma2ForCausalLM", head_dim=6, attn_implementation="eager", sliding_window=4, **GROUPED
         ),
         "dispatch",
     ),
-    "Gemma 3": (_made("Gemma3TextConfig", "Gemma3ForCausalLM", head_dim=6, sliding_window=4, **GROUPED), "dispatch"),
-    "Mistral": (_made("MistralConfig", "MistralForCausalLM", sliding_window=4, **GROUPED), "dispatch"),
-    "GPT-NeoX": (_made("GPTNeoXConfig", "GPTNeoXForCausalLM", **READER), "dispatch"),
+    "Gemma 3": (_factory("Gemma3TextConfig", "Gemma3ForCausalLM", head_dim=6, sliding_window=4, **GROUPED), "dispatch"),
+    "Mistral": (_factory("MistralConfig", "MistralForCausalLM", sliding_window=4, **GROUPED), "dispatch"),
+    "GPT-NeoX": (_factory("GPTNeoXConfig", "GPTNeoXForCausalLM", **READER), "dispatch"),
     "GPT-OSS": (
-        _made("GptOssConfig", "GptOssForCausalLM", head_dim=6, num_local_experts=2, num_experts_per_tok=1, **GROUPED),
+        _factory(
+            "GptOssConfig", "GptOssForCausalLM", head_dim=6, num_local_experts=2, num_experts_per_tok=1, **GROUPED
+        ),
         "dispatch",
     ),
-    "BERT": (_made("BertConfig", "BertForMaskedLM", **READER), "dispatch"),
-    "BERT, classifying": (_made("BertConfig", "BertForSequenceClassification", **READER), "dispatch"),
+    "BERT": (_factory("BertConfig", "BertForMaskedLM", **READER), "dispatch"),
+    "BERT, classifying": (_factory("BertConfig", "BertForSequenceClassification", **READER), "dispatch"),
     "DistilBERT": (
-        _made(
+        _factory(
             "DistilBertConfig",
             "DistilBertForMaskedLM",
             **TOKENS,
@@ -85,25 +87,25 @@ FAMILIES: dict[str, Family] = {
         ),
         "dispatch",
     ),
-    "RoBERTa": (_made("RobertaConfig", "RobertaForMaskedLM", **READER), "dispatch"),
-    "DeBERTa": (_made("DebertaConfig", "DebertaForMaskedLM", **READER, **DEBERTA), "projection"),
-    "DeBERTa 2": (_made("DebertaV2Config", "DebertaV2ForMaskedLM", **READER, **DEBERTA), "projection"),
+    "RoBERTa": (_factory("RobertaConfig", "RobertaForMaskedLM", **READER), "dispatch"),
+    "DeBERTa": (_factory("DebertaConfig", "DebertaForMaskedLM", **READER, **DEBERTA), "projection"),
+    "DeBERTa 2": (_factory("DebertaV2Config", "DebertaV2ForMaskedLM", **READER, **DEBERTA), "projection"),
     "BLOOM": (
-        _made("BloomConfig", "BloomForCausalLM", **TOKENS, vocab_size=WORDS, hidden_size=16, n_layer=2, n_head=4),
+        _factory("BloomConfig", "BloomForCausalLM", **TOKENS, vocab_size=WORDS, hidden_size=16, n_layer=2, n_head=4),
         "projection",
     ),
-    "T5": (_made("T5Config", "T5ForConditionalGeneration", **T5), "dispatch"),
-    "BART": (_made("BartConfig", "BartForConditionalGeneration", **TRANSLATOR), "dispatch"),
-    "Marian": (_made("MarianConfig", "MarianMTModel", **TRANSLATOR), "dispatch"),
-    "Whisper": (_made("WhisperConfig", "WhisperForConditionalGeneration", **WHISPER), "dispatch"),
-    "ViT": (_made("ViTConfig", "ViTForImageClassification", **SHAPE, image_size=8, patch_size=4), "dispatch"),
+    "T5": (_factory("T5Config", "T5ForConditionalGeneration", **T5), "dispatch"),
+    "BART": (_factory("BartConfig", "BartForConditionalGeneration", **TRANSLATOR), "dispatch"),
+    "Marian": (_factory("MarianConfig", "MarianMTModel", **TRANSLATOR), "dispatch"),
+    "Whisper": (_factory("WhisperConfig", "WhisperForConditionalGeneration", **WHISPER), "dispatch"),
+    "ViT": (_factory("ViTConfig", "ViTForImageClassification", **SHAPE, image_size=8, patch_size=4), "dispatch"),
 }
 TWO_STACKS = ("T5", "BART", "Marian", "Whisper")
 CAUSAL_ONES = ("GPT-2", "Llama", "Qwen2", "Qwen3", "Gemma 2", "Gemma 3", "Mistral", "GPT-NeoX", "GPT-OSS", "BLOOM")
 
 
 def inputs_of(name: str) -> dict[str, Tensor]:
-    """Other inputs than those that attaching makes up, one row padded."""
+    """Makes inputs other than those used for attaching, with one row padded."""
     generator = torch.Generator().manual_seed(7)
     tokens = torch.randint(3, WORDS, (2, 9), generator=generator)
     seen = torch.ones_like(tokens)

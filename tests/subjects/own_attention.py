@@ -40,7 +40,7 @@ class Named(nn.Module):
 
 
 class Dense(nn.Module):
-    """A layer whose weight keeps the heads apart; it is fed heads before queries, or after them."""
+    """A layer with separate weights per head; its input has heads before queries, or after them."""
 
     def __init__(self, heads_first: bool) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What the attach layer is held against: zeros written into a deep copy, and every bit of the model before it."""
+"""References for attached models: zeros written into a deep copy, and the unchanged model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Run = Callable[[nn.Module], Any]
 
 
 def randomised(model: nn.Module, seed: int = 0) -> nn.Module:
-    """Random weights everywhere, so that no norm is one, no bias zero, and no head without effect."""
+    """Draws random weights everywhere, so that no norm is one, no bias zero, and no head without effect."""
     torch.manual_seed(seed)
     with torch.no_grad():
         for name, weight in model.named_parameters():
@@ -29,7 +29,7 @@ def randomised(model: nn.Module, seed: int = 0) -> nn.Module:
 
 
 def zeroed_copy(attached: Attached, head: Head) -> nn.Module:
-    """A deep copy in which the columns of one head are zero, found by the path of the projection alone."""
+    """Returns a deep copy with the columns of one head at zero, found by the path of the projection alone."""
     model = copy.deepcopy(attached.model)
     projection = attached.projections[head.site]
     module: Any = model.get_submodule(projection.path)
@@ -54,7 +54,7 @@ def closed(head: Head, width: int, rows: int = 1) -> dict[Site, Gate]:
 
 @torch.no_grad()
 def check_every_head(attached: Attached, run: Run) -> None:
-    """Every head closed is the copy with zeros, to 1e-5; and it does something."""
+    """Checks that closing any head equals the copy with zeros, to 1e-5, and has an effect."""
     plain = logits_in(run(attached.model))
     for head in attached.heads:
         gated = logits_in(attached.run(lambda: run(attached.model), closed(head, attached.width[head.site])))
@@ -64,7 +64,7 @@ def check_every_head(attached: Attached, run: Run) -> None:
 
 @torch.no_grad()
 def check_rows(attached: Attached, run: Run) -> None:
-    """A row of gates closes heads in its own row of the batch alone."""
+    """Checks that a row of gates closes heads only in its own row of the batch."""
     site = attached.sites[-1]
     plain = logits_in(attached.run(lambda: run(attached.model)))
     passed = torch.ones(len(plain), attached.width[site])
@@ -85,7 +85,7 @@ def traced(attached: Attached, run: Run) -> Trace:
 
 
 def check_maps(attached: Attached, run: Run) -> Trace:
-    """Every site has a map whose rows sum to one."""
+    """Checks that every site has a map whose rows sum to one."""
     trace = traced(attached, run)
     assert set(trace.maps) == set(attached.sites)
     for site, found in trace.maps.items():
@@ -95,7 +95,7 @@ def check_maps(attached: Attached, run: Run) -> Trace:
 
 
 class Unchanged:
-    """On leaving, the model has the same weights, the same outputs and nothing put into it, to the bit."""
+    """Checks on exit that the model has the same weights and outputs to the bit, and nothing left in it."""
 
     def __init__(self, model: nn.Module, run: Run) -> None:
         self.model, self.run = model, run

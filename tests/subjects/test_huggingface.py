@@ -1,4 +1,4 @@
-"""Hugging Face models: every family from a tiny config with random weights, held against eager and against zeros."""
+"""Hugging Face models: every family from a tiny config, compared with eager attention and with zeros."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_family_is_attached_and_every_closed_head_is_the_copy_with_zeros(name:
 
 
 def _way_of_t5() -> str:
-    """It dispatches since one of the later releases."""
+    """Tells how T5 is gated: it dispatches only in later releases."""
     from transformers.models.t5 import modeling_t5
 
     return "dispatch" if hasattr(modeling_t5, "eager_attention_forward") else "projection"
@@ -96,7 +96,7 @@ def test_a_layer_that_is_used_twice_is_gated_in_all_its_uses_and_not_traced():
         attached.run(lambda: run(model), trace=Trace())
 
 
-def test_attention_that_did_not_run_is_told():
+def test_attention_that_did_not_run_is_reported():
     from transformers import GPT2Config, GPT2LMHeadModel
 
     model = randomised(GPT2LMHeadModel(GPT2Config(**GPT2, add_cross_attention=True)))
@@ -126,7 +126,7 @@ def test_other_precisions_are_attached_within_their_rounding(dtype: torch.dtype)
         assert prove(attached, lambda model=model, name=name: model(**inputs_of(name))).sites == attached.sites
 
 
-def test_asking_for_maps_leaves_nothing_in_a_model_that_gives_itself_hooks():
+def test_reading_maps_leaves_nothing_behind_in_a_model_with_its_own_hooks():
     model: Any = FAMILIES["Llama"][0]()
     run = run_of("Llama")
     model.set_attn_implementation("eager")
@@ -205,7 +205,7 @@ def test_a_module_that_does_not_dispatch_and_has_no_projection_is_refused_by_nam
         attach_huggingface(model)
 
 
-def test_what_is_no_model_of_transformers_is_refused():
+def test_a_model_that_is_not_from_transformers_is_refused():
     with pytest.raises(HeadwayError, match="attach it with attach_module"):
         attach_huggingface(nn.Linear(2, 2).eval())
     with pytest.raises(HeadwayError, match="training mode"):

@@ -82,7 +82,7 @@ def test_a_replacement_takes_the_place_of_a_closed_head():
 
 
 class Translator(nn.Module):
-    """nn.Transformer with everything that it can be given."""
+    """An nn.Transformer that uses all of its arguments."""
 
     def __init__(self, batch_first: bool) -> None:
         super().__init__()
@@ -201,7 +201,7 @@ def test_the_gated_multihead_attention_is_pytorchs_own(kind: str, mask: str | No
         assert torch.equal(weights, own_weights)
 
 
-def test_what_cannot_be_done_is_said_in_one_sentence():
+def test_impossible_requests_give_a_one_line_error():
     model = randomised(Net(Named(), Fused()))
     with pytest.raises(HeadwayError, match=r"layers\.0 cannot have 5 heads: its output projection .* reads 12 numbers"):
         attach_module(model, Site("layers.0", output="linear_out", heads=5))
@@ -229,19 +229,19 @@ def test_a_site_that_never_fires_is_named():
 
 
 class Shuffled(Fused):
-    """Reads its own map of heads after the projection: closing a head is not what zeros in the projection do."""
+    """Uses its map after the projection, so that closing a head differs from zeroed columns."""
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x) + self.proj(x) * self.proj.weight.sum()
 
 
-def test_a_gate_that_is_not_what_zeros_do_is_refused():
+def test_a_gate_that_differs_from_zeroed_columns_is_refused():
     model = randomised(Net(Shuffled()))
     with pytest.raises(HeadwayError, match=r"closing layers\.0\.0 differs from zeroing its columns in layers\.0\.proj"):
         attach_module(model, "*.proj", call=lambda: of_tokens(model))
 
 
-def test_gates_that_do_not_fit_and_runs_inside_runs_are_refused():
+def test_gates_of_the_wrong_shape_and_nested_runs_are_refused():
     model = randomised(Net(Fused(), Fused()))
     attached, call = attach_module(model, "*.proj"), lambda: of_tokens(model)
     site = attached.sites[0]

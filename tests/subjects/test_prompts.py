@@ -1,4 +1,4 @@
-"""Examples for users' models: every way to write them, and what is wrong told with its place."""
+"""Examples for users' models: every format, and errors with their position."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_prompts_become_a_table() -> None:
         ('{"tokens": [5], "answer": [7], "wrong": [7]}', "begin with the same token"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, line: str, said: str) -> None:
+def test_an_invalid_example_is_reported_with_its_position(tmp_path: Path, line: str, said: str) -> None:
     (tmp_path / "p.jsonl").write_text(line)
     with pytest.raises(HeadwayError, match=said):
         read_prompts(tmp_path / "p.jsonl", model(num_labels=2), Letters())

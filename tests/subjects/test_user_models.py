@@ -1,4 +1,4 @@
-"""Users' models as studies run them: gone through again from the changed layer on, which must be the whole pass."""
+"""Users' models in studies: replaying from the changed layer on must equal the full pass."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MASK = 3
 
 
 def problems_of(name: str) -> Problems:
-    """Of two lengths, except where a source is a picture or a sound."""
+    """Makes problems of two lengths, unless the source is an image or audio."""
     generator = torch.Generator().manual_seed(3)
     answer = torch.randint(4, WORDS, (6, 3), generator=generator)
     if name == "ViT":
@@ -57,7 +57,7 @@ def by_loss(runner: UserRunner, problems: Problems) -> Subject:
 
 
 def zeroed(runner: UserRunner, head: Head) -> nn.Module:
-    """The slow way: a copy with the head's columns at zero."""
+    """Computes the loss the slow way: with a copy whose columns for the head are zero."""
     model = copy.deepcopy(runner.model)
     projection = runner.attached.projections[head.site]
     weight = weight_of(model.get_submodule(projection.path))
@@ -84,7 +84,7 @@ def test_every_head_of_a_family_closed_by_a_study_is_the_copy_with_zeros(name: s
 
 @torch.no_grad()
 def loss_of(runner: UserRunner, model: nn.Module, problem: Problems) -> Tensor:
-    """One problem at a time, nothing padded."""
+    """Returns the loss of one problem at a time, without padding."""
     if not problem.source.is_floating_point():
         there = (problem.source != PADDING)[0]
         problem = Problems(problem.source[:, there], problem.answer)
@@ -108,7 +108,7 @@ def test_variants_in_one_pass_are_variants_one_by_one(name: str) -> None:
             torch.testing.assert_close(alone, runner.run(problems, gates), atol=1e-5, rtol=1e-5)
 
 
-def test_what_lies_before_the_changed_layer_is_not_run_again() -> None:
+def test_layers_before_the_change_are_not_run_again() -> None:
     runner, problems = runner_of("GPT-2"), problems_of("GPT-2")[:4]
     recording, ran = runner.record(problems), []
     for number, block in enumerate(runner.model.transformer.h):  # pyright: ignore
@@ -186,7 +186,7 @@ def test_memory_bounds_the_problems_of_a_pass() -> None:
     assert [len(piece) for piece in runner.batches(problems)] == [2, 2, 2]
 
 
-def test_without_memory_the_batch_is_halved_and_it_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_out_of_memory_halves_the_batch_with_a_message(capsys: pytest.CaptureFixture[str]) -> None:
     runner, problems = runner_of("GPT-2"), problems_of("GPT-2")
     subject = by_loss(runner, problems)
     variants, reader = Variants(subject), runner.reader
@@ -210,7 +210,7 @@ def test_a_model_that_answers_nothing_is_refused() -> None:
 
 
 class Careless(nn.Module):
-    """A block that writes into what it is given."""
+    """A block that writes into its input."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -261,7 +261,7 @@ def test_blocks_that_write_into_their_input_or_return_a_dict(block: type[nn.Modu
         torch.testing.assert_close(outcome.loss[number], expected, atol=1e-5, rtol=1e-5)
 
 
-def test_what_cannot_stand_still_is_gone_through_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_cannot_be_cached_is_run_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
     runner, problems = runner_of("GPT-2"), problems_of("GPT-2")
     subject = by_loss(runner, problems)
     sets = [frozenset(), *(frozenset({head}) for head in subject.heads)]

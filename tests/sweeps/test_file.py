@@ -1,4 +1,4 @@
-"""Sweep files: what they say, and what is said of those that are wrong."""
+"""Sweep files: what they describe, and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ metrics = ["exact_match"]
 """
 
 
-def written(tmp_path: Path, text: str) -> str:
+def write_file(tmp_path: Path, text: str) -> str:
     path = tmp_path / "some.toml"
     path.write_text(text)
     return str(path)
 
 
-def test_a_file_says_it_all(tmp_path: Path) -> None:
-    sweep = read_sweep(written(tmp_path, GOOD))
+def test_a_file_describes_the_whole_sweep(tmp_path: Path) -> None:
+    sweep = read_sweep(write_file(tmp_path, GOOD))
     assert (sweep.name, sweep.out, sweep.choose) == ("a sweep", Path("runs/a-sweep"), "rate")
     assert sweep.studies == (Study("evaluate", {"examples": 100}),)
     assert sweep.resources == Resources(threads=2, memory=2 * 2**30, timeout=900.0, gpus=0.5)
@@ -49,9 +49,9 @@ def test_a_file_says_it_all(tmp_path: Path) -> None:
     assert len(sweep.trials()) == 2 * 2 * 2
 
 
-def test_a_file_without_a_name_is_called_by_its_own(tmp_path: Path) -> None:
-    assert read_sweep(written(tmp_path, '[base]\ntask = "addition"')).out == Path("runs/some")
-    assert read_sweep(written(tmp_path, '[base]\ntask = "addition"'), "elsewhere").out == Path("elsewhere")
+def test_a_sweep_without_a_name_is_named_after_its_file(tmp_path: Path) -> None:
+    assert read_sweep(write_file(tmp_path, '[base]\ntask = "addition"')).out == Path("runs/some")
+    assert read_sweep(write_file(tmp_path, '[base]\ntask = "addition"'), "elsewhere").out == Path("elsewhere")
 
 
 WRONG = {
@@ -106,9 +106,9 @@ WRONG = {
 
 
 @pytest.mark.parametrize("text", WRONG)
-def test_what_is_wrong_gets_a_sentence(tmp_path: Path, text: str) -> None:
+def test_an_invalid_file_gives_a_one_line_error(tmp_path: Path, text: str) -> None:
     with pytest.raises(HeadwayError) as caught:
-        read_sweep(written(tmp_path, text)).trials()
+        read_sweep(write_file(tmp_path, text)).trials()
     assert WRONG[text] in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -123,11 +123,11 @@ AXES = {
 
 @pytest.mark.parametrize("text", AXES)
 def test_axes_make_trials(tmp_path: Path, text: str) -> None:
-    sweep = read_sweep(written(tmp_path, f'[base]\ntask = "addition"\n[[axis]]\n{text}'))
+    sweep = read_sweep(write_file(tmp_path, f'[base]\ntask = "addition"\n[[axis]]\n{text}'))
     assert [(trial.config.model.d_model, trial.config.model.heads) for trial in sweep.trials()] == AXES[text]
 
 
-def test_no_file_and_no_function_get_a_sentence(tmp_path: Path) -> None:
+def test_a_missing_file_or_function_gives_a_one_line_error(tmp_path: Path) -> None:
     with pytest.raises(HeadwayError, match="there is no sweep file"):
         read_sweep(str(tmp_path / "none.toml"))
     with pytest.raises(HeadwayError, match="there is no file"):
@@ -151,16 +151,16 @@ def test_a_toml_file_runs_no_code(tmp_path: Path, text: str, monkeypatch: pytest
     for name in ("evil.py", "evil"):
         (tmp_path / f"{name.removesuffix('.py')}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     with pytest.raises(HeadwayError, match="a TOML file runs none"):
-        read_sweep(written(tmp_path, text)).trials()
+        read_sweep(write_file(tmp_path, text)).trials()
     assert not (tmp_path / "ran").exists()
 
 
 def test_packages_may_be_named(tmp_path: Path) -> None:
-    sweep = read_sweep(written(tmp_path, '[resources]\npip = ["einops", "numpy==2.1.0", "some[extra]>=1.2"]'))
+    sweep = read_sweep(write_file(tmp_path, '[resources]\npip = ["einops", "numpy==2.1.0", "some[extra]>=1.2"]'))
     assert sweep.resources.pip == ("einops", "numpy==2.1.0", "some[extra]>=1.2")
 
 
-def test_a_python_function_may_name_code_of_its_own(tmp_path: Path) -> None:
+def test_a_python_function_may_name_its_own_code(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "from headway.tasks import Addition\n"
         "class Mine(Addition): pass\n"

@@ -1,4 +1,4 @@
-"""A sweep as a whole, on real processes: reuse, studies that are added, the choice of a rate, the leaderboard."""
+"""A whole sweep on real processes: reuse, added studies, the choice of a learning rate, the leaderboard."""
 
 from __future__ import annotations
 
@@ -60,9 +60,7 @@ def called(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str], *words
     return json.loads(capsys.readouterr().out)
 
 
-def test_what_is_done_is_reused_and_a_new_study_is_made_of_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_finished_trials_are_reused_for_a_new_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     planned = called(tmp_path, FILE, capsys, "--dry-run")
     assert (planned["trials"], planned["reused"], planned["left"]) == (2, 0, 2)
     assert planned["training_seconds"] > 0
@@ -106,7 +104,7 @@ def test_a_trial_is_the_run_that_train_makes(
     assert weights.read_bytes() == (tmp_path / "alone" / "model.safetensors").read_bytes()
 
 
-def test_the_leaderboard_is_that_of_headway_lengths(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_leaderboard_matches_headway_lengths(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = called(tmp_path, MINI, capsys)
     ours = json.loads((tmp_path / "out" / "lengths.json").read_text())
     theirs = study_lengths(
@@ -156,7 +154,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_a_study_that_cannot_be_is_refused_before_anything_is_trained(
+def test_an_impossible_study_is_refused_before_training(
     tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a.toml").write_text(FILE + text)
@@ -177,7 +175,7 @@ WRONG_FLAGS = {
 
 
 @pytest.mark.parametrize("words", WRONG_FLAGS)
-def test_flags_that_do_not_go_together(tmp_path: Path, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_incompatible_flags_are_refused(tmp_path: Path, words: str, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.toml").write_text(FILE)
     assert main(["sweep", str(tmp_path / "a.toml"), "--out", str(tmp_path / "out"), "--quiet", *words.split()]) == 2
     said = capsys.readouterr().err
@@ -185,7 +183,7 @@ def test_flags_that_do_not_go_together(tmp_path: Path, words: str, capsys: pytes
     assert said.count("\n") == 1
 
 
-def test_what_a_function_prints_or_raises_is_no_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_output_and_exceptions_of_a_function_are_handled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine.py").write_text(
         'def loud(): print("hello"); return {"base": {"task": "addition"}}\n'
         'def wrong(): raise ValueError("no")\n'

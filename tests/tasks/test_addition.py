@@ -31,7 +31,7 @@ def number(tokens: list[int], base: int) -> int:
 
 
 def spoken(task: Addition, problems: Problems, row: int) -> tuple[int, int, int, list[int]]:
-    """a, b, the right result by Python, and the answer's digits most significant first."""
+    """Returns a, b, Python's result, and the answer's digits with the most significant first."""
     source, answer = problems.source[row].tolist(), problems.answer[row].tolist()
     half = (len(source) - 1) // 2
     a, b = number(source[:half], task.base), number(source[half + 1 :], task.base)
@@ -127,8 +127,8 @@ def test_a_sum_and_its_mirror_are_held_out_together() -> None:
     assert torch.equal(task.held_out(problems), task.held_out(task.problems(b, operator, a)))
 
 
-def test_training_problems_are_even_over_what_is_not_held_out() -> None:
-    """Redrawing held-out rows must not favour any problem: one-digit sums, each seen about as often."""
+def test_training_problems_are_uniform_over_those_not_held_out() -> None:
+    """Redrawing held-out rows must not favour any problem: all one-digit sums are about equally frequent."""
     task = Addition(digits=1)
     rows = torch.arange(200_000)
     batch = task.training(Dice(TRAINING, rows * 0, rows // 1000, rows % 1000), hard=0, length=1)
@@ -147,7 +147,7 @@ def test_the_same_problem_whatever_is_drawn_around_it() -> None:
     assert torch.equal(many.source, ahead.source[256:])
 
 
-def test_half_of_a_carry_heavy_column_passes_a_carry_on() -> None:
+def test_half_of_the_carry_heavy_columns_propagate_a_carry() -> None:
     problems = Addition().testing(0, 20_000, probe="carry-heavy")
     nines = (problems.source[:, :3] + problems.source[:, 4:] == 9).double().mean()
     assert abs(float(nines) - 0.55) < 0.01

@@ -1,4 +1,4 @@
-"""Pairs of sums differ in what they say they differ in, and in nothing else that matters."""
+"""Contrast pairs differ in exactly what they claim, and in nothing else that matters."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_placebo_changes_its_digit_by_as_much() -> None:
             assert changed == [2 - column, 6 - column]
 
 
-def test_what_a_base_does_not_allow_is_left_out() -> None:
+def test_contrasts_impossible_in_a_base_are_left_out() -> None:
     assert {each.kind for each in sum_contrasts(Addition(base=2), 20, 0)} == {"operand"}
     assert [each.name for each in sum_contrasts(Addition(digits=1), 20, 0)] == ["operand 0", "carry 1", "carry 1"]
     assert len(sum_contrasts(Addition(base=100, digits=2), 30, 9 * 10**16)) == 10
@@ -104,7 +104,7 @@ def test_any_task_that_can_solve_has_pairs_that_differ_in_one_token(monkeypatch:
             assert torch.equal(side.answer, side.source.flip(1))
 
 
-def test_contrasts_of_ones_own_have_a_sentence() -> None:
+def test_a_users_contrasts_have_a_sentence() -> None:
     head = Head(Site("decoder", 0, "cross"), 1)
     found = Explained("token 2", (head,), Flips(400, 200), Flips(0, 200), None, (head,), Flips(400, 200))
     assert Roles((), (found,)).findings() == [

@@ -1,4 +1,4 @@
-"""Problems in files: what is written is read back, and what is wrong is named by file, item and reason."""
+"""Problems in files are read back as written, and errors name file, item and reason."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_no_problem_is_in_two_files_and_the_test_file_is_all_held_out(task: Task
             assert bool(task.held_out(problems).any()) == (split == "test")
 
 
-def test_the_form_is_the_one_people_have(tmp_path: Path) -> None:
+def test_the_file_format_is_the_documented_one(tmp_path: Path) -> None:
     write_data(Addition(), tmp_path / "a", {"train": 1}, seed=0)
     item = json.loads((tmp_path / "a" / "train.json").read_text())[0]
     assert set(item) == {"input", "target"}
@@ -98,12 +98,12 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 
 @pytest.fixture
 def reversal(monkeypatch: pytest.MonkeyPatch) -> Task:
-    """A task of a user's own, which says nothing of files."""
+    """Returns a user's task that defines nothing about files."""
     monkeypatch.syspath_prepend(Path(__file__).parents[2] / "recipes")
     return create_task("reversal:Reversal", {"longest": 4})
 
 
-def test_a_task_of_ones_own_has_files_too(reversal: Task, tmp_path: Path) -> None:
+def test_a_users_task_has_files_too(reversal: Task, tmp_path: Path) -> None:
     counts = {**COUNTS, "train": 2_000}
     files = write_data(reversal, tmp_path, counts, seed=0)
     assert [file.name for file in files] == ["train.json", "val.json", "test.json"]
@@ -124,13 +124,13 @@ def test_a_task_of_ones_own_has_files_too(reversal: Task, tmp_path: Path) -> Non
         ({"input": [], "target": []}, "input has 0 tokens; no problem of reversal has so many"),
     ],
 )
-def test_its_items_are_checked_too(reversal: Task, item: Any, reason: str, tmp_path: Path) -> None:
+def test_items_of_a_users_task_are_checked(reversal: Task, item: Any, reason: str, tmp_path: Path) -> None:
     (tmp_path / "train.json").write_text(json.dumps([{"input": [1, 2], "target": [2, 1]}, item]))
     with pytest.raises(HeadwayError, match=r"train\.json, item 1: " + reason):
         read_split(reversal, tmp_path, "train")
 
 
-def test_what_cannot_be_solved_is_taken_as_it_is(
+def test_items_of_a_task_without_solve_are_not_checked(
     reversal: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "train.json").write_text(json.dumps([{"input": [1, 2], "target": [7, 1]}]))
@@ -185,7 +185,7 @@ def test_held_out_problems_in_a_file_are_not_trained_on(tmp_path: Path) -> None:
     assert not task.held_out(kept.by_length[3]).any()
 
 
-def test_lengths_of_the_file_are_what_was_trained(tmp_path: Path) -> None:
+def test_the_lengths_in_the_file_are_the_training_lengths(tmp_path: Path) -> None:
     items = [{"sequence": list(range(n)), "is_sorted": 1, "length": n} for n in range(30, 41)]
     (tmp_path / "train.json").write_text(json.dumps(items))
     stored = read_split(Sortedness(), tmp_path, "train")

@@ -1,4 +1,4 @@
-"""A probe is a function: the task's own by name, a user's own by its file, held against the task's answers."""
+"""A probe is a function: a task's by name, a user's by its file, checked against the task's answers."""
 
 from __future__ import annotations
 

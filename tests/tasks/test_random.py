@@ -47,7 +47,7 @@ def test_seed_step_row_stream_and_attempt_each_change_the_numbers() -> None:
     assert len(set(changed)) == len(changed)
 
 
-def test_numbers_below_a_limit_are_even_and_reach_both_ends() -> None:
+def test_numbers_below_a_limit_are_uniform_and_reach_both_ends() -> None:
     drawn = below(Dice.of(TRAINING, 0, 0, 25_000, "cpu").words(4), 10)
     counts = drawn.flatten().bincount(minlength=10)
     assert len(counts) == 10

@@ -1,4 +1,4 @@
-"""Pairs are permutations, labels are read off the sequences, and each probe is what its name says."""
+"""Pairs are permutations, labels follow from the sequences, and each probe matches its name."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_impossible_lengths_are_refused() -> None:
         Sortedness().testing(0, 4, length=1)
 
 
-def test_what_training_shows_may_have_fewer_values_and_tests_stay_as_they_are() -> None:
+def test_training_may_use_fewer_values_while_tests_are_unchanged() -> None:
     plain, varied = Sortedness(), Sortedness(ranges=0.5, pools=0.25)
     assert torch.equal(plain.testing(0, 100).source, varied.testing(0, 100).source)
     dice = Dice.of(TRAINING, 0, 0, 4000, "cpu")

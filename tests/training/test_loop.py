@@ -1,4 +1,4 @@
-"""Training: it learns, it repeats itself to the byte, it resumes, and it refuses what cannot be right."""
+"""Training learns, is byte-reproducible, resumes, and refuses invalid requests."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_few_steps_of_the_real_recipe_learn_something() -> None:
     assert sum(losses[-5:]) / 5 < 0.8 * losses[0]
 
 
-def test_batches_do_not_depend_on_where_the_feed_begins() -> None:
+def test_batches_do_not_depend_on_the_first_step() -> None:
     config = small()
     task = Addition()
     whole = draw_batches(task, config.training, [config.seed], None, 0, CPU)
@@ -122,7 +122,7 @@ def test_until_perfect_stops_when_every_trainable_problem_is_right(tmp_path: Pat
     assert not (wrong & ~run.task.held_out(problems)).any()
 
 
-def test_until_perfect_says_so_when_it_did_not_get_there(tmp_path: Path) -> None:
+def test_until_perfect_reports_when_it_was_not_reached(tmp_path: Path) -> None:
     report = train_run(small(until="perfect"), tmp_path / "run", device=CPU)
     assert report.perfect is False
     assert train_run(small(), tmp_path / "other", device=CPU).perfect is None
@@ -137,7 +137,7 @@ def test_until_perfect_is_refused_where_nothing_can_be_listed(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("every", "said"), [(5, "a weight is no number after step 15"), (50, "the loss is nan at step 20")]
 )
-def test_what_is_no_number_stops_training_and_keeps_the_last_good_checkpoint(
+def test_nan_stops_training_and_keeps_the_last_good_checkpoint(
     every: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     honest = Learner.step
@@ -167,7 +167,7 @@ def test_another_config_in_the_folder_is_refused_and_left_alone(tmp_path: Path) 
     assert weights(tmp_path / "run") == before
 
 
-def test_an_unfinished_run_wants_resume(tmp_path: Path) -> None:
+def test_an_unfinished_run_needs_resume(tmp_path: Path) -> None:
     def interrupt(done: int, total: int, words: str) -> None:
         raise KeyboardInterrupt
 
@@ -212,7 +212,7 @@ def test_a_damaged_checkpoint_is_named_and_not_used(damage: str, tmp_path: Path)
         train_run(small(), tmp_path / "run", device=CPU, resume=True)
 
 
-def test_every_folder_is_looked_at_before_anything_is_trained(tmp_path: Path) -> None:
+def test_every_folder_is_checked_before_training(tmp_path: Path) -> None:
     train_run(small(seed=2, steps=5), tmp_path / "out" / "seed-2", device=CPU)
     with pytest.raises(HeadwayError, match="seed-2 holds another run"):
         train_seeds("addition", seeds=[0, 1, 2], **SMALL, steps=3, out=tmp_path / "out", quiet=True)

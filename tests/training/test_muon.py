@@ -1,4 +1,4 @@
-"""Our Muon is PyTorch's, up to the precision of the iteration."""
+"""Headway's Muon equals PyTorch's, up to the precision of the iteration."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headway.training.muon import NEWTON_SCHULZ, Muon, orthogonalise
 
 
 def slow_orthogonalise(matrix: torch.Tensor) -> torch.Tensor:
-    """The published iteration on one matrix, as it is written down."""
+    """Runs the published iteration on one matrix, written out plainly."""
     a, b, c = NEWTON_SCHULZ
     x = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
     x = x / x.norm()
@@ -71,7 +71,7 @@ def test_a_stack_of_matrices_is_each_matrix_alone() -> None:
     assert torch.allclose(stacked, torch.stack(list(alone)), atol=1e-12)
 
 
-def test_compiled_it_is_the_same_iteration_written_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_compiled_iteration_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     for shape in ((3, 8, 8), (2, 4, 16), (2, 16, 4)):
         matrices = torch.randn(shape, dtype=torch.float64)

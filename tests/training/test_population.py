@@ -1,4 +1,4 @@
-"""A population: each member is what it would have been alone, whatever its neighbours; none is lost or left out."""
+"""Each member of a population equals the same run trained alone; none is lost or left out."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def weights(home: Path, seed: int) -> bytes:
 
 
 def stacked(configs: list[RunConfig]) -> dict[str, torch.Tensor]:
-    """The weights after a few steps of a stack in float64."""
+    """Returns the weights after a few steps of a stack in float64."""
     models = [build_model(config.model, config.seed).double() for config in configs]
     stack = Stack(models, [config.training for config in configs], CPU)
     task = create_task(configs[0].task, configs[0].options)
@@ -69,7 +69,7 @@ def stacked(configs: list[RunConfig]) -> dict[str, torch.Tensor]:
 
 
 def alone(config: RunConfig) -> dict[str, torch.Tensor]:
-    """The same from the ordinary learner: the slow obvious way."""
+    """Returns the same from the ordinary learner, the slow, obvious way."""
     learner = Learner(build_model(config.model, config.seed).double(), config.training)
     batches = draw_batches(create_task(config.task, config.options), config.training, [config.seed], None, 0, CPU)
     for _ in range(STEPS):
@@ -157,14 +157,14 @@ def stop_at(step: int) -> Callable[[int, int, str], None]:
 
 
 def wild(seed: int, **asked: Any) -> RunConfig:
-    """Seed 1 has a rate at which nothing learns."""
+    """Returns a config that diverges for seed 1."""
     config = small(seed, optimizer="adamw", **asked)
     return replace(config, training=replace(config.training, learning_rate=1e30)) if seed == 1 else config
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A population that nothing stopped."""
+    """Trains a population without interruption."""
     home = tmp_path_factory.mktemp("whole")
     together(home, [wild(seed, steps=60) for seed in range(3)])
     return home
@@ -229,18 +229,16 @@ def test_a_member_that_diverges_is_reported_and_the_others_go_on(tmp_path: Path)
         assert reports[2].final_loss == pytest.approx(quiet[1].final_loss, rel=1e-3)
 
 
-def test_until_perfect_ends_members_at_their_own_time_and_spends_nothing_more_on_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Which member is perfect when is told here, so that the test need not train one."""
+def test_until_perfect_removes_each_member_once_it_is_perfect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test scripts when members become perfect, so that none has to be trained."""
     sizes, perfect_at = [], {50: 2, 100: 0}
 
-    def told(models: Any, task: Any) -> torch.Tensor:
+    def scripted(models: Any, task: Any) -> torch.Tensor:
         left = [seed for seed in range(4) if seed not in (2, 0)[: len(sizes)]]
         sizes.append(models.members)
         return torch.tensor([seed == perfect_at.get(50 * len(sizes)) for seed in left])
 
-    monkeypatch.setattr(population, "trainable_right", told)
+    monkeypatch.setattr(population, "trainable_right", scripted)
     reports = together(tmp_path, [small(seed, until="perfect", steps=160) for seed in range(4)])
     assert [(report.steps, report.perfect) for report in reports] == [
         (100, True), (160, False), (50, True), (160, False)
@@ -253,7 +251,7 @@ def test_until_perfect_ends_members_at_their_own_time_and_spends_nothing_more_on
 def test_out_of_memory_splits_the_stack_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A card that holds two members at most."""
+    """Simulates a GPU with room for two members."""
     plain = Stack.step
 
     def step(self: Stack, problems: Any) -> Any:
@@ -273,7 +271,7 @@ def test_out_of_memory_splits_the_stack_and_says_so(
             torch.testing.assert_close(weight, expected, rtol=1e-3, atol=1e-4)
 
 
-def test_out_of_memory_late_goes_on_from_the_checkpoint_and_leaves_the_ended_alone(
+def test_late_out_of_memory_resumes_from_the_checkpoint_and_keeps_ended_members(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Memory runs out at step 45, after seed 1 has ended and a checkpoint was taken."""
@@ -312,7 +310,7 @@ def test_on_a_cpu_members_train_in_processes_and_equal_runs_alone(tmp_path: Path
     assert reports[1].final_loss == pytest.approx(by_itself.final_loss, rel=1e-3)
 
 
-def test_a_wrong_member_stops_a_population_of_processes_with_a_sentence(tmp_path: Path) -> None:
+def test_an_invalid_member_stops_a_population_with_a_message(tmp_path: Path) -> None:
     (tmp_path / "seed-1").mkdir()
     (tmp_path / "seed-1" / "notes.txt").write_text("mine")
     with pytest.raises(HeadwayError, match="seed-1 holds other files and no run"):

@@ -1,4 +1,4 @@
-"""Curves go to a tracker where asked; a tracker that is not installed is refused before anything is trained."""
+"""Curves go to the chosen tracker; a missing tracker is refused before training."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SMALL = small_model(decoder_layers=1, batch=4, steps=45, seeds=[0])
 
 
 @pytest.mark.parametrize(("name", "module"), [("tensorboard", "torch.utils.tensorboard"), ("trackio", "trackio")])
-def test_a_tracker_that_is_not_there_is_refused_at_once(
+def test_a_missing_tracker_is_refused_at_once(
     name: str, module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
@@ -27,26 +27,26 @@ def test_a_tracker_that_is_not_there_is_refused_at_once(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_trackio_is_told_every_logged_step_and_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[Any] = []
+def test_trackio_receives_every_logged_step_and_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
     fake = SimpleNamespace(
-        init=lambda project, name: told.append((project, name)),
-        log=lambda numbers, step: told.append((step, sorted(numbers))),
-        finish=lambda: told.append("finished"),
+        init=lambda project, name: calls.append((project, name)),
+        log=lambda numbers, step: calls.append((step, sorted(numbers))),
+        finish=lambda: calls.append("finished"),
     )
     monkeypatch.setitem(sys.modules, "trackio", fake)
     train_seeds("addition", **SMALL, out=tmp_path / "run", tracker="trackio", quiet=True)
-    assert told[0][0] == "headway"
-    assert told[1:] == [*((step, ["exact_match", "loss"]) for step in (20, 40, 45)), "finished"]
+    assert calls[0][0] == "headway"
+    assert calls[1:] == [*((step, ["exact_match", "loss"]) for step in (20, 40, 45)), "finished"]
 
 
-def test_tensorboard_is_told_in_the_run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[Any] = []
+def test_tensorboard_writes_into_the_run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
 
     @contextmanager
     def writer(folder: str):
-        yield SimpleNamespace(add_scalar=lambda key, value, step: told.append((Path(folder).name, key, step)))
+        yield SimpleNamespace(add_scalar=lambda key, value, step: calls.append((Path(folder).name, key, step)))
 
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", SimpleNamespace(SummaryWriter=writer))
     train_seeds("addition", **SMALL, out=tmp_path / "run", tracker="tensorboard", quiet=True)
-    assert told[:2] == [("tensorboard", "loss", 20), ("tensorboard", "exact_match", 20)]
+    assert calls[:2] == [("tensorboard", "loss", 20), ("tensorboard", "exact_match", 20)]

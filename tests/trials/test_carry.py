@@ -1,4 +1,4 @@
-"""One piece of work from its trials to their records, wherever it is carried out."""
+"""A piece of work, from its trials to their records, wherever it runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def shared(out: Path) -> Terms:
 
 
 def test_trials_of_one_shape_as_a_population(tmp_path: Path) -> None:
-    """On a GPU that is the rule; on a CPU the same way gives the same to rounding."""
+    """This is normal on a GPU; on a CPU it gives the same up to rounding."""
     both = (trial(0), trial(1))
     results = carry_out(Piece(both, (), both, "populations/both"), shared(tmp_path / "together"))
     assert [result.error for result in results] == ["", ""]
@@ -57,7 +57,7 @@ def test_the_driver_writes_what_a_node_sends_and_nothing_outside(tmp_path: Path)
     assert not (tmp_path / "outside").exists()
 
 
-def test_a_half_written_study_is_made_again_and_a_record_of_other_weights_is_not_believed(tmp_path: Path) -> None:
+def test_a_half_written_study_is_repeated_and_a_record_of_other_weights_is_rejected(tmp_path: Path) -> None:
     one = trial(0)
     piece, terms, folder = Piece((one,), STUDIES), shared(tmp_path), one.folder(tmp_path)
     (result,) = carry_out(piece, terms)
@@ -72,7 +72,7 @@ def test_a_half_written_study_is_made_again_and_a_record_of_other_weights_is_not
     assert carry_out(piece, terms)[0].metrics == result.metrics
 
 
-def test_nobody_works_in_a_folder_where_another_process_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_processes_never_work_in_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headway.trials.carry.WAIT", 0.1)
     one = trial(0)
     (tmp_path / "claims").mkdir()
@@ -82,7 +82,7 @@ def test_nobody_works_in_a_folder_where_another_process_does(tmp_path: Path, mon
     assert not (tmp_path / "runs").exists()
 
 
-def test_what_stands_in_a_trials_place_is_set_aside(tmp_path: Path) -> None:
+def test_other_files_in_a_trials_place_are_set_aside(tmp_path: Path) -> None:
     one, terms = trial(0), shared(tmp_path)
     path = one.folder(tmp_path).path
     path.parent.mkdir()
@@ -126,7 +126,7 @@ def test_a_piece_travels_as_one_line(tmp_path: Path) -> None:
     assert from_line(line) == (piece, terms)
 
 
-def test_the_board_counts_and_knows_the_best(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_board_counts_trials_and_shows_the_best(capsys: pytest.CaptureFixture[str]) -> None:
     trials = [trial(seed) for seed in range(4)]
     with Board("a sweep", 5, "final_loss", quiet=True) as board:
         for each in trials[:3]:

@@ -1,4 +1,4 @@
-"""Claims: one owner at a time, taken over from the dead and from nobody else."""
+"""Claims have one owner at a time, and are only taken over from dead owners."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def test_a_claim_has_one_owner(tmp_path: Path) -> None:
 
 
 def owner(folder: Path, name: str, **entries: Any) -> None:
-    """Somebody else, with a claim on `a`."""
+    """Makes another owner with a claim on `a`."""
     (folder / "owners").mkdir(parents=True, exist_ok=True)
     (folder / "owners" / f"{name}.json").write_text(json.dumps({"place": place(), "beat": 0, **entries}))
     (folder / "a.claim").write_text(name)
 
 
 def wait_for(what: Callable[[], object]) -> None:
-    """Until something is so; a machine may be busy."""
+    """Waits until a condition holds; the machine may be busy."""
     until = time.monotonic() + 300
     while not what():
         assert time.monotonic() < until, "it never came to that"
@@ -51,13 +51,13 @@ def test_a_process_that_is_gone_is_dead_at_once(tmp_path: Path) -> None:
         assert ours.take("a")
 
 
-def test_a_number_that_another_process_has_by_now_is_dead_too(tmp_path: Path) -> None:
+def test_an_owner_whose_process_id_was_reused_is_dead(tmp_path: Path) -> None:
     owner(tmp_path, "before", pid=os.getpid(), born=str(int(born(os.getpid())) - 1))
     with Claims(tmp_path) as ours:
         assert ours.take("a")
 
 
-def test_another_machine_is_dead_when_its_beat_stands_still_and_not_before(tmp_path: Path) -> None:
+def test_an_owner_on_another_machine_is_dead_only_when_its_heartbeat_stops(tmp_path: Path) -> None:
     owner(tmp_path, "far", place="another machine", pid=1, born="1")
     with Claims(tmp_path, patience=0.4) as ours:
         until = time.monotonic() + 1.2
@@ -68,7 +68,7 @@ def test_another_machine_is_dead_when_its_beat_stands_still_and_not_before(tmp_p
         wait_for(lambda: ours.take("a"))
 
 
-def test_one_that_was_taken_for_dead_finds_out(tmp_path: Path) -> None:
+def test_an_owner_that_lost_its_claims_finds_out(tmp_path: Path) -> None:
     with Claims(tmp_path, beat=0.05) as sleeper:
         assert sleeper.take("a")
         (tmp_path / "owners" / f"{sleeper.name}.json").unlink()  # as one does who takes over
@@ -81,7 +81,7 @@ def test_one_that_was_taken_for_dead_finds_out(tmp_path: Path) -> None:
             assert (tmp_path / "a.claim").read_text() == other.name, "a claim of another one is not ours to drop"
 
 
-def test_a_beat_does_not_bring_back_one_that_was_struck_off(tmp_path: Path) -> None:
+def test_a_heartbeat_does_not_restore_a_removed_owner(tmp_path: Path) -> None:
     with Claims(tmp_path, beat=0.05) as sleeper:
         mine = tmp_path / "owners" / f"{sleeper.name}.json"
         with alone(tmp_path / ".mutex"):  # as one does who takes over, while a beat waits
@@ -91,8 +91,8 @@ def test_a_beat_does_not_bring_back_one_that_was_struck_off(tmp_path: Path) -> N
         assert not mine.exists()
 
 
-def test_an_owner_that_cannot_be_read_is_given_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A shared folder may answer with an error now and then, where a file is replaced every second."""
+def test_an_unreadable_owner_gets_its_full_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shared folder may fail occasionally while a file is replaced every second."""
     owner(tmp_path, "far", place="another machine", pid=1, born="1")
     with Claims(tmp_path, patience=0.3) as ours:
 
@@ -104,7 +104,7 @@ def test_an_owner_that_cannot_be_read_is_given_its_time(tmp_path: Path, monkeypa
         wait_for(lambda: ours.take("a"))
 
 
-def test_a_claim_that_a_dead_owner_left_on_a_finished_trial_is_taken_away(tmp_path: Path) -> None:
+def test_a_dead_owners_claim_on_a_finished_trial_is_removed(tmp_path: Path) -> None:
     owner(tmp_path, "gone", pid=2**22 - 1, born="1")
     with Claims(tmp_path) as ours, Claims(tmp_path) as other:
         assert other.take("b")
@@ -113,7 +113,7 @@ def test_a_claim_that_a_dead_owner_left_on_a_finished_trial_is_taken_away(tmp_pa
         assert [path.stem for path in tmp_path.glob("*.claim")] == ["b"]
 
 
-def test_owners_that_are_gone_are_struck_off(tmp_path: Path) -> None:
+def test_dead_owners_are_removed(tmp_path: Path) -> None:
     owner(tmp_path, "gone", pid=2**22 - 1, born="1")
     (tmp_path / "owners" / "broken.json").write_text("{")
     owner(tmp_path, "far", place="another machine", pid=1, born="1")
@@ -122,7 +122,7 @@ def test_owners_that_are_gone_are_struck_off(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"../../../etc/passwd", b"{}" * 1000])
-def test_a_claim_of_nobody_can_be_taken(tmp_path: Path, content: bytes) -> None:
+def test_a_claim_without_an_owner_can_be_taken(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "owners").mkdir()
     (tmp_path / "a.claim").write_bytes(content)
     with Claims(tmp_path) as ours:
@@ -135,7 +135,7 @@ def race(folder: str, addresses: list[str], answers: Any, all_done: Any) -> None
         all_done.wait(600)  # a driver keeps its claims while it works
 
 
-def test_of_many_that_race_for_a_dead_ones_claims_each_is_taken_once(tmp_path: Path) -> None:
+def test_claims_of_a_dead_owner_are_each_taken_once_in_a_race(tmp_path: Path) -> None:
     addresses = [f"trial{number}" for number in range(50)]
     owner(tmp_path, "dead", pid=2**22 - 1, born="1")
     for address in addresses:

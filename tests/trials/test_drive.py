@@ -1,4 +1,4 @@
-"""One driver, whoever carries out its pieces: the same bytes, progress, and an end at the first failure."""
+"""The driver gives the same bytes and progress on every engine, and stops at the first failure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def trials(count: int) -> list[Trial]:
     return [Trial(config_of({**TINY, "seed": n}), {"seed": n}, f"seed-{n}") for n in range(count)]
 
 
-def test_processes_leave_the_bytes_of_this_process_and_say_how_far_they_have_come(
+def test_processes_give_the_same_bytes_as_this_one_and_report_progress(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEADWAY_THREADS", "1")
@@ -32,15 +32,17 @@ def test_processes_leave_the_bytes_of_this_process_and_say_how_far_they_have_com
         LocalEngine(Terms(str(tmp_path / "apart"), watched=True), workers=1),
     ]
     for engine in engines:
-        told = heard.setdefault(type(engine).__name__, [])
-        driver = Driver(engine, Board("", 2, None, quiet=True), watch=lambda *words, told=told: told.append(words))
+        progress = heard.setdefault(type(engine).__name__, [])
+        driver = Driver(
+            engine, Board("", 2, None, quiet=True), watch=lambda *words, progress=progress: progress.append(words)
+        )
         try:
             driver.run(pieces_of(trials(2), ()))
         finally:
             engine.stop()
         assert len(driver.outcomes.found) == 2
-        assert [(done, total) for done, total, _ in told] == [(20, 80), (40, 80), (60, 80), (80, 80)]
-        assert [words.partition(": loss")[0] for _, _, words in told] == ["seed=0", "seed=0", "seed=1", "seed=1"]
+        assert [(done, total) for done, total, _ in progress] == [(20, 80), (40, 80), (60, 80), (80, 80)]
+        assert [words.partition(": loss")[0] for _, _, words in progress] == ["seed=0", "seed=0", "seed=1", "seed=1"]
     for each in trials(2):
         here, apart = (each.folder(tmp_path / home) for home in ("here", "apart"))
         assert here.weights.read_bytes() == apart.weights.read_bytes()
@@ -48,9 +50,7 @@ def test_processes_leave_the_bytes_of_this_process_and_say_how_far_they_have_com
     assert {path.name for path in (tmp_path / "apart").iterdir()} == {"seed-0", "seed-1"}
 
 
-def test_what_is_done_is_not_trained_again_nor_is_a_process_started_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_finished_trials_start_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = train_trials(pieces_of(trials(2), ()), InProcess(Terms(str(tmp_path))), "", quiet=True)
     (tmp_path / "seed-0" / "checkpoint").mkdir()  # as a kill may leave it
     monkeypatch.setattr("headway.trials.local.subprocess.Popen", None)
@@ -59,7 +59,7 @@ def test_what_is_done_is_not_trained_again_nor_is_a_process_started_for_it(
     assert not (tmp_path / "seed-0" / "checkpoint").exists()
 
 
-def test_the_first_failure_ends_it_with_the_name_of_the_trial(tmp_path: Path) -> None:
+def test_the_first_failure_stops_training_and_names_the_trial(tmp_path: Path) -> None:
     (tmp_path / "seed-1").mkdir()
     (tmp_path / "seed-1" / "notes.txt").write_text("mine")
     for engine in (InProcess(Terms(str(tmp_path))), LocalEngine(Terms(str(tmp_path)), 1)):
@@ -69,9 +69,7 @@ def test_the_first_failure_ends_it_with_the_name_of_the_trial(tmp_path: Path) ->
     assert not (tmp_path / "seed-2").exists()
 
 
-def test_a_process_that_dies_is_started_again_as_often_as_it_may(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_dies_is_restarted_up_to_its_retries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "headway.trials.local.WORKER", "import os; os.write(int(__import__('sys').argv[1]), b'ready\\n')"
     )
@@ -80,10 +78,10 @@ def test_a_process_that_dies_is_started_again_as_often_as_it_may(
         train_trials(pieces_of(trials(1), ()), engine, "", quiet=True)
 
 
-def test_a_bar_counts_only_what_is_left_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[tuple[int, int]] = []
-    monkeypatch.setattr(Progress, "__call__", lambda self, done, total, words="": told.append((done, total)))
+def test_progress_counts_only_the_remaining_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    progress: list[tuple[int, int]] = []
+    monkeypatch.setattr(Progress, "__call__", lambda self, done, total, words="": progress.append((done, total)))
     train_trials(pieces_of(trials(1), ()), InProcess(Terms(str(tmp_path))), "", quiet=True)
-    told.clear()
+    progress.clear()
     train_trials(pieces_of(trials(2), ()), InProcess(Terms(str(tmp_path))), "", quiet=True)
-    assert told == [(20, 40), (40, 40)]
+    assert progress == [(20, 40), (40, 40)]

@@ -1,4 +1,4 @@
-"""From axes to trials, beside the obvious loops."""
+"""Axes expand to the same trials as plain loops."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def grid(*tables: dict[str, Any]) -> Grid:
     return Grid(tables)
 
 
-def made(*axes: Axis, base: dict[str, Value] = BASE) -> list[Trial]:
+def make_trials(*axes: Axis, base: dict[str, Value] = BASE) -> list[Trial]:
     return trials_of(axes, base)
 
 
@@ -31,29 +31,29 @@ def test_a_grid_is_every_combination_once() -> None:
         plan("sortedness", Overrides(steps=10, positions=positions, layers=layers), seed)
         for positions, seed, layers in itertools.product(["rope", "fire"], [0, 1, 2], [1, 2])
     ]
-    assert [trial.config for trial in made(*axes)] == expected
+    assert [trial.config for trial in make_trials(*axes)] == expected
 
 
-def test_tables_go_one_after_another() -> None:
-    listed = made(grid({"layers": [1]}, {"layers": [2], "seed": [0, 1]}))
+def test_lists_of_settings_are_expanded_in_order() -> None:
+    listed = make_trials(grid({"layers": [1]}, {"layers": [2], "seed": [0, 1]}))
     assert [(t.config.model.layers, t.config.seed) for t in listed] == [(1, 0), (2, 0), (2, 1)]
 
 
-def test_what_is_drawn_is_the_same_every_time() -> None:
+def test_random_draws_are_reproducible() -> None:
     values = {
         "learning_rate": Range(1e-4, 1e-2, log=True),
         "layers": Range(1, 4),
         "batch": [8, 16],
     }
-    one, same, other = ([trial.settings for trial in made(Draws(values, 20, seed))] for seed in (7, 7, 8))
+    one, same, other = ([trial.settings for trial in make_trials(Draws(values, 20, seed))] for seed in (7, 7, 8))
     assert one == same != other
     assert all(1e-4 <= float(each["learning_rate"] or 0) <= 1e-2 and each["layers"] in (1, 2, 3, 4) for each in one)
     assert len({each["layers"] for each in one}) > 1
     assert {type(each["layers"]) for each in one} == {int}
 
 
-def test_the_same_trial_is_there_once_and_its_name_is_its_hash() -> None:
-    trials = made(grid({"layers": [2, 2, 4]}), base={**BASE, "positions": "rope"})
+def test_identical_trials_occur_once_and_are_named_by_their_hash() -> None:
+    trials = make_trials(grid({"layers": [2, 2, 4]}), base={**BASE, "positions": "rope"})
     assert len(trials) == 2
     assert trials[0].address.endswith(trials[0].config.digest[:20])
     assert len({trial.address for trial in trials}) == 2
@@ -66,33 +66,33 @@ def test_a_rate_multiplies_both_rates_as_the_length_study_does() -> None:
     assert plain.model.pooling == "max"
 
 
-def test_two_axes_may_not_set_the_same() -> None:
+def test_two_axes_may_not_set_the_same_key() -> None:
     with pytest.raises(HeadwayError, match="two axes set layers"):
-        made(grid({"layers": [1]}), grid({"layers": [2]}))
+        make_trials(grid({"layers": [1]}), grid({"layers": [2]}))
 
 
-def test_a_trial_that_cannot_be_is_named() -> None:
+def test_an_impossible_trial_is_named() -> None:
     with pytest.raises(HeadwayError, match=r"3 heads do not divide d_model 128.*heads = 3"):
-        made(grid({"heads": [2, 3]}))
+        make_trials(grid({"heads": [2, 3]}))
 
 
 def test_too_many_trials_are_refused_before_they_are_made() -> None:
     many = [grid({key: list(range(1, 1001))}) for key in ("steps", "batch", "seed")]
     with pytest.raises(HeadwayError, match="the axes make 1,000,000,000 trials"):
-        made(*many, base={"task": "sortedness"})
+        make_trials(*many, base={"task": "sortedness"})
 
 
-def test_trials_of_one_shape_go_together() -> None:
+def test_trials_of_one_shape_share_a_piece() -> None:
     axes = grid({"layers": [1, 2], "seed": [0, 1, 2], "rate": [0.5, 1]})
-    trials = made(axes)
+    trials = make_trials(axes)
     pieces = pieces_of(trials, (Study("evaluate"),), most=4)
     assert [len(piece) for piece in pieces] == [4, 2, 4, 2]
     assert all(len({trial.config.model.layers for trial in piece.trials}) == 1 for piece in pieces)
     assert [len(piece) for piece in pieces_of(trials, (), most=1)] == [1] * 12
 
 
-def test_of_each_combination_the_value_with_the_fewest_errors_over_all_seeds_is_chosen() -> None:
-    trials = made(grid({"layers": [1, 2], "rate": [0.5, 1, 2], "seed": [0, 1]}))
+def test_for_each_combination_the_value_with_the_fewest_errors_over_all_seeds_is_chosen() -> None:
+    trials = make_trials(grid({"layers": [1, 2], "rate": [0.5, 1, 2], "seed": [0, 1]}))
     counts = {0.5: (5, 5), 1: (1, 8), 2: (9, 0)}  # of the two seeds: 10, 9 and 9 together; the first of equals
     errors = {trial.address: counts[trial.settings["rate"]][trial.config.seed] for trial in trials}
     chosen = choose_best(trials, "rate", errors)

@@ -1,7 +1,7 @@
-"""The small lab that every mistake of this museum starts from, done right: plain PyTorch, trained in seconds.
+"""The small, correct lab that every mistake of this museum starts from: plain PyTorch, trained in seconds.
 
-Sums of two 2-digit numbers with an encoder-decoder (`Seq2Seq`), and whether a sequence is sorted with an encoder
-(`Sorter`). Each mistake changes one thing.
+An encoder-decoder (`Seq2Seq`) adds two 2-digit numbers, and an encoder (`Sorter`) classifies whether a sequence is
+sorted. Each mistake changes one thing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HEADS, WIDTH, ROWS = 4, 64, 2000
 
 
 class Attention(nn.Module):
-    """Each head's output is multiplied by its gate before the output projection mixes the heads."""
+    """Attention in which each head's output is multiplied by its gate before the output projection mixes the heads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,51 +29,51 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, context: Tensor, mask: Tensor | None = None) -> Tensor:
         q, k, v = (
-            part(given).unflatten(-1, (HEADS, -1)).transpose(1, 2)
-            for part, given in ((self.query, x), (self.key, context), (self.value, context))
+            layer(states).unflatten(-1, (HEADS, -1)).transpose(1, 2)
+            for layer, states in ((self.query, x), (self.key, context), (self.value, context))
         )
         z = F.scaled_dot_product_attention(q, k, v, attn_mask=mask) * self.gates[:, None, None]
         return self.out(z.transpose(1, 2).flatten(2))
 
 
 class Block(nn.Module):
-    def __init__(self, crosses: bool, dropout: float = 0.0) -> None:
+    def __init__(self, cross: bool, dropout: float = 0.0) -> None:
         super().__init__()
-        self.own, self.across = Attention(), Attention() if crosses else None
-        self.feed = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH))
+        self.self_attention, self.cross_attention = Attention(), Attention() if cross else None
+        self.mlp = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH))
         self.norms, self.dropout = nn.ModuleList(nn.LayerNorm(WIDTH) for _ in range(3)), nn.Dropout(dropout)
 
     def forward(self, x: Tensor, memory: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         y = self.norms[0](x)
-        x = x + self.dropout(self.own(y, y, mask))
-        if self.across is not None and memory is not None:
-            x = x + self.dropout(self.across(self.norms[1](x), memory))
-        return x + self.dropout(self.feed(self.norms[2](x)))
+        x = x + self.dropout(self.self_attention(y, y, mask))
+        if self.cross_attention is not None and memory is not None:
+            x = x + self.dropout(self.cross_attention(self.norms[1](x), memory))
+        return x + self.dropout(self.mlp(self.norms[2](x)))
 
 
 class Seq2Seq(nn.Module):
     def __init__(self, layers: int = 1, dropout: float = 0.0) -> None:
-        """`layers` are those of the decoder."""
+        """`layers` is the number of decoder layers."""
         super().__init__()
         self.tokens = nn.Embedding(13, WIDTH)
-        self.read_places, self.written_places = nn.Embedding(12, WIDTH), nn.Embedding(12, WIDTH)
+        self.source_positions, self.answer_positions = nn.Embedding(12, WIDTH), nn.Embedding(12, WIDTH)
         self.encoder = Block(False, dropout)
         self.decoder = nn.ModuleList(Block(True, dropout) for _ in range(layers))
         self.norm, self.unembed = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 13)
 
     def forward(self, source: Tensor, written: Tensor, causal: bool = True) -> Tensor:
-        """The logits after each token that was written, a start token first."""
-        memory = self.encoder(self.tokens(source) + self.read_places.weight[: source.shape[1]])
+        """Returns the logits after each token written so far, the start token first."""
+        memory = self.encoder(self.tokens(source) + self.source_positions.weight[: source.shape[1]])
         length = written.shape[1]
         mask = torch.ones(length, length, dtype=torch.bool).tril() if causal else None
-        x = self.tokens(written) + self.written_places.weight[:length]
+        x = self.tokens(written) + self.answer_positions.weight[:length]
         for block in self.decoder:
             x = block(x, memory, mask)
         return self.unembed(self.norm(x))
 
     @torch.no_grad()
     def generate(self, source: Tensor, length: int = 3, start: int = START) -> Tensor:
-        """The answer, token by token."""
+        """Decodes the answer token by token."""
         written = torch.full_like(source[:, :1], start)
         for _ in range(length):
             written = torch.cat((written, self(source, written)[:, -1:].argmax(-1)), dim=1)
@@ -81,17 +81,17 @@ class Seq2Seq(nn.Module):
 
 
 class Sorter(nn.Module):
-    """Says 1 for sorted."""
+    """Classifies a sequence: 1 means sorted."""
 
-    def __init__(self, places: int = 64) -> None:
+    def __init__(self, positions: int = 64) -> None:
         super().__init__()
-        self.tokens, self.places = nn.Embedding(20, WIDTH), nn.Embedding(max(places, 1), WIDTH)
-        self.has_places = places > 0
+        self.tokens, self.positions = nn.Embedding(20, WIDTH), nn.Embedding(max(positions, 1), WIDTH)
+        self.has_positions = positions > 0
         self.blocks = nn.ModuleList(Block(False) for _ in range(2))
         self.norm, self.unembed = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 2)
 
     def forward(self, source: Tensor, answer: Tensor | None = None) -> Tensor:
-        x = self.tokens(source) + (self.places.weight[: source.shape[1]] if self.has_places else 0)
+        x = self.tokens(source) + (self.positions.weight[: source.shape[1]] if self.has_positions else 0)
         for block in self.blocks:
             x = block(x)
         return self.unembed(self.norm(x).amax(1))[:, None]
@@ -102,23 +102,23 @@ def digits(number: Tensor, count: int) -> Tensor:
 
 
 def sums(rows: int, seed: int, held_out: bool | None = None) -> Problems:
-    """Such as 4 2 + 1 9 and the answer 0 6 1; with the held-out ones, without them, or these alone."""
+    """Draws sums such as 4 2 + 1 9 = 0 6 1: all of them, only held-out ones, or none of those."""
     a, b = torch.randint(100, (2, 20 * rows), generator=torch.Generator().manual_seed(seed))
     wanted = torch.arange(20 * rows) if held_out is None else (is_held_out(a, b) == held_out).nonzero()[:, 0]
-    return spelled(a[wanted[:rows]], b[wanted[:rows]])
+    return encode_sums(a[wanted[:rows]], b[wanted[:rows]])
 
 
-def spelled(a: Tensor, b: Tensor) -> Problems:
+def encode_sums(a: Tensor, b: Tensor) -> Problems:
     return Problems(torch.cat((digits(a, 2), torch.full((len(a), 1), PLUS), digits(b, 2)), dim=1), digits(a + b, 3))
 
 
 def is_held_out(a: Tensor, b: Tensor) -> Tensor:
-    """One sum in ten, which training never shows."""
+    """Tells which sums are in the tenth that training never shows."""
     return (731 * a + 379 * b) // 7 % 10 == 0
 
 
 def sequences(rows: int, seed: int, length: int = 6, positive: float = 0.5) -> Problems:
-    """Numbers below 20: sorted ones, and sorted ones of which some have changed places."""
+    """Draws sequences of numbers below 20: sorted ones, and shuffled ones."""
     dice = torch.Generator().manual_seed(seed)
     source = torch.randint(20, (rows, length), generator=dice).sort(1).values
     mixed = source.gather(1, torch.rand(rows, length, generator=dice).argsort(1))
@@ -128,12 +128,12 @@ def sequences(rows: int, seed: int, length: int = 6, positive: float = 0.5) -> P
 
 
 def shifted(answer: Tensor, start: int = START) -> Tensor:
-    """What the decoder is given: the start token and all but the last of the answer."""
+    """Returns the decoder's input: the start token and all but the last token of the answer."""
     return torch.cat((torch.full_like(answer[:, :1], start), answer[:, :-1]), dim=1)
 
 
 def fit(model: nn.Module, loss_at: Callable[[int], Tensor], steps: int, rate: float = 5e-3) -> None:
-    """AdamW with warm-up and decay; `loss_at(step)` is the loss of a fresh batch."""
+    """Trains with AdamW, warm-up and decay; `loss_at(step)` is the loss on a fresh batch."""
     optimizer = torch.optim.AdamW(model.parameters(), rate, betas=(0.9, 0.98))
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, steps, pct_start=0.1)
     for step in range(steps):
@@ -160,7 +160,7 @@ def trained_adder(seed: int = 0, steps: int = 500, start: int = START, layers: i
 
 @functools.cache
 def trained_without_start() -> Seq2Seq:
-    """As public code trains: fed the answer without its last digit, asked for it without its first."""
+    """Trains as public code does: the input is the answer without its last digit, the target is without its first."""
     torch.manual_seed(0)
     model = Seq2Seq()
 
@@ -187,11 +187,12 @@ def trained_sorter(seed: int = 0, steps: int = 200) -> Sorter:
 
 
 def attentions(model: Seq2Seq) -> dict[Site, Attention]:
-    found = {Site("encoder", 0, "self"): model.encoder.own}
+    found = {Site("encoder", 0, "self"): model.encoder.self_attention}
     for layer, block in enumerate(model.decoder):
         assert isinstance(block, Block)
-        assert block.across is not None
-        found |= {Site("decoder", layer, "self"): block.own, Site("decoder", layer, "cross"): block.across}
+        assert block.cross_attention is not None
+        found[Site("decoder", layer, "self")] = block.self_attention
+        found[Site("decoder", layer, "cross")] = block.cross_attention
     return found
 
 
@@ -200,8 +201,8 @@ def heads_of(model: Seq2Seq) -> tuple[Head, ...]:
 
 
 @torch.no_grad()
-def without(model: Seq2Seq, problems: Problems, heads: Collection[Head]) -> Tensor:
-    """The logits with these heads closed."""
+def logits_without(model: Seq2Seq, problems: Problems, heads: Collection[Head]) -> Tensor:
+    """Returns the logits with these heads ablated."""
     for site, attention in attentions(model).items():
         attention.gates = torch.tensor([float(Head(site, number) not in heads) for number in range(HEADS)])
     logits = model(problems.source, shifted(problems.answer))
@@ -210,15 +211,15 @@ def without(model: Seq2Seq, problems: Problems, heads: Collection[Head]) -> Tens
     return logits
 
 
-def exact(said: Tensor, problems: Problems) -> float:
-    """The share of whole answers that are right."""
-    return float((said == problems.answer).all(1).float().mean())
+def exact(predicted: Tensor, problems: Problems) -> float:
+    """Returns the share of answers that are right as a whole."""
+    return float((predicted == problems.answer).all(1).float().mean())
 
 
 def adder_subject(model: Seq2Seq) -> Subject:
-    """The adder with everything the doctor may want to know, and nothing wrong."""
+    """Returns the adder as a subject with everything that the doctor can check, and nothing wrong."""
 
-    def is_new(problems: Problems) -> Tensor:
+    def is_unseen(problems: Problems) -> Tensor:
         return is_held_out(*(problems.source[:, at] * 10 + problems.source[:, at + 1] for at in (0, 3)))
 
     return Subject(
@@ -229,11 +230,11 @@ def adder_subject(model: Seq2Seq) -> Subject:
         generate=lambda problems: model.generate(problems.source),
         forced=lambda problems: model(problems.source, shifted(problems.answer)).argmax(-1),
         score=lambda problems: exact(model.generate(problems.source), problems),
-        held_out=is_new,
-        tables=[model.read_places.weight, model.written_places.weight],
+        held_out=is_unseen,
+        tables=[model.source_positions.weight, model.answer_positions.weight],
         trained_on=[sums(ROWS, 0, held_out=False)],
         heads=heads_of(model),
-        ablate=lambda problems, heads: without(model, problems, heads),
+        ablate=lambda problems, heads: logits_without(model, problems, heads),
         projections={site: attention.out for site, attention in attentions(model).items()},
     )
 

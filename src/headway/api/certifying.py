@@ -31,14 +31,14 @@ def certify_run(subject: str | Path, *, device: str = "auto", quiet: bool = True
     }
     path = run.path / CERTIFICATE
     if path.exists():
-        return _compared(content, path)
+        return check_stored(content, path)
     if verdict.certified and run.writable:
         run.folder.record(path.stem, sealed(content))
     return content
 
 
-def _compared(content: dict[str, Any], path: Path) -> dict[str, Any]:
-    """What was found, refused where the certificate that is there says anything else."""
+def check_stored(content: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Returns what was found, not certified where the stored certificate says anything else."""
     there = disk.read_json(path)
     fault = fault_of_certificate(there, content["weights_sha256"])
     if fault is None and (any(there.get(key) != content[key] for key in EXACT) or not _near(there, content)):

@@ -66,11 +66,11 @@ def find_patterns(subject: Subject, problems: Problems, gates: Gates | None = No
         for site, attention in trace.maps.items():
             maps.setdefault(site, []).append(attention)
     told = [site for site in subject.sites if site in maps]  # some attention does not tell where it looks
-    found = [each for site in told for each in _of_site(subject, site, torch.cat(maps[site]), problems)]
+    found = [each for site in told for each in site_patterns(subject, site, torch.cat(maps[site]), problems)]
     return [pattern for pattern in found if pattern.head in set(subject.heads)]
 
 
-def _of_site(
+def site_patterns(
     subject: Subject, site: Site, maps: Float[Tensor, "row head query key"], problems: Problems | None = None
 ) -> list[Pattern]:
     queries, keys = maps.shape[-2:]

@@ -80,7 +80,7 @@ def test_a_head_closed_in_the_place_of_another_is_told(adder: Subject) -> None:
 
     found = examine_subject(replace(adder, ablate=ablate), checks=("gates",)).checks["gates"]
     assert found.status == "fail"
-    assert "something else is closed" in found.meaning
+    assert "something else is ablated" in found.meaning
 
 
 @pytest.mark.usefixtures("fewer")
@@ -187,7 +187,7 @@ def test_what_is_wrong_with_a_factory_is_one_line(desk: Path, capsys: pytest.Cap
     assert not said.out
     assert said.err.count("\n") == 1
     assert main(["doctor", "no/where/*.py:build"]) == 2
-    assert "nothing fits 'no/where/*.py'" in capsys.readouterr().err
+    assert "nothing matches 'no/where/*.py'" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("fewer")
@@ -202,7 +202,7 @@ def test_the_command_says_it_and_its_status_is_the_verdict(desk: Path, capsys: p
     assert main(["doctor", "mine.py:warns"]) == 0
     said = capsys.readouterr().out
     assert re.search(r"^warn {4}positions: examples|^warn {4}positions: default", said, re.M)
-    assert "→ claim nothing of those lengths" in said
+    assert "→ claim nothing about those lengths" in said
     assert main(["doctor", "mine.py:warns", "--strict"]) == 1
     capsys.readouterr()
     assert main(["list", "checks", "--json"]) == 0

@@ -263,7 +263,7 @@ def test_a_certificate_that_is_not_of_the_run_beside_it_is_struck_out(browser: A
     refusals = {each["run"]: each["refused"] for each in content["certificates"]}
     assert refusals == {
         "altered": "it was altered after it was granted",
-        "foreign": "it is of other weights",
+        "foreign": "it belongs to other weights",
         "lost": "no finished run lies beside it",
         "right": None,
     }

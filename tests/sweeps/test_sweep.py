@@ -84,7 +84,7 @@ def test_what_is_done_is_reused_and_a_new_study_is_made_of_it(
     rows = list(csv.DictReader((tmp_path / "out" / "table.csv").read_text().splitlines()))
     assert [row["run"] for row in rows] == [row["run"] for row in other["rows"]]
     for row in rows:
-        RunFolder(tmp_path / "out" / "runs" / row["run"]).verified()
+        RunFolder(tmp_path / "out" / "runs" / row["run"]).verify()
     compared = json.loads((tmp_path / "out" / "compare.json").read_text())
     assert [(row["positions"], row["runs"], row["metrics"]["exact_match"]["n"]) for row in compared["rows"]] == [
         ("learned", 2, 2)

@@ -52,7 +52,7 @@ class Run:
 
 def open_run(folder: RunFolder, device: torch.device | str = "cpu") -> Run:
     """Reads a finished run; refuses one whose files are not as training left them."""
-    config = folder.verified()
+    config = folder.verify()
     task = create_task(config.task, config.options)
     weights = _weights(folder, config.model)
     model = build_model(config.model)
@@ -150,7 +150,7 @@ def open_stack(folders: Sequence[RunFolder], device: torch.device | str) -> tupl
     """
 
     def read(folder: RunFolder) -> tuple[RunConfig, dict[str, Tensor]]:
-        config = folder.verified()
+        config = folder.verify()
         return config, _weights(folder, config.model)
 
     with ThreadPoolExecutor(8) as readers:  # hashing and reading wait for the disk

@@ -19,7 +19,7 @@ import torch
 from mutating import DOUBTED, REFUSED, Bench, put, take_away
 from safetensors.torch import load_file
 
-from headway.api.certifying import _compared
+from headway.api.certifying import _check_stored
 from headway.attach.prompts import problems_of, read_prompts
 from headway.compare.index import list_runs
 from headway.heads.variants import Ledger, Variants
@@ -488,9 +488,9 @@ def certificate(made: Made, tmp_path: Path, many: bool) -> Bench:
     def what_is_found_now(found: Any) -> bool | str:
         return DOUBTED if found["certified"] is False else found == content
 
-    bench.breaks(path, lambda: _compared(content, path), refused_or_same, per_file(many, 2))
+    bench.breaks(path, lambda: _check_stored(content, path), refused_or_same, per_file(many, 2))
     bench.breaks(
-        path, lambda: _compared(content, path), what_is_found_now, per_file(many, 2), lambda: reseal_json(path)
+        path, lambda: _check_stored(content, path), what_is_found_now, per_file(many, 2), lambda: reseal_json(path)
     )
     return bench
 

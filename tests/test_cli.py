@@ -145,10 +145,10 @@ WRONG = {
     "train addition --optimizer adamw --momentum 0.5": "--momentum has no effect here: it is Muon's",
     "train sortedness --decoder-layers 3": "--decoder-layers has no effect here",
     "train addition --option digits=x": "option 'digits' of task 'addition' is 'x'; it must be like 3",
-    "train addition --option digits": "--option 'digits' is no NAME=VALUE",
+    "train addition --option digits": "--option 'digits' is not NAME=VALUE",
     "train addition --checkpoint-every 0": "checkpoint_every is 0",
-    "train :X": "':X' is no module:Class",
-    "train .m:X": "is no module:Class",
+    "train :X": "':X' is not module:Class",
+    "train .m:X": "is not module:Class",
     "train json:Nothing": "unknown class in json 'Nothing'",
     "train addition --data nowhere": "there is no nowhere/train.json",
     "train addition --seeds 1,x": "write a number of seeds such as 5, or a list such as 0,3,7",
@@ -182,11 +182,11 @@ WRONG = {
     "data addition": "out",
     "list runs --root nowhere": "there is no folder nowhere",
     "list runs --where positions=": "expected a value: 'positions=⟨here⟩'",
-    "list tasks --where positions=rope": "--where is about runs; leave it out, or say 'headway list runs'",
-    "list checks --rebuild": "--rebuild is about runs",
+    "list tasks --where positions=rope": "--where applies only to runs; leave it out, or use 'headway list runs'",
+    "list checks --rebuild": "--rebuild applies only to runs",
     "compare nowhere --by positions": "there is no folder nowhere",
     "compare . --by positions": "holds no run; 'headway train' makes one",
-    "compare . --by positions,": "--by 'positions,'; write names with commas between",
+    "compare . --by positions,": "--by 'positions,'; write names separated by commas",
     "compare .": "by",
 }
 
@@ -215,13 +215,13 @@ def test_a_wrong_request_gets_one_line_and_leaves_nothing(words: str, tmp_path: 
 @pytest.mark.skipif("__import__('torch').cuda.is_available()", reason="this machine has a CUDA device")
 def test_cuda_without_a_cuda_device_is_refused(capsys) -> None:
     assert main(["train", "addition", "--device", "cuda"]) == 2
-    assert "no CUDA device; use --device cpu or auto" in capsys.readouterr().err
+    assert "no CUDA device; use --device cpu or --device auto" in capsys.readouterr().err
 
 
 def test_an_output_folder_without_write_permission_is_refused(tmp_path: Path, capsys) -> None:
     (tmp_path / "file").write_text("here first")
     assert main(["train", "addition", "--out", str(tmp_path / "file" / "run"), *SMALL]) == 2
-    assert "a file stands where a folder should" in capsys.readouterr().err
+    assert "a file is where a folder should be" in capsys.readouterr().err
     if os.geteuid() != 0:  # nobody can forbid root
         (tmp_path / "locked").mkdir(mode=0o500)
         assert main(["train", "addition", "--out", str(tmp_path / "locked" / "run"), *SMALL]) == 2

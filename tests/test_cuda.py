@@ -14,7 +14,7 @@ from headway.heads.ablation import measure
 from headway.heads.members import StackedVariants, measure_members
 from headway.heads.variants import Variants
 from headway.kernels.few_keys import few_keys, few_keys_backward
-from headway.machine import exact_products
+from headway.machine import full_precision_matmul
 from headway.models.branches import Branches
 from headway.runs.config import Overrides
 from headway.runs.folder import RunFolder
@@ -171,7 +171,7 @@ def test_sets_of_heads_have_the_logits_they_have_on_a_cpu(adder) -> None:
     expected = Branches(adder.model).logits(problems.source, problems.answer, sets)
     model = copy.deepcopy(adder.model).cuda()
     for kind, allowed in ((torch.bfloat16, 2.0), (torch.float32, 0.1)):
-        with exact_products():
+        with full_precision_matmul():
             found = Branches(model, kind).logits(problems.source.cuda(), problems.answer.cuda(), sets.cuda())
         spread = (found.float().cpu() - expected).abs().amax()
         print(kind, "moves a logit by at most", float(spread))

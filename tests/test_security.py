@@ -24,7 +24,7 @@ from headway.lengths.answer import Entry
 from headway.models import EncoderDecoder
 from headway.runs.config import Overrides, RunConfig
 from headway.runs.folder import RunFolder
-from headway.runs.seal import sealed
+from headway.runs.seal import seal
 from headway.subjects.own import open_run
 from headway.sweeps.file import read_sweep
 from headway.tasks import create_task
@@ -110,7 +110,7 @@ def sealed_again(run: RunFolder) -> None:
     record.pop("sha256")
     for key, name in (("config", "config.json"), ("weights", "model.safetensors")):
         record[f"{key}_sha256"] = hashlib.sha256((run.path / name).read_bytes()).hexdigest()
-    (run.path / "training.json").write_text(json.dumps(sealed(record)))
+    (run.path / "training.json").write_text(json.dumps(seal(record)))
 
 
 @pytest.mark.parametrize("kind", ["bare", "torch"])

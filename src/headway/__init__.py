@@ -11,8 +11,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-# Idle threads sleep soon: if they spin, small training steps take many times as long beside other work. GNU's OpenMP
-# reads it once, when torch is first imported.
+# Idle threads must sleep soon: if they spin, small training steps slow down many times beside other work. GNU OpenMP
+# reads this once, when torch is first imported.
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Names are fetched when first used, so that `headway --help` need not wait for torch."""
+    """Imports a public name when it is first used, so that `headway --help` need not wait for torch."""
     import importlib
 
     if name == "api":
@@ -68,5 +68,5 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'headway' has no attribute {name!r}")
     home = next((home for home, names in _HOMES.items() if name in names), "api")
-    at_home = "subject_from_transformers" if name == "huggingface" else name
-    return getattr(importlib.import_module(f"headway.{home}"), at_home)
+    attribute = "subject_from_transformers" if name == "huggingface" else name
+    return getattr(importlib.import_module(f"headway.{home}"), attribute)

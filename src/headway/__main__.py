@@ -1,4 +1,4 @@
-"""`python -m headway` is `headway`."""
+"""Runs `python -m headway` as `headway`."""
 
 import sys
 

@@ -1,5 +1,5 @@
-"""From what a person types to what they see: the command's flags are parsed, it is run, and its output printed. Only
-the named command is imported from `commands.py`, so that `headway --help` answers at once."""
+"""The command line: parses a command's flags, runs it and prints its output. Only the named command is imported from
+`commands.py`, so that `headway --help` answers at once."""
 
 import contextlib
 import importlib
@@ -17,20 +17,20 @@ from headway.errors import HeadwayError, unknown
 ABOUT = "Which attention heads does a transformer need, and how far past its training length does it work?"
 COMMANDS = {
     "train": "Train one run, or one per seed.",
-    "evaluate": "Exact match, by strata, of a run or a folder of runs.",
-    "heads": "Which heads a model needs, and which can go together.",
-    "prune": "Write a model without the heads that can go together.",
-    "lengths": "How far past its training length each position encoding works, and what stops it.",
-    "certify": "Prove a windowed model right at every length, by going through every local context.",
-    "doctor": "May a conclusion be drawn at all? Checks a model and its evaluation, and says what is wrong.",
-    "add": "A sum by real decoding, digit by digit.",
+    "evaluate": "Measure exact match, by strata, of a run or of a folder of runs.",
+    "heads": "Find which heads a model needs, and which can be removed together.",
+    "prune": "Write a model without the heads that can be removed together.",
+    "lengths": "Measure how far past its training length each position encoding works, and what stops it.",
+    "certify": "Prove that a windowed model is right at every length, by enumerating every local context.",
+    "doctor": "Check whether conclusions may be drawn: tests a model and its evaluation, and says what is wrong.",
+    "add": "Add two numbers with a trained model, decoded digit by digit.",
     "data": "Write a data set as train.json, val.json and test.json.",
-    "list": "What there is: tasks, positions, runs or checks.",
-    "compare": "Many runs in one table, grouped by what they are; says what else differs between the groups.",
-    "lab": "The main job: train, evaluate and compare, from nothing to one table.",
-    "report": "One HTML file of what folders hold, with the trained adder inside.",
-    "sweep": "Many trials: a grid of settings and seeds, on this machine's processes or on a Ray cluster.",
-    "bench": "Ours beside a plain reference, in one process.",
+    "list": "List the available tasks, positions, runs or checks.",
+    "compare": "Compare many runs in one table, grouped by their settings, and say what else differs between groups.",
+    "lab": "Train, evaluate and study the standard models, from nothing to one report.",
+    "report": "Write the results in these folders as one HTML file, with the trained adder inside.",
+    "sweep": "Run many trials, a grid of settings and seeds, on this machine's processes or on a Ray cluster.",
+    "bench": "Time Headway against plain reference implementations, in one process.",
 }
 
 
@@ -44,10 +44,10 @@ def main(arguments: list[str] | None = None) -> int:
     except HeadwayError as error:
         print_error(with_flags(str(error), words))
         return 2
-    except BrokenPipeError:  # the reader of a pipe has left
+    except BrokenPipeError:  # the reader closed the pipe
         sys.stderr.close()
         return 0
-    except OSError as error:  # a file that may not be read, a name that is too long
+    except OSError as error:  # an unreadable file, a name that is too long
         print_error(f"{error.filename or 'the system'}: {error.strerror or error}")
         return 2
     except (MemoryError, RuntimeError) as error:
@@ -56,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
         print_error("out of memory; use a smaller --batch, --length or model")
         return 2
     except KeyboardInterrupt:
-        print_error(f"stopped{how_to_go_on(words)}")
+        print_error(f"stopped{suggest_resuming(words)}")
         return 130
 
 
@@ -65,9 +65,9 @@ def print_error(sentence: str) -> None:
 
 
 def parse(words: list[str]) -> Any:
-    """The command a person typed; what tyro has to say against it becomes one sentence."""
+    """Parses a command line; what tyro objects to becomes one sentence."""
     first = words[0] if words else ""
-    completes = first.startswith("--tyro-")  # a shell completes the flags of all commands
+    completes = first.startswith("--tyro-")  # shell completion needs the flags of all commands
     if first not in (*COMMANDS, "", "-h", "--help") and not completes:
         raise unknown("command", first, COMMANDS)
     choices = [
@@ -92,7 +92,7 @@ def parse(words: list[str]) -> Any:
         if stop.code in (0, None):
             raise
         error = stop.__context__
-        while error is not None and not isinstance(error, HeadwayError):  # what a question itself says against it
+        while error is not None and not isinstance(error, HeadwayError):  # raised by the question's own validation
             error = error.__context__
         raise error or HeadwayError(_one_line(complaint.getvalue())) from None
     if extra:
@@ -106,14 +106,14 @@ def command_class(name: str) -> type:
 
 
 def _one_line(box: str) -> str:
-    """tyro draws a box; its text is the sentence."""
+    """Extracts the sentence from the box that tyro draws around an error."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", box)
     lines = [line.strip("│╭╰╮╯─ \t") for line in plain.splitlines() if not line.startswith("╭")]
     return re.sub(r"\s*For full helptext, run:?", "; see", " ".join(filter(None, lines)))
 
 
 def with_flags(sentence: str, words: list[str]) -> str:
-    """A sentence that names fields of the question in backticks, with the flags of this command in their place."""
+    """Replaces fields of the question, which a message names in backticks, by the flags of this command."""
     known = {entry.name for entry in fields(command_class(words[0]))} if words and words[0] in COMMANDS else set()
 
     def flag(found: re.Match[str]) -> str:
@@ -124,15 +124,16 @@ def with_flags(sentence: str, words: list[str]) -> str:
     return re.sub(r"`(\w+)(?:=([^`]*))?`", flag, sentence)
 
 
-def how_to_go_on(words: list[str]) -> str:
-    again = shlex.join(["headway", *(word for word in words if word != "--resume")])
+def suggest_resuming(words: list[str]) -> str:
+    """Says what was kept of an interrupted command, and which command continues it."""
+    command = shlex.join(["headway", *(word for word in words if word != "--resume")])
     match words[:1]:
         case ["train"] if "--population" in words:
-            return f"; what has ended is kept, and the last checkpoint of the rest; go on with: {again} --resume"
+            return f"; finished members and the last checkpoint of the rest are kept; continue with: {command} --resume"
         case ["train"]:
-            return f"; the last checkpoint is kept, go on with: {again} --resume"
+            return f"; the last checkpoint is kept; continue with: {command} --resume"
         case ["lab" | "lengths" | "sweep"]:
-            return f"; what is done is kept, go on with: {again}"
+            return f"; finished work is kept; continue with: {command}"
     return ""
 
 

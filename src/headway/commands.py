@@ -1,4 +1,4 @@
-"""What each command does: a dataclass of its flags, parsed by tyro, that calls the API and returns what to print. The
+"""The commands: each is a dataclass of its flags, parsed by tyro, that calls the API and returns what to print. The
 text under a field is the help of its flag. Torch is imported with `headway.api`, when that is first used, so that
 `--help` answers at once."""
 
@@ -18,7 +18,7 @@ from headway.evaluation.question import EvaluateQuestion
 from headway.flags import parse_options, parse_words
 from headway.heads.question import HeadsQuestion, PruneQuestion
 from headway.lengths.question import LengthsQuestion
-from headway.output import Output, told_apart
+from headway.output import Output, strip_common_parts
 from headway.question import Question
 from headway.sweeps.question import SweepQuestion
 from headway.training.question import Option, TrainQuestion
@@ -42,7 +42,7 @@ class TaskOptions:
     base: int | None = None
     """addition: the number base"""
     operators: str | None = None
-    """addition: which operators occur: +, - or +-"""
+    """addition: the operators to use: +, - or +-"""
     first: str | None = None
     """addition: which answer digit comes first: most or least (significant)"""
     natural: bool = False
@@ -54,9 +54,9 @@ class TaskOptions:
     longest: int | None = None
     """sortedness: longest training sequence"""
     option: tuple[str, ...] = ()
-    """options of a task of your own, as NAME=VALUE"""
+    """options of your own task, as NAME=VALUE"""
 
-    def chosen(self) -> dict[str, Option]:
+    def collect_options(self) -> dict[str, Option]:
         given = {entry.name: getattr(self, entry.name) for entry in fields(TaskOptions) if entry.name != "option"}
         chosen = {name: value for name, value in given.items() if value is not None and value is not False}
         return chosen | parse_options(self.option)
@@ -73,7 +73,7 @@ class Train(Common, TaskOptions, TrainQuestion):
     options: tyro.conf.Suppress[Mapping[str, Option] | None] = None
 
     def run(self) -> Output:
-        reports = headway.api.train_seeds(self.task, replace(self, options=self.chosen()))
+        reports = headway.api.train_seeds(self.task, replace(self, options=self.collect_options()))
         rows = [asdict(report) for report in reports]
         return Output({"runs": rows}, "Trained", rows, words=headway.api.shortfalls(reports))
 
@@ -100,7 +100,7 @@ class Heads(Common, HeadsQuestion):
     subject: Subject
     """a run folder, a folder of runs, pretrained:adder, a Hugging Face folder, or module:factory"""
     screen: int | None = None
-    """only a quick look: estimates all heads by the gradient of the loss, and ablates the so many highest and lowest"""
+    """quick look only: estimates all heads by the gradient of the loss, and ablates this many highest and lowest"""
 
     def run(self) -> Output:
         from headway.heads.population import summary
@@ -174,31 +174,31 @@ class Certify(Common):
 @dataclass(frozen=True)
 class Doctor(Common, Opening):
     subjects: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="SUBJECT")] = tyro.MISSING
-    """run folders, folders of runs, pretrained:adder, or module:factory or file.py:factory of your own"""
+    """run folders, folders of runs, pretrained:adder, or your own module:factory or file.py:factory"""
     strict: bool = False
-    """warnings count as failures"""
+    """count warnings as failures"""
     check: tuple[str, ...] = ()
-    """checks of your own besides, such as parity.py:parity"""
+    """your own checks to run as well, such as parity.py:parity"""
     examples: str | None = None
-    """of a Hugging Face model: the file that holds its examples, JSONL or text"""
+    """Hugging Face model: the file that holds its examples, JSONL or text"""
 
     def run(self) -> Output:
         from headway.api.examining import examine, examine_all
         from headway.subjects.naming import kind_of
 
         if not self.subjects:
-            raise HeadwayError("name a run folder, pretrained:adder, or a module:factory of your own")
+            raise HeadwayError("name a run folder, pretrained:adder, or your own module:factory")
         name, *others = self.subjects
         if not others and "*" not in name and kind_of(name) != "runs":
             found = examine(name, strict=self.strict, checks=self.check, device=self.device, opening=self)
             words = [line for name in found.checks for line in found.message(name)]
-            words += [] if found.alarms else ["", "Nothing found that forbids a conclusion."]
+            words += [] if found.alarms else ["", "No check found a reason to withhold conclusions."]
             return Output(found.to_json(), "", [], words=words, status=found.status)
         many = examine_all(self.subjects, strict=self.strict, checks=self.check, device=self.device, quiet=self.quiet)
         members = [each.to_json() for each in many]
         content = {"schema": members[0]["schema"], "healthy": all(e.healthy for e in many), "members": members}
         words = [f"{each.subject}: {each.refused}" for each in many if each.refused]
-        named = zip(many, told_apart([each.subject for each in many]), strict=True)
+        named = zip(many, strip_common_parts([each.subject for each in many]), strict=True)
         rows = [{**each.row(), "subject": name} for each, name in named]
         return Output(content, "Doctor", rows, words=words, status=max(each.status for each in many))
 
@@ -208,9 +208,9 @@ class Add(Common):
     a: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="A")] = tyro.MISSING
     """a whole number, as long as you like"""
     b: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="B")] = tyro.MISSING
-    """another"""
+    """another whole number"""
     subject: str = "pretrained:certified-adder"
-    """the adder: pretrained:certified-adder, pretrained:adder or a run folder"""
+    """the adder to use: pretrained:certified-adder, pretrained:adder or a run folder"""
 
     def run(self) -> Output:
         found = headway.api.add(self.a, self.b, self.subject, device=self.device)
@@ -220,9 +220,9 @@ class Add(Common):
 @dataclass(frozen=True)
 class Data(TaskOptions, Common):
     task: TaskName = tyro.MISSING
-    """addition, sortedness, or module:Class of your own"""
+    """addition, sortedness, or your own as module:Class"""
     out: str = tyro.MISSING
-    """folder of the files"""
+    """folder to write the files to"""
     train: int = 10_000
     """problems in train.json"""
     val: int = 1_000
@@ -237,7 +237,7 @@ class Data(TaskOptions, Common):
         from headway.tasks.data import write_data
 
         counts = {"train": self.train, "val": self.val, "test": self.test}
-        files = write_data(create_task(self.task, self.chosen()), Path(self.out), counts, self.seed)
+        files = write_data(create_task(self.task, self.collect_options()), Path(self.out), counts, self.seed)
         rows = [{"file": str(file), "problems": counts[file.stem]} for file in files]
         return Output({"files": [str(file) for file in files]}, "Written", rows)
 
@@ -249,11 +249,11 @@ class List(Common):
     ] = "tasks"
     """tasks, positions, runs or checks"""
     root: str | None = None
-    """folder whose runs are listed (default: runs)"""
+    """folder of the runs to list (default: runs)"""
     where: str | None = None
-    """which runs, such as 'positions=rope and reach>256': = != < <= > >=, ~ (contains), and, or, not, parentheses"""
+    """only runs such as 'positions=rope and reach>256'; it takes = != < <= > >= ~ (contains) and or not ( )"""
     rebuild: bool = False
-    """read every run anew, also those whose files were edited by other hands"""
+    """read every run again, also those whose files were edited by hand"""
 
     def run(self) -> Output:
         if self.what == "runs":
@@ -264,9 +264,9 @@ class List(Common):
             return Output({"items": items}, "Runs", items, shown=shown_keys(self.where))
         for flag, given in (("where", self.where is not None), ("rebuild", self.rebuild)):
             if given:
-                raise HeadwayError(f"--{flag} is about runs; leave it out, or say 'headway list runs'")
-        listed = headway.api.list_items(self.what)
-        return Output({"items": listed}, self.what.capitalize(), listed)
+                raise HeadwayError(f"--{flag} applies only to runs; leave it out, or use 'headway list runs'")
+        items = headway.api.list_items(self.what)
+        return Output({"items": items}, self.what.capitalize(), items)
 
 
 @dataclass(frozen=True)
@@ -274,13 +274,13 @@ class Compare(Common):
     folders: Folders = tyro.MISSING
     """folders that hold runs, at any depth"""
     by: str = tyro.MISSING
-    """keys that runs are grouped by, with commas between, such as positions or positions,index"""
+    """keys to group runs by, separated by commas, such as positions or positions,index"""
     metric: str | None = None
-    """numbers to compare, with commas between (default: exact_match, reach, in_range, heads_together, final_loss)"""
+    """numbers to compare, separated by commas (default: exact_match, reach, in_range, heads_together, final_loss)"""
     where: str | None = None
-    """which runs, such as 'task=addition and steps>=500' (see 'headway list --help')"""
+    """only runs such as 'task=addition and steps>=500' (see 'headway list --help')"""
     out: str | None = None
-    """folder of compare.json, tables, a picture and the page (default: nothing is written)"""
+    """folder for compare.json, tables, a figure and the page (default: nothing is written)"""
 
     def run(self) -> Output:
         from headway.compare import compare
@@ -298,11 +298,11 @@ class Lab(Common):
     preset: Literal["quick", "full"] = "quick"
     """quick: one adder and three classifiers; full: five seeds of each"""
     out: str | None = None
-    """folder of everything it makes (default: lab, or lab-full)"""
+    """folder for all output (default: lab, or lab-full)"""
     seed: int = 0
     """first seed"""
     no_open: bool = False
-    """do not open the page, where there is a screen"""
+    """do not open the page in a browser"""
 
     def run(self) -> Output:
         import webbrowser
@@ -322,7 +322,7 @@ class Report(Common):
     folders: Folders = tyro.MISSING
     """folders that train, heads, lengths, certify or lab wrote"""
     out: str | None = None
-    """the file (default: report.html in the first folder)"""
+    """the file to write (default: report.html in the first folder)"""
 
     def run(self) -> Output:
         from headway.report.page import write_page
@@ -331,7 +331,7 @@ class Report(Common):
             raise HeadwayError("name a folder that train, heads, lengths or lab wrote")
         folders = [Path(folder) for folder in self.folders]
         found = write_page(folders, Path(self.out) if self.out is not None else folders[0] / "report.html")
-        missing = [f"Not in it: {each['what']}; {each['command']} makes it." for each in found["missing"]]
+        missing = [f"Not included: {each['what']}; {each['command']} makes it." for each in found["missing"]]
         return Output(found, "Report", [found], words=missing, shown=("report", "bytes"))
 
 
@@ -340,7 +340,7 @@ class Sweep(Common, SweepQuestion):
     file: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="FILE")]
     """a TOML file, or a Python function that returns the same: sweep.py:build"""
     dry_run: bool = False
-    """only say which trials there are, what is done of them, and roughly what the rest costs"""
+    """only list the trials, which of them are done, and roughly what the rest costs"""
 
     def run(self) -> Output:
         from headway.sweeps.sweep import plan_sweep, run_sweep
@@ -355,10 +355,10 @@ class Bench(Common):
     out: str | None = None
     """also write the rows to this file"""
     seed: int = 0
-    """seed of both sides"""
+    """seed for Headway and for the references"""
 
     def run(self) -> Output:
-        os.environ["GOMP_SPINCOUNT"] = "300000"  # as OpenMP does by itself, because that is what suits the references
+        os.environ["GOMP_SPINCOUNT"] = "300000"  # OpenMP's own default, which suits the references
         from headway.bench import run_bench
 
         return run_bench(self.names, self.out, self.seed, self.device, self.quiet)

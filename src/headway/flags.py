@@ -1,4 +1,4 @@
-"""What people type after a flag, made into values."""
+"""Parsers that turn what people type after a flag into values."""
 
 import contextlib
 import re
@@ -8,7 +8,7 @@ from headway.errors import HeadwayError
 
 
 def plain_value(text: str) -> int | float | bool | str:
-    """A number, true or false, or else the text itself."""
+    """Parses a number or true or false; any other text is returned unchanged."""
     if text in ("true", "false"):
         return text == "true"
     for kind in (int, float):
@@ -18,7 +18,7 @@ def plain_value(text: str) -> int | float | bool | str:
 
 
 def parse_seeds(given: str | Sequence[int]) -> tuple[int, ...]:
-    """5 is seeds 0 to 4; 0,3,7 is a list."""
+    """Parses seeds: 5 means seeds 0 to 4, and 0,3,7 is a list."""
     parts = [part.strip() for part in given.removesuffix(",").split(",")] if isinstance(given, str) else given
     if not all(isinstance(part, int) or part.isdecimal() for part in parts):
         raise HeadwayError(f"`seeds={given!r}`; write a number of seeds such as 5, or a list such as 0,3,7")
@@ -33,45 +33,45 @@ def parse_seeds(given: str | Sequence[int]) -> tuple[int, ...]:
 
 
 def parse_options(pairs: Sequence[str]) -> dict[str, int | float | bool | str]:
-    """NAME=VALUE, one after another."""
+    """Parses options written as NAME=VALUE."""
     for pair in pairs:
         if "=" not in pair:
-            raise HeadwayError(f"`option={pair!r}` is no NAME=VALUE")
+            raise HeadwayError(f"`option={pair!r}` is not NAME=VALUE")
     return {name: plain_value(value) for name, value in (pair.split("=", 1) for pair in pairs)}
 
 
 def parse_words(name: str, given: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Words with commas between, each once."""
+    """Parses words separated by commas, each of which may occur once."""
     words = tuple(word.strip() for word in given.split(",")) if isinstance(given, str) else tuple(given or ())
     if not all(words):
-        raise HeadwayError(f"`{name}={given!r}`; write names with commas between, such as a,b")
+        raise HeadwayError(f"`{name}={given!r}`; write names separated by commas, such as a,b")
     if len(set(words)) < len(words):
-        raise HeadwayError(f"`{name}` names one twice")
+        raise HeadwayError(f"`{name}` repeats a name; write each once")
     return words
 
 
 def parse_numbers(name: str, given: str | Sequence[int] | None) -> tuple[int, ...]:
-    """Whole numbers with commas between, each once."""
+    """Parses whole numbers separated by commas, each of which may occur once."""
     words = parse_words(name, given if isinstance(given, str) else [str(number) for number in given or ()])
     if not all(word.isdecimal() for word in words):
-        raise HeadwayError(f"`{name}={given!r}`; write whole numbers with commas between, such as 32,64")
+        raise HeadwayError(f"`{name}={given!r}`; write whole numbers separated by commas, such as 32,64")
     return tuple(map(int, words))
 
 
 def parse_rates(given: str | Sequence[float]) -> tuple[float, ...]:
-    """Multiples above 0 with commas between, each once."""
+    """Parses multiples above 0 separated by commas, each of which may occur once."""
     values = tuple(map(plain_value, parse_words("rates", given))) if isinstance(given, str) else tuple(given)
     numbers = [each for each in values if isinstance(each, int | float) and not isinstance(each, bool)]
     if not values or len(numbers) < len(values) or not all(0 < number < 1000 for number in numbers):
-        such = "multiples above 0 and below 1,000 with commas between, such as 0.5,1,2"
+        such = "multiples above 0 and below 1,000 separated by commas, such as 0.5,1,2"
         raise HeadwayError(f"`rates={given!r}`; write {such}")
     if len(set(values)) < len(values):
-        raise HeadwayError(f"`rates={given!r}` names one twice")
+        raise HeadwayError(f"`rates={given!r}` repeats a rate; write each once")
     return tuple(map(float, numbers))
 
 
 def parse_range(name: str, given: str | tuple[int, int]) -> tuple[int, int]:
-    """8-16 is from 8 to 16; 12 is 12 alone."""
+    """Parses a range: 8-16 is from 8 to 16, and 12 is 12 alone."""
     if not isinstance(given, str):
         return given
     low, dash, high = given.partition("-")
@@ -81,7 +81,7 @@ def parse_range(name: str, given: str | tuple[int, int]) -> tuple[int, int]:
 
 
 def parse_memory(text: str) -> int:
-    """Bytes: 4GB, 512MB, or a plain number."""
+    """Parses a number of bytes: 4GB, 512MB, or a plain number."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(|[KMG]B)", text.strip().upper())
     size = float(found[1]) * {"": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}[found[2]] if found else 0.0
     if not 2**20 <= size < 2**62:

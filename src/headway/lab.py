@@ -1,5 +1,5 @@
-"""The main job: an adder, three classifiers of sortedness, and what may be said about them. Everything it makes is a
-run folder; what is complete is not made again, so a lab that was interrupted goes on where it stopped."""
+"""The lab: trains an adder and three sortedness classifiers, and reports what may be concluded from them. Everything it
+makes is a run folder; complete runs are reused, so an interrupted lab continues where it stopped."""
 
 import time
 from dataclasses import replace
@@ -10,7 +10,7 @@ import torch
 
 from headway.api import evaluate, study_heads, train_seeds
 from headway.api.lengths import carry_out_plan
-from headway.doctor.examination import forbidden
+from headway.doctor.examination import find_vetoes
 from headway.evaluation.exact import device_of
 from headway.lengths.answer import Entry, LengthsPlan
 from headway.lengths.question import LENGTHS, TRIO
@@ -29,11 +29,11 @@ from headway.training.tracks import Track
 GREEDY_CHECKED, CLASSIFIED, PAIRS = 20_000, 9_000, 1_000
 
 
-PRESETS = {"quick": (1, QUICK_CLASSIFIER), "full": (5, Overrides())}  # seeds, and how the classifiers are trained
+PRESETS = {"quick": (1, QUICK_CLASSIFIER), "full": (5, Overrides())}  # seeds, and the classifiers' overrides
 
 
 def run_lab(preset: Literal["quick", "full"], out: Path, seed: int, device: str, quiet: bool) -> Output:
-    """Trains, checks and studies everything of a preset in `out`; what is there already is not made again."""
+    """Trains, checks and studies all models of a preset in `out`; what is already there is reused."""
     began = time.monotonic()
     (count, classifier), chosen = PRESETS[preset], choose_device(device)
     seeds = tuple(range(seed, seed + count))
@@ -45,8 +45,8 @@ def run_lab(preset: Literal["quick", "full"], out: Path, seed: int, device: str,
             study_heads(run, quiet=quiet)
     track = Track("lab", replace(classifier, pooling="mean"), Overrides())
     entries = tuple(Entry(name, "sequential", "mean") for name in TRIO)
-    asked = LengthsPlan("sortedness", entries, track, seeds, LENGTHS, ("default", "one-inversion"), {})
-    for trained in carry_out_plan(asked, out / "lengths", chosen, "auto", quiet).runs:
+    plan = LengthsPlan("sortedness", entries, track, seeds, LENGTHS, ("default", "one-inversion"), {})
+    for trained in carry_out_plan(plan, out / "lengths", chosen, "auto", quiet).runs:
         run = open_run(RunFolder(Path(trained.run)), chosen)
         rows.append(_classifier_row(run, quiet))
     content = {
@@ -58,19 +58,20 @@ def run_lab(preset: Literal["quick", "full"], out: Path, seed: int, device: str,
         "figure": str(out / "lab.svg"),
     }
     disk.write_json(out / "lab.json", content)
-    picture = f"the picture is {out / 'lab.png'}" if lab_figure(out / "lab.json", out) else "no matplotlib, no picture"
+    figure = f"the figure is {out / 'lab.png'}" if lab_figure(out / "lab.json", out) else "there is no figure"
     shown = ("task", "positions", "seed", "examples", "errors", "exact_match", "interval", "pairs_told_apart")
-    told = [f"Withheld of {each['run']}: {each['about']}; {each['reason']}." for each in content["withheld"]]
+    withheld = [f"Withheld for {each['run']}: {each['about']}; {each['reason']}." for each in content["withheld"]]
     page = write_page([out], out / "report.html")
     studied = [sentence for sentence in page["findings"] if sentence not in content["findings"]]
-    words = [*content["findings"], *told, *studied, f"Everything is in {out}; {picture}; the page is {page['report']}."]
+    files = f"Everything is in {out}; {figure}; the page is {page['report']}."
+    words = [*content["findings"], *withheld, *studied, files]
     return Output(content, "Lab", rows, words=words, shown=shown)
 
 
-def _row(run: Run, found: dict[str, Any], finding: str, apart: float | None = None) -> dict[str, Any]:
-    """What was found of an adder, or of a classifier and the pairs it tells apart; and what the doctor withholds."""
+def _make_row(run: Run, found: dict[str, Any], finding: str, distinguished: float | None = None) -> dict[str, Any]:
+    """Describes an adder, or a classifier and the share of pairs it distinguishes, with what the doctor withholds."""
     study, about = "heads", "which heads it needs"
-    if apart is not None:
+    if distinguished is not None:
         study, about = "lengths", "how far past its training length it works"
     training = run.folder.training()
     return {
@@ -81,9 +82,9 @@ def _row(run: Run, found: dict[str, Any], finding: str, apart: float | None = No
         "steps": training.steps,
         "seconds": training.seconds,
         **{key: found[key] for key in ("examples", "errors", "exact_match", "interval", "held_out", "greedy")},
-        "pairs_told_apart": apart,
+        "pairs_told_apart": distinguished,
         "finding": finding,
-        "withheld": [{"run": str(run.path), "about": about, **each} for each in forbidden(subject_of(run), study)],
+        "withheld": [{"run": str(run.path), "about": about, **each} for each in find_vetoes(subject_of(run), study)],
     }
 
 
@@ -92,35 +93,34 @@ def _adder_row(run: Run, quiet: bool) -> dict[str, Any]:
     held_out, greedy = found["held_out"], found["greedy"]
     finding = (
         f"Adder, seed {run.config.seed}: {found['errors']:,} wrong of all {found['examples']:,} sums, "
-        f"{held_out['errors']:,} of the {held_out['examples']:,} it was never trained on; decoding token by token "
-        f"gives another verdict on {greedy['mismatches']} of {greedy['checked']:,}."
+        f"{held_out['errors']:,} of the {held_out['examples']:,} it was never trained on; greedy decoding "
+        f"gives a different verdict on {greedy['mismatches']} of {greedy['checked']:,}."
     )
-    return _row(run, found, finding)
+    return _make_row(run, found, finding)
 
 
 def _classifier_row(run: Run, quiet: bool) -> dict[str, Any]:
     found = evaluate(run, examples=CLASSIFIED, quiet=quiet).to_json()
-    apart = pairs_told_apart(run)
+    distinguished = share_of_pairs_distinguished(run)
     positions, (low, high) = run.config.model.positions, found["interval"]
     finding = (
-        f"Sortedness, {positions}, seed {run.config.seed}: {found['exact_match']:.4f} right in range "
+        f"Sortedness, {positions}, seed {run.config.seed}: accuracy {found['exact_match']:.4f} in range "
         f"(n = {found['examples']:,}, 95% interval {low:.4f} to {high:.4f})"
     )
     meaning = "."
     if find_positions(positions).kind.blind:
         meaning = (
-            f", which is chance, as it must be: of {PAIRS:,} pairs it gave {round((1 - apart) * PAIRS):,} the same "
-            "answer twice. The two of a pair differ in order alone, and without positions or a mask attention "
-            "cannot see order."
+            f", which is chance, as expected: of {PAIRS:,} pairs {round((1 - distinguished) * PAIRS):,} got the same "
+            "answer twice. The two sequences differ only in order, which attention without positions cannot see."
         )
     elif low <= 0.5 <= high:
-        meaning = ", which cannot be told from chance: no conclusion about length may be drawn from it."
-    return _row(run, found, finding + meaning, apart)
+        meaning = ", which is indistinguishable from chance: it supports no conclusion about length."
+    return _make_row(run, found, finding + meaning, distinguished)
 
 
 @torch.inference_mode()
-def pairs_told_apart(run: Run) -> float:
-    """The share of pairs (a sequence and a permutation of it) that get different answers."""
+def share_of_pairs_distinguished(run: Run) -> float:
+    """Measures the share of pairs (a sequence and a permutation of it) that get different answers."""
     problems = run.task.testing(seed=0, rows=2 * PAIRS, device=device_of(run.model))
     answers = run.model(problems.source, problems.answer).argmax(-1)[:, 0].view(-1, 2)  # pair member
     return float((answers[:, 0] != answers[:, 1]).float().mean())

@@ -1,4 +1,4 @@
-"""The machine: which device, how many threads, and what to write down about them."""
+"""The machine: the device, the number of threads, and what a run records about them."""
 
 import gc
 import os
@@ -16,35 +16,35 @@ import torch
 
 from headway.errors import HeadwayError
 
-SHAPES = 64  # so many of one piece of work are compiled; more would run as they are
+SHAPES = 64  # input shapes for which one function is compiled; further ones run eagerly
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 def choose_device(name: str) -> torch.device:
-    """`auto` takes a GPU where there is one."""
+    """Chooses the device; `auto` is a GPU if there is one."""
     if name not in ("auto", "cpu", "cuda"):
         raise HeadwayError(f"unknown device {name!r}; there are: auto, cpu, cuda")
     if name == "cuda" and not torch.cuda.is_available():
-        raise HeadwayError("--device cuda, but this machine has no CUDA device; use --device cpu or auto")
+        raise HeadwayError("`device=cuda`, but this machine has no CUDA device; use `device=cpu` or `device=auto`")
     device = torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
     prepare(device)
     return device
 
 
 def choose_precision(name: str, device: torch.device) -> torch.dtype:
-    """In which a stack of models runs; `auto` takes bfloat16 on a GPU."""
+    """Chooses the precision that a stack of models runs in; `auto` is bfloat16 on a GPU."""
     known = {"float32": torch.float32, "bfloat16": torch.bfloat16}
     if name != "auto" and name not in known:
         raise HeadwayError(f"unknown precision {name!r}; there are: auto, {', '.join(known)}")
     if name == "bfloat16" and device.type == "cpu":
-        raise HeadwayError("--precision bfloat16 is for a GPU; on a CPU it is slower and less exact: leave it out")
+        raise HeadwayError("`precision=bfloat16` is for a GPU; on a CPU it is slower and less precise: leave it out")
     return known["bfloat16" if name == "auto" and device.type == "cuda" else name.replace("auto", "float32")]
 
 
 def prepare(device: torch.device) -> None:
-    """Settings under which the same command gives the same bytes, and small steps do not drown in threads."""
+    """Configures torch so that the same command gives the same bytes and small steps use few threads."""
     torch.set_num_threads(threads())
     torch.set_flush_denormal(True)
     if device.type == "cuda":
@@ -55,22 +55,22 @@ def prepare(device: torch.device) -> None:
         torch.set_float32_matmul_precision("high")
 
 
-def compiled(work: Callable[..., Any], device: torch.device) -> Callable[..., Any]:
-    """The same work compiled, where that pays: on a GPU. It did not on the two cores we measured."""
+def compile_on_gpu(work: Callable[..., Any], device: torch.device) -> Callable[..., Any]:
+    """Compiles a function for a GPU. On a CPU it is returned unchanged: on two cores compiling did not pay."""
     if device.type != "cuda":
         return work
     import torch._dynamo.config as limits
     import torch._inductor.config as settings
 
     if hasattr(settings, "deterministic"):
-        settings.deterministic = True  # kernels are chosen by rule, not by a race: the same bytes every time
+        settings.deterministic = True  # kernels are chosen by rule, not by timing: the same bytes every time
     limits.recompile_limit = SHAPES
-    return torch.compile(work, dynamic=False)  # vmap and sizes that are only symbols do not go together
+    return torch.compile(work, dynamic=False)  # vmap is incompatible with symbolic sizes
 
 
 @contextmanager
-def exact_products() -> Iterator[None]:
-    """Matrix products of float32 in float32, where otherwise a GPU may round their factors."""
+def full_precision_matmul() -> Iterator[None]:
+    """Computes float32 matrix products in full precision; otherwise a GPU may round their factors."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:
@@ -80,18 +80,18 @@ def exact_products() -> Iterator[None]:
 
 
 def threads() -> int:
-    """The cores this process may use, at most four: steps of small models are too short to split further. It depends on
-    the machine alone, never on how busy it is, because sums over threads round differently. HEADWAY_THREADS overrides
-    it."""
+    """Returns the number of cores this process may use, at most four: steps of small models are too short to split
+    further. It depends only on the machine, not on its load, because the thread count changes how sums round.
+    HEADWAY_THREADS overrides it."""
     chosen = os.environ.get("HEADWAY_THREADS", "") or str(min(cores(), 4))
     if not chosen.isdecimal() or int(chosen) < 1:
         raise HeadwayError(f"HEADWAY_THREADS is {chosen!r}; it must be a whole number of at least 1")
     return int(chosen)
 
 
-def side_by_side(work: Callable[[Item], Result], items: Sequence[Item], device: torch.device) -> list[Result]:
-    """The results of `work` for each item. On a CPU every thread we may use takes items of its own: operations on
-    small tensors are too short to be shared among threads."""
+def map_in_threads(work: Callable[[Item], Result], items: Sequence[Item], device: torch.device) -> list[Result]:
+    """Calls `work` for each item. On a CPU the items are divided among the threads: operations on small tensors are too
+    short to be split over threads."""
     workers = torch.get_num_threads()
     if device.type != "cpu" or workers == 1 or len(items) == 1:
         return [work(item) for item in items]
@@ -103,31 +103,31 @@ def side_by_side(work: Callable[[Item], Result], items: Sequence[Item], device: 
 
 
 def halve_on_out_of_memory(work: Callable[[slice], Result], stop: int, start: int = 0) -> list[Result]:
-    """The results of `work` for all rows at once; where memory does not suffice, for each half of them, and so on."""
+    """Calls `work` for all rows at once or, if that runs out of memory, for each half of them, and so on."""
     try:
         return [work(slice(start, stop))]
     except torch.OutOfMemoryError:
         if stop - start <= 1:
             raise
-    gc.collect()  # the error is gone here, but not yet what it held in memory
+    gc.collect()  # the error is gone here, but not yet the memory it held
     torch.cuda.empty_cache()
     half = (start + stop + 1) // 2
     return [*halve_on_out_of_memory(work, half, start), *halve_on_out_of_memory(work, stop, half)]
 
 
 def cores() -> int:
-    """The cores this process may use."""
+    """Returns the number of cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def environment(device: torch.device) -> dict[str, str | int]:
-    """What a reader needs to know to judge or repeat a result."""
+    """Describes the versions and the machine, as needed to judge or repeat a result."""
     try:
-        own = version("headway")
+        installed = version("headway")
     except PackageNotFoundError:
-        own = "unknown"
+        installed = "unknown"
     return {
-        "headway": own,
+        "headway": installed,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "system": platform.platform(),

@@ -1,4 +1,4 @@
-"""What the command line prints: one JSON object, or a short table and sentences."""
+"""Output of the command line: one JSON object, or a short table and sentences."""
 
 import io
 import json
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-MOST_ROWS = 40  # of a table on a screen
+MOST_ROWS = 40  # of a table in a terminal
 Rows = Sequence[dict[str, Any]]
 
 
@@ -17,7 +17,7 @@ class Output:
     """The result of a command, for machines and for people."""
 
     content: dict[str, Any]
-    title: str  # of the table; where there is none, there are only words
+    title: str  # of the table; empty where there are only sentences
     rows: Rows
     more: Sequence[tuple[str, Rows]] = ()
     words: Sequence[str] = ()  # sentences below the tables
@@ -37,7 +37,7 @@ class Output:
 
 
 def as_html(words: Sequence[str], rows: Rows) -> str:
-    """Sentences and a table, for notebooks."""
+    """Formats sentences and a table as HTML, for notebooks."""
     from html import escape
 
     def line(cells: Iterable[Any], tag: str) -> str:
@@ -53,7 +53,7 @@ def print_table(title: str, rows: Rows, shown: Sequence[str] = ()) -> None:
     from rich.table import Table
 
     if not rows:
-        print(f"{title}: nothing")
+        print(f"{title}: none")
         return
     columns = shown or dict.fromkeys(key for row in rows for key in row)
     columns = [column for column in columns if any(row.get(column) is not None for row in rows)]
@@ -69,7 +69,7 @@ def print_table(title: str, rows: Rows, shown: Sequence[str] = ()) -> None:
 
 
 def format_value(value: Any) -> str:
-    """A value as a person reads it."""
+    """Formats a value for people."""
     match value:
         case None:
             return "–"
@@ -93,7 +93,7 @@ def format_value(value: Any) -> str:
 
 
 def as_csv(rows: Sequence[Sequence[Any]]) -> str:
-    """A table as CSV; text that a spreadsheet would take for a formula gets an apostrophe before it."""
+    """Formats a table as CSV; text that a spreadsheet would read as a formula is prefixed with an apostrophe."""
     import csv
 
     def cell(value: Any) -> Any:
@@ -106,8 +106,8 @@ def as_csv(rows: Sequence[Sequence[Any]]) -> str:
     return written.getvalue()
 
 
-def told_apart(names: Sequence[str]) -> list[str]:
-    """Paths and functions without the first and the last parts that are the same in all."""
+def strip_common_parts(names: Sequence[str]) -> list[str]:
+    """Strips the leading and trailing parts that all of these paths and functions share."""
     parts = [re.split("[/:]", name) for name in names]
     while len(names) > 1 and min(map(len, parts)) > 1 and len({part[0] for part in parts}) == 1:
         parts = [part[1:] for part in parts]

@@ -1,4 +1,4 @@
-"""A user's own class or function, named on the command line: `module:Class`, `module:factory`, `file.py:factory`."""
+"""Loads a user's class or function from its name: `module:Class`, `module:factory`, `file.py:factory`."""
 
 import hashlib
 import importlib
@@ -17,38 +17,38 @@ Kind = TypeVar("Kind")
 
 
 def load_class(name: str, kind: type[Kind]) -> type[Kind]:
-    """The class `module:Class`, which must be a `kind`; modules in the current folder are found."""
+    """Loads the class `module:Class`, which must derive from `kind`; modules in the current folder are found."""
     found = _load(name, "class", lambda value: isinstance(value, type))
     if not (isinstance(found, type) and issubclass(found, kind)):
         home = "headway" if kind.__name__ in sys.modules["headway"].__all__ else kind.__module__
-        raise HeadwayError(f"{name!r} is no {kind.__name__}; derive it from {home}.{kind.__name__}")
+        raise HeadwayError(f"{name!r} is not a {kind.__name__}; derive it from {home}.{kind.__name__}")
     return found
 
 
 def load_function(name: str) -> Callable[..., Any]:
-    """The function `module:factory`."""
+    """Loads the function `module:factory`."""
     found = _load(name, "function", callable)
     if not callable(found):
-        raise HeadwayError(f"{name!r} cannot be called; name a function that returns what is to be studied")
+        raise HeadwayError(f"{name!r} is not callable; name a function")
     return found
 
 
 def source_hash(found: object) -> str:
-    """A hash of the file that holds a user's own class or function, whose results change when it does."""
+    """Hashes the file that defines a user's class or function: when it changes, so may the results."""
     file = sys.modules[found.__module__].__file__
     return "" if file is None else hashlib.sha256(Path(file).read_bytes()).hexdigest()
 
 
 def is_plugin(name: str) -> bool:
-    """Whether a name is one of a user's own functions, and no folder."""
+    """Tells whether a name is a user's function, and not a folder."""
     home, colon, _ = name.partition(":")
     return bool(colon) and home != "pretrained" and not Path(name).exists()
 
 
 @contextmanager
-def at_home(plugin: str) -> Iterator[None]:
-    """While a user's `file.py:factory` is used: its neighbours can be imported, and are forgotten afterwards, so that
-    another file finds its own neighbours of the same names."""
+def import_neighbours(plugin: str) -> Iterator[None]:
+    """Lets a user's `file.py:factory` import the modules beside it, and unloads them afterwards, so that another file
+    finds its own neighbours of the same names."""
     file = Path(plugin.partition(":")[0])
     if file.suffix != ".py":
         yield
@@ -58,14 +58,14 @@ def at_home(plugin: str) -> Iterator[None]:
     try:
         yield
     finally:
-        own = [name for name in set(sys.modules) - before if _lies_in(sys.modules[name], folder)]
-        sys.path.remove(folder)  # only now: of a package without a file, the places depend on it
-        for name in own:
+        loaded = [name for name in set(sys.modules) - before if _is_in(sys.modules[name], folder)]
+        sys.path.remove(folder)  # only now: a namespace package's __path__ depends on it
+        for name in loaded:
             del sys.modules[name]
 
 
-def _lies_in(module: ModuleType, folder: str) -> bool:
-    """Whether a module, or a package without a file of its own, is a neighbour and no installed library."""
+def _is_in(module: ModuleType, folder: str) -> bool:
+    """Tells whether a module or namespace package lies in a folder and is not an installed library."""
     if module.__package__ == "headway" or module.__name__.startswith("headway."):
         return False
     places = map(str, [getattr(module, "__file__", None), *(getattr(module, "__path__", None) or ())])
@@ -77,28 +77,28 @@ def _load(name: str, what: str, fits: Callable[[Any], bool]) -> Any:
     from_file = module_name.endswith(".py")
     if not from_file and not all(part.isidentifier() for part in module_name.split(".")):
         kind = "Class" if what == "class" else "factory"
-        raise HeadwayError(f"{name!r} is no module:{kind}; write it like reversal:Reversal, or subject.py:build")
+        raise HeadwayError(f"{name!r} is not module:{kind}; write it like reversal:Reversal, or subject.py:build")
     if from_file and not Path(module_name).is_file():
         raise HeadwayError(f"there is no file {module_name!r}; name a file and a function in it, like subject.py:build")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        module = _of_file(Path(module_name)) if from_file else importlib.import_module(module_name)
-    except (Exception, SystemExit) as error:  # whatever a user's file may raise
-        said = f"{type(error).__name__}: {error}"
-        way_out = "call it by itself to see where" if from_file else "run from the folder that holds it"
-        raise HeadwayError(f"cannot import {module_name!r} of {name!r} ({said}); {way_out}") from error
+        module = _import_file(Path(module_name)) if from_file else importlib.import_module(module_name)
+    except (Exception, SystemExit) as error:  # a user's file may raise anything
+        cause = f"{type(error).__name__}: {error}"
+        remedy = "run it by itself to see the traceback" if from_file else "run from the folder that holds it"
+        raise HeadwayError(f"cannot import {module_name!r} of {name!r} ({cause}); {remedy}") from error
     found = getattr(module, attribute, None)
     if found is None:
         raise unknown(f"{what} in {module_name}", attribute, [n for n, v in vars(module).items() if fits(v)])
     return found
 
 
-def _of_file(path: Path) -> ModuleType:
-    name = f"own_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"  # of which there is no other
+def _import_file(path: Path) -> ModuleType:
+    name = f"own_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"  # unique to this path
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no Python file")
+        raise ImportError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:

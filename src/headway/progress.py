@@ -1,5 +1,5 @@
-"""What a person sees while they wait: a live line on a terminal, now and then a plain line elsewhere. Everything goes
-to standard error; standard output is for results."""
+"""Progress of long work: a live bar on a terminal, an occasional plain line elsewhere. Everything goes to standard
+error; standard output is for results."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Watch(Protocol):
-    """What long work calls with how much is done, how much there is in all, and words to show beside them."""
+    """A callback that long work calls with the amount done, the total, and words to show beside them."""
 
     def __call__(self, done: int, total: int, words: str = "", /) -> None: ...
 
 
 class Progress:
-    """A bar with time left. Silent for the first two seconds, and altogether when quiet."""
+    """A bar that shows the time left. It prints nothing for the first two seconds, and never when quiet."""
 
     def __init__(self, title: str, quiet: bool = False) -> None:
         self.title, self.quiet = title, quiet
-        self.began = self.spoke = time.monotonic()
+        self.began = self.printed = time.monotonic()
         self.first: int | None = None
         self._bar: tuple[Bar, TaskID] | None = None
 
@@ -36,29 +36,29 @@ class Progress:
             self._bar[0].stop()
 
     def __call__(self, done: int, total: int, words: str = "") -> None:
-        """Says how far the work is; `words` are shown beside it."""
+        """Reports how much of the work is done, with `words` beside it."""
         now = time.monotonic()
         self.first = done if self.first is None else self.first
         if self.quiet or now - self.began < 2:
             return
         if sys.stderr.isatty():
             self._draw(done, total, words)
-        elif now - self.spoke > 15 or done >= total:
-            self.spoke = now
+        elif now - self.printed > 15 or done >= total:
+            self.printed = now
             left = (now - self.began) / max(done - self.first, 1) * (total - done)
             print(f"{self.title}: {done:,} of {total:,}  {words}  {left:.0f} s left", file=sys.stderr, flush=True)
 
     def _draw(self, done: int, total: int, words: str) -> None:
         if self._bar is None:
-            bar = _bar()
+            bar = _create_bar()
             self._bar = bar, bar.add_task(self.title, total=total, words=words)
             bar.start()
         bar, task = self._bar
         bar.update(task, completed=done, total=total, words=words)
 
 
-def _bar() -> Bar:
-    """What was done, the time left, and the words last: on a narrow terminal it is they that are cut short."""
+def _create_bar() -> Bar:
+    """Creates a bar whose words come last, so that a narrow terminal cuts them and not the numbers."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
@@ -79,4 +79,4 @@ def _bar() -> Bar:
     return Bar(title, *bar, done, left, Words(), console=console, transient=True)
 
 
-SILENT = Progress("", quiet=True)  # watches work that nobody waits for
+SILENT = Progress("", quiet=True)  # for work that shows no progress

@@ -1,4 +1,4 @@
-"""A question is a value: one frozen dataclass a study, with its validation, its defaults and its help text.
+"""A question is a value: one frozen dataclass per study, with its validation, defaults and help text.
 
 The same dataclass serves every caller. A command inherits its fields as flags, and the text under a field is the flag's
 help; a sweep fills it from a file; a Python function that `@asks(HeadsQuestion)` takes the fields as keywords, or the
@@ -25,7 +25,7 @@ Answer_co = TypeVar("Answer_co", covariant=True)
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What every question has: where its answer is computed, and whether progress is shown meanwhile."""
+    """The fields that every question has: where its answer is computed, and whether progress is shown."""
 
     device: str = "auto"
     """auto, cpu or cuda"""
@@ -35,7 +35,7 @@ class Question:
 
 @runtime_checkable
 class Asking(Protocol[Subject_contra, P, Question_contra, Answer_co]):  # pyright: ignore[reportInvalidTypeVarUse]
-    """A function that takes a question as keywords, or as a value."""
+    """A function that takes a question either as keywords or as a value."""
 
     @overload
     def __call__(self, subject: Subject_contra, question: Question_contra, /) -> Answer_co: ...

@@ -9,7 +9,7 @@ from typing import Any
 
 from headway.runs.config import ModelConfig, RunConfig, TrainingConfig
 from headway.runs.folder import RunFolder, Training
-from headway.runs.seal import sealed
+from headway.runs.seal import seal
 
 MODEL = ModelConfig(kind="classifier", vocabulary=100, trained=16, trained_answer=1, d_model=64)
 TRAINING = TrainingConfig(steps=100, batch=64, optimizer="muon", learning_rate=0.001)
@@ -42,7 +42,7 @@ def make_run(
     (path / "config.json").write_text(json.dumps(config.to_json()))
     if complete:
         ended = Training(config.training.steps, 1.5, 1234, loss, None, "c", "w", "l")
-        (path / "training.json").write_text(json.dumps(sealed(asdict(ended))))
+        (path / "training.json").write_text(json.dumps(seal(asdict(ended))))
     if reach is not None:
         found = {"asked": {"lengths": [16, tested_to]}, "in_range": 0.99, "converged": converged, "reach": reach}
         (path / "lengths.json").write_text(json.dumps(found))

@@ -17,7 +17,7 @@ from scipy import stats
 from headway.cli import main
 from headway.compare import RunComparison, compare
 from headway.compare.groups import Group
-from headway.compare.spread import spread
+from headway.compare.spread import measure_spread
 from headway.errors import HeadwayError
 from headway.evaluation.intervals import wilson
 from headway.report.page import write_comparison
@@ -56,7 +56,7 @@ def test_each_group_has_a_row_with_the_statistics_of_its_runs(folder: Path) -> N
 @settings(max_examples=200)
 @given(st.lists(st.integers(0, 1000).map(lambda n: n / 1000), min_size=2, max_size=8))
 def test_spreads_match_the_textbook_formulas(values: list[float]) -> None:
-    found = spread("exact_match", [{"exact_match": value, "seed": n} for n, value in enumerate(values)])
+    found = measure_spread("exact_match", [{"exact_match": value, "seed": n} for n, value in enumerate(values)])
     assert (found.median, found.mean) == (statistics.median(values), pytest.approx(statistics.fmean(values)))
     assert (found.least, found.most, found.worst, found.best) == (min(values), max(values), min(values), max(values))
     if min(values) == max(values):
@@ -78,7 +78,7 @@ def test_a_share_of_runs_has_wilsons_interval(n: int, data: st.DataObject) -> No
 
 
 def test_a_boolean_metric_is_a_share_of_runs() -> None:
-    found = spread("perfect", [{"perfect": n < 3, "seed": n} for n in range(4)])
+    found = measure_spread("perfect", [{"perfect": n < 3, "seed": n} for n in range(4)])
     assert (found.mean, found.n) == (0.75, 4)
     assert found.interval == wilson(3, 4).to_json()
 
@@ -88,8 +88,8 @@ def test_the_median_of_reach_is_a_length_that_was_tested(tmp_path: Path) -> None
         make_run(tmp_path / f"seed-{seed}", seed=seed, reach={"default": reach, "ties": 512})
     found = compare(tmp_path, "positions", ["reach", "reach.ties"])
     assert found.groups[0].spreads["reach"].median == 64
-    assert mentions(found, "reach.ties of rope ends where testing ended: it may be longer")
-    assert not mentions(found, "reach of rope ends")
+    assert mentions(found, "reach.ties of rope is the longest tested length: it may be longer")
+    assert not mentions(found, "reach of rope is the longest")
 
 
 def test_runs_that_did_not_learn_are_not_silently_left_out(tmp_path: Path) -> None:
@@ -160,13 +160,13 @@ def test_a_run_found_twice_counts_once(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ({"by": "position"}, "unknown key in --by 'position'; did you mean 'positions'?"),
+        ({"by": "position"}, "unknown key in `by` 'position'; did you mean 'positions'?"),
         ({"by": "positions", "metrics": ["exact"]}, "unknown metric 'exact'; did you mean"),
         ({"by": "positions", "metrics": ["task"]}, "task is text, not a metric"),
         ({"by": ["seed", "seed"]}, "names a key twice"),
-        ({"by": "steps", "metrics": ["steps"]}, "steps is in --by and in --metric"),
-        ({"by": "positions", "where": "seed>99"}, "leaves none of the 6 runs"),
-        ({"by": "positions", "where": "sed>99"}, "unknown key in --where 'sed'; did you mean 'seed'?"),
+        ({"by": "steps", "metrics": ["steps"]}, "steps is both a grouping key and a metric"),
+        ({"by": "positions", "where": "seed>99"}, "matches none of the 6 runs"),
+        ({"by": "positions", "where": "sed>99"}, "unknown key in `where` 'sed'; did you mean 'seed'?"),
         ({"by": []}, "name a key that runs are grouped by"),
     ],
 )

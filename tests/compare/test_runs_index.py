@@ -178,7 +178,7 @@ CHANGES = st.lists(st.tuples(VERBS, NAMES, NAMES), min_size=1, max_size=9)
 def by_hand(path: Path) -> None:
     """Marks the parents of a run as changed, as Headway does itself when it writes a run inside a run."""
     for above in path.parents:
-        RunFolder(above).changed()
+        RunFolder(above).mark_changed()
 
 
 def change(root: Path, what: str, path: Path, other: Path, number: int) -> None:
@@ -187,7 +187,7 @@ def change(root: Path, what: str, path: Path, other: Path, number: int) -> None:
         case "make" if not is_run and not path.is_symlink():
             RunFolder(path).begin(a_config(seed=number), {}, resume=True) if not path.exists() else make_run(
                 path
-            ).changed()
+            ).mark_changed()
         case "record" if is_run:
             RunFolder(path).record("evaluation", exact(number))
         case "finish" if is_run:
@@ -201,9 +201,9 @@ def change(root: Path, what: str, path: Path, other: Path, number: int) -> None:
             by_hand(other)
         case "break" if is_run:
             disk.write_bytes(path / "config.json", b"{")
-            RunFolder(path).changed()
+            RunFolder(path).mark_changed()
         case "unrun" if is_run:
-            RunFolder(path).changed()
+            RunFolder(path).mark_changed()
             (path / "config.json").unlink()
         case "mkdir":
             if not path.exists():

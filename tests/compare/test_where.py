@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.compare.where import FALSE, TRUE, parse_where, quoted, value_of
+from headway.compare.where import FALSE, TRUE, parse_value, parse_where, quote
 from headway.errors import HeadwayError
 
 
@@ -50,7 +50,7 @@ keys, signs = st.sampled_from(KEYS), st.sampled_from(["=", "!=", "~", *SIGNS])
 compared = st.one_of(
     st.builds(Condition, keys, signs, st.sampled_from(WORDS), st.just(True)),
     st.builds(Condition, keys, signs, texts).filter(
-        lambda each: not isinstance(value_of(each.text), bool) or each.operator in ("=", "!=", "~")
+        lambda each: not isinstance(parse_value(each.text), bool) or each.operator in ("=", "!=", "~")
     ),
 )
 expressions: st.SearchStrategy[Expression] = st.recursive(
@@ -106,7 +106,7 @@ def kind(value: Any) -> str:
 def test_sql_agrees_with_direct_evaluation(expression: Expression, found: list[dict[str, Any]]) -> None:
     where = parse_where(render(expression))
     table = sqlite3.connect(":memory:")
-    table.execute(f"CREATE TABLE runs (number, {', '.join(map(quoted, KEYS))})")
+    table.execute(f"CREATE TABLE runs (number, {', '.join(map(quote, KEYS))})")
     for number, row in enumerate(found):
         cells = [row.get(key) for key in KEYS]
         cells = [TRUE if cell is True else FALSE if cell is False else cell for cell in cells]
@@ -134,7 +134,7 @@ def test_any_text_is_parsed_or_refused_with_a_message(text: str) -> None:
         return
     condition, given_values = where.sql(where.keys)
     table = sqlite3.connect(":memory:")
-    table.execute(f"CREATE TABLE runs ({', '.join(map(quoted, where.keys))})")
+    table.execute(f"CREATE TABLE runs ({', '.join(map(quote, where.keys))})")
     table.execute(f"SELECT * FROM runs WHERE {condition}", given_values)
     table.close()
 
@@ -146,10 +146,10 @@ def test_any_text_is_parsed_or_refused_with_a_message(text: str) -> None:
         ("positions", "expected one of = != < <= > >= ~"),
         ("positions=", "expected a value: 'positions=⟨here⟩'"),
         ("positions=rope reach>3", "expected 'and' or 'or': 'positions=rope ⟨here⟩reach>3'"),
-        ("(positions=rope", "expected the parenthesis of character 1 to close"),
+        ("(positions=rope", "expected a closing parenthesis for the one at character 1"),
         ("positions=rope)", "expected 'and' or 'or'"),
-        ("positions='rope", "a quote that does not end"),
-        ("positions ! rope", "'!' alone"),
+        ("positions='rope", "an unclosed quote"),
+        ("positions ! rope", "a lone '!'"),
         ("perfect > true", "expected = or !="),
         ("a=1 and " * 1000, "write at most 4,000"),
         (" or ".join(["a=1"] * 201), "more than 200 comparisons"),
@@ -171,10 +171,10 @@ def test_the_largest_allowed_expression_works() -> None:
 
 
 def test_an_unknown_key_suggests_the_nearest() -> None:
-    with pytest.raises(HeadwayError, match="unknown key in --where 'reech'; did you mean 'reach'"):
+    with pytest.raises(HeadwayError, match="unknown key in `where` 'reech'; did you mean 'reach'"):
         parse_where("reech > 3").check(KEYS)
 
 
 def test_names_are_quoted_whatever_they_are() -> None:
-    assert quoted('a"; DROP TABLE runs; --') == '"a""; DROP TABLE runs; --"'
-    assert math.isinf(float(value_of("1e999")))
+    assert quote('a"; DROP TABLE runs; --') == '"a""; DROP TABLE runs; --"'
+    assert math.isinf(float(parse_value("1e999")))

@@ -80,7 +80,7 @@ def test_closing_the_wrong_head_is_detected(adder: Subject) -> None:
 
     found = examine_subject(replace(adder, ablate=ablate), checks=("gates",)).checks["gates"]
     assert found.status == "fail"
-    assert "something else is closed" in found.meaning
+    assert "something else is ablated" in found.meaning
 
 
 @pytest.mark.usefixtures("fewer")
@@ -187,7 +187,7 @@ def test_a_broken_factory_gives_a_one_line_error(desk: Path, capsys: pytest.Capt
     assert not said.out
     assert said.err.count("\n") == 1
     assert main(["doctor", "no/where/*.py:build"]) == 2
-    assert "nothing fits 'no/where/*.py'" in capsys.readouterr().err
+    assert "nothing matches 'no/where/*.py'" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("fewer")
@@ -204,7 +204,7 @@ def test_the_command_prints_the_checks_and_its_exit_status_is_the_verdict(
     assert main(["doctor", "mine.py:warns"]) == 0
     said = capsys.readouterr().out
     assert re.search(r"^warn {4}positions: examples|^warn {4}positions: default", said, re.M)
-    assert "→ claim nothing of those lengths" in said
+    assert "→ claim nothing about those lengths" in said
     assert main(["doctor", "mine.py:warns", "--strict"]) == 1
     capsys.readouterr()
     assert main(["list", "checks", "--json"]) == 0

@@ -37,21 +37,21 @@ MISTAKES: dict[str, tuple[set[str], set[str], str]] = {
         "the same problems twice",
     ),
     "tested_on_training": ({"overlap"}, {"converged"}, "of the test problems were trained on"),
-    "mostly_unsorted": ({"balance"}, {"converged", "constant"}, "always answering it scores that"),
+    "mostly_unsorted": ({"balance"}, {"converged", "constant"}, "a constant answer scores that"),
     "bag_of_numbers": ({"blindness"}, {"converged"}, "when the source is permuted"),
-    "rows_never_trained": ({"positions"}, {"constant"}, "length 16 uses 8 positions that no training step"),
-    "hook_never_fires": ({"gates"}, set(), "the ablation is not wired"),
+    "rows_never_trained": ({"positions"}, {"constant"}, "length 16 uses 8 positions that were never trained"),
+    "hook_never_fires": ({"gates"}, set(), "the ablation has no effect"),
     "rows_not_columns": ({"gates"}, set(), "rows are zeroed, which mix all heads"),
-    "a_hundred_sums": ({"resolution"}, set(), "100 examples cannot tell a difference of 0.01 from noise"),
-    "ranks_what_it_gets_wrong": ({"floor"}, set(), "the baseline that heads are held against is 0."),
-    "one_at_a_time": ({"together"}, set(), "heads may each go alone; without all of them"),
-    "one_seed": ({"seeds"}, set(), "the head that costs most is not the same"),
+    "a_hundred_sums": ({"resolution"}, set(), "100 examples cannot separate a difference of 0.01 from noise"),
+    "ranks_what_it_gets_wrong": ({"floor"}, set(), "heads are ranked against a baseline of 0."),
+    "one_at_a_time": ({"together"}, set(), "heads may each be removed alone; accuracy without all of them"),
+    "one_seed": ({"seeds"}, set(), "the costliest head differs"),
 }  # fmt: skip
 HYPOTHESES = {
     "keeps_the_start": "one place late",
-    "starts_with_zero": "it writes 0 as the answer's first token, which it is in 4",
+    "starts_with_zero": "it always writes 0 as the first token, which is right in 4",
     "starts_with_commonest": "the commonest first token of the batch",
-    "no_mask_in_evaluation": "the one pass has no causal mask",
+    "no_mask_in_evaluation": "the teacher-forced pass has no causal mask",
 }
 """The explanations of the greedy check for four public implementations."""
 

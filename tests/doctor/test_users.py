@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from headway.api.examining import examine_all
-from headway.doctor.examination import Examination, examine_subject, forbidden
+from headway.doctor.examination import Examination, examine_subject, find_vetoes
 from headway.errors import HeadwayError
 from headway.models import Head, Site
 from headway.subjects.subject import Subject
@@ -175,7 +175,7 @@ def test_gates_take_any_sound_ablation() -> None:
         return ablate(torch.zeros(16))(problems, [head for head in heads if head.number])
 
     found = run_checks(oracle(**base, heads=every, ablate=half), "gates").checks["gates"]
-    assert "closing encoder.0.self.0 is not zeroing its columns" in found.meaning
+    assert "ablating encoder.0.self.0 does not zero its columns" in found.meaning
 
 
 def test_a_leak_is_detected_despite_infinite_logits() -> None:
@@ -191,7 +191,7 @@ def test_a_warning_hides_no_failure_from_a_study() -> None:
     source = digits(1000, 4)
     answer = (torch.rand(1000, 1) < 0.35).long()
     model = Classifier(lambda given: (given[:, 0] < 1).long(), 2)
-    found = forbidden(Subject(model, examples=Problems(source, answer)), "lengths")
+    found = find_vetoes(Subject(model, examples=Problems(source, answer)), "lengths")
     assert [each["check"] for each in found] == ["converged"]
 
 

@@ -117,7 +117,7 @@ def check_whole(out: Path, before: dict[str, bytes], trials: int = TRIALS, owner
         assert after[address] == record, f"{address} was done, and was made again"
     for address, record in after.items():
         folder = RunFolder(out / "runs" / address)
-        folder.verified()
+        folder.verify()
         for path in folder.path.glob("*.json"):
             json.loads(path.read_text())
         assert json.loads(record)["trial"] == folder.config().digest

@@ -109,7 +109,7 @@ def test_ctrl_c_ends_in_one_line_that_says_how_to_go_on(tmp_path: Path, record_o
     _, shown = process.communicate(timeout=600)
     assert process.returncode == 130
     assert shown.count("\n") == 1
-    assert "the last checkpoint is kept, go on with: headway train addition" in shown
+    assert "the last checkpoint is kept; continue with: headway train addition" in shown
     assert shown.rstrip().endswith("--resume")
     assert (tmp_path / "run" / "checkpoint" / "latest.json").exists()
     record_outcome("one line that says how to go on; the last checkpoint is kept")

@@ -29,7 +29,7 @@ from headway.report.page import write_page
 from headway.runs import disk
 from headway.runs.config import Overrides, RunConfig
 from headway.runs.folder import RunFolder
-from headway.runs.seal import sealed
+from headway.runs.seal import seal
 from headway.subjects.own import open_run, open_stack, subject_of
 from headway.sweeps.file import read_sweep
 from headway.tasks import create_task
@@ -117,7 +117,7 @@ def _page(home: Path, run: Path) -> None:
     for name, content in {
         "adder/heads.json": _short(ROOT / "results/heads/heads.json"),
         "adder/maps.json": {"average": maps["average"], "examples": [example]},
-        "adder/certificate.json": sealed(proved),
+        "adder/certificate.json": seal(proved),
         "heads.json": _short(ROOT / "results/heads-thousand/heads.json"),
         "lengths/lengths.json": _short(ROOT / "results/lengths-plain/lengths.json"),
         "lab.json": {"runs": [row], "withheld": [held]},
@@ -163,7 +163,7 @@ def reseal(folder: RunFolder) -> None:
         for key, name in (("config", "config.json"), ("weights", "model.safetensors"), ("log", "log.jsonl")):
             if f"{key}_sha256" in record and (folder.path / name).is_file():
                 record[f"{key}_sha256"] = hashlib.sha256((folder.path / name).read_bytes()).hexdigest()
-        put(path, json.dumps(sealed(record)).encode())
+        put(path, json.dumps(seal(record)).encode())
     except (OSError, ValueError, TypeError, AttributeError, RecursionError, OverflowError):
         pass
 

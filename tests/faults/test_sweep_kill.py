@@ -92,7 +92,7 @@ def test_ctrl_c_once_drains_and_twice_stops(tmp_path: Path, record_outcome: Call
     _, said = process.communicate(timeout=600)
     assert process.returncode == 130
     assert said.count("\n") == 1
-    assert "go on with: headway sweep" in said
+    assert "continue with: headway sweep" in said
     drained = done(out)
     assert not list(out.glob("runs/*/checkpoint")), "a trial that ran was not let come to its end"
     process = start(file, out)

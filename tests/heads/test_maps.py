@@ -120,4 +120,4 @@ def test_a_model_whose_maps_cannot_be_read_is_studied_without_pictures_of_them(
     headway.study_heads(subject, brief=True, out=tmp_path, quiet=True)
     assert (tmp_path / "heads.json").exists()
     assert not list(tmp_path.glob("maps-*"))
-    assert "cannot be read; no picture shows them" in capsys.readouterr().err
+    assert "cannot be read; no figure shows them" in capsys.readouterr().err

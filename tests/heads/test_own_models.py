@@ -187,14 +187,14 @@ def test_the_doctor_takes_a_hugging_face_folder(capsys: pytest.CaptureFixture[st
 SWEEP = """
 import resource, sys
 import torch
-from headway.bench.heads import attached
+from headway.bench.heads import attach
 from headway.bench.own_references import random_gpt2, random_tokens
 from headway.heads.variants import Variants
 from headway.subjects.subject import Subject
 
 torch.set_num_threads(2)
 model, tokens = random_gpt2(), random_tokens()
-runner, problems = attached(model, tokens, "full", int(sys.argv[1]))
+runner, problems = attach(model, tokens, "full", int(sys.argv[1]))
 subject = Subject(model, examples=problems, metric="loss").with_runner(runner)
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 before = peak()

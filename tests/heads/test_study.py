@@ -16,7 +16,7 @@ from headway.api import prune, study_heads, train
 from headway.causes import roles as roles_module
 from headway.cli import main
 from headway.doctor import patient as patient_module
-from headway.doctor.examination import forbidden
+from headway.doctor.examination import find_vetoes
 from headway.errors import HeadwayError
 from headway.evaluation.intervals import needed_examples, tango
 from headway.heads import study as study_module
@@ -92,9 +92,9 @@ def test_findings_that_a_failed_check_forbids_are_withheld(
     monkeypatch.setattr(patient_module, "ROWS", 200)
     monkeypatch.setattr(patient_module, "FEW", 40)
     late = replace(subject_of(adder), generate=lambda problems: problems.answer.roll(1, dims=1))
-    found = forbidden(late, "heads")
+    found = find_vetoes(late, "heads")
     assert [each["check"] for each in found] == ["given digits"]
-    assert forbidden(subject_of(adder), "heads") == ()
+    assert find_vetoes(subject_of(adder), "heads") == ()
     censored, whole = replace(study, withheld=found).to_json(), study.to_json()
     assert whole["withheld"] == []
     assert whole["findings"] == study.findings()

@@ -20,7 +20,7 @@ from headway.cli import main
 from headway.models import Classifier, Decoder, build_model
 from headway.models.blocks import Tokens
 from headway.runs.config import Overrides
-from headway.runs.seal import sealed
+from headway.runs.seal import seal
 from headway.subjects.naming import pretrained_folder
 from headway.subjects.own import Run, open_one
 from headway.tasks import Addition, Sortedness
@@ -79,7 +79,7 @@ def test_sums_of_any_length_are_decoded(a: str, b: str, capsys) -> None:
     assert json.loads(capsys.readouterr().out)["right"] is True
     assert main(["add", a, "-5"]) == 2
     assert main(["add", a, "12x"]) == 2
-    assert "'12x' is no whole number" in capsys.readouterr().err
+    assert "'12x' is not a whole number" in capsys.readouterr().err
 
 
 def test_every_content_of_a_neighbourhood_is_checked_once(adder: Run) -> None:
@@ -204,7 +204,7 @@ def test_a_certificate_is_kept_checked_again_and_refused_when_altered(
         {"weights_sha256": "0"},
     ):  # sealed again, and still seen
         content = {key: value for key, value in json.loads(kept).items() if key != "sha256"}
-        path.write_text(json.dumps(sealed({**content, **changed})))
+        path.write_text(json.dumps(seal({**content, **changed})))
         assert main(["certify", str(folder), "--quiet"]) == 1
         assert "remove it and certify again" in capsys.readouterr().out
     path.write_text(kept)

@@ -21,7 +21,7 @@ from headway.models import Classifier, build_model
 from headway.report.page import find_sources
 from headway.runs.config import Overrides
 from headway.runs.folder import RunFolder
-from headway.runs.seal import sealed
+from headway.runs.seal import seal
 from headway.subjects.own import open_run
 from headway.tasks import Sortedness
 from headway.training.defaults import plan
@@ -109,7 +109,7 @@ def test_a_study_reports_its_runs_measurements_and_findings(tmp_path: Path, caps
     assert all(run["converged"] is False and list(run["reach"]) == run["asked"]["probes"] for run in kept)
     newer = next(iter(measured))  # an older Headway called it lengths.json, and did not tell the reach
     content = {key: value for key, value in kept[0].items() if key not in ("schema", "reach", "converged", "sha256")}
-    (newer.parent / "lengths.json").write_text(json.dumps(sealed(content)))
+    (newer.parent / "lengths.json").write_text(json.dumps(seal(content)))
     newer.unlink()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Questions, "measure", None)  # nothing is measured again
@@ -230,7 +230,7 @@ def test_a_diagnosis_measures_attention_dispersion() -> None:
         (["--index", "randomized+range=64", "--positions", "rope", "--lengths", "65"], "has fewer than 65 numbers"),
         (["--positions", "rop"], "did you mean 'rope'?"),
         (["--pooling", "avg"], "unknown pooling 'avg'"),
-        (["--pooling", "mean,mean"], "--pooling names one twice"),
+        (["--pooling", "mean,mean"], "--pooling repeats a name"),
         (["--positions", "none", "--index", "randomized,randomized+range=64"], "uses no index; add sequential"),
         (["--positions", "window+log-length"], "same number of keys at every length"),
         (["--positions", "shapes:Buffered"], "keeps rows as buffers"),
@@ -239,13 +239,13 @@ def test_a_diagnosis_measures_attention_dispersion() -> None:
         (["--examples", "100"], "at least 2,000"),
         (["--train-lengths", "8to16"], "write it like 8-16"),
         (["--train-lengths", "1-16"], "the shortest is at least 2"),
-        (["--positions", "rope,rope"], "--positions names one twice"),
+        (["--positions", "rope,rope"], "--positions repeats a name"),
         (["--positions", "none", "--index", "randomized"], "none uses no index"),
         (["--index", "coupled"], "this task has no columns"),
         (["--rates", "1,fast"], "write multiples above 0"),
         (["--rates", "nan"], "write multiples above 0"),
-        (["--rates", "1,1.0"], "names one twice"),
-        (["--lengths", "32,x"], "write whole numbers with commas between"),
+        (["--rates", "1,1.0"], "repeats a rate"),
+        (["--lengths", "32,x"], "write whole numbers separated by commas"),
         (["--positions", "shapes:Wide"], ".bias returned the shape (1, 4, 7, 5); expected (1, 4, 5, 7) or (1,"),
         (["--positions", "shapes:Late"], "shapes:Late positions need a causal model"),
         (["--positions", "shapes:Broken"], ".embed failed on tensors of shape (2, 5, 128), (1, 5) (ValueError: no)"),

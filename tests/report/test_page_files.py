@@ -265,7 +265,7 @@ def test_a_certificate_of_another_run_is_struck_out(browser: Any, tmp_path: Path
     refusals = {each["run"]: each["refused"] for each in content["certificates"]}
     assert refusals == {
         "altered": "it was altered after it was granted",
-        "foreign": "it is of other weights",
+        "foreign": "it belongs to other weights",
         "lost": "no finished run lies beside it",
         "right": None,
     }

@@ -16,7 +16,7 @@ from headway.errors import BrokenRun, HeadwayError
 from headway.runs import disk
 from headway.runs.config import Overrides, RunConfig
 from headway.runs.folder import RunFolder, runs_in
-from headway.runs.seal import read_sealed, sealed
+from headway.runs.seal import read_sealed, seal
 from headway.subjects.own import find_runs, open_run
 from headway.training.defaults import plan
 from headway.training.loop import train_run
@@ -82,7 +82,7 @@ def test_a_run_stays_valid_when_configs_gain_entries(run: RunFolder) -> None:
         open_run(run)
     ended = run.training()
     record = {**asdict(ended), "config_sha256": disk.sha256(run.path / "config.json")}
-    disk.write_json(run.path / "training.json", sealed(record))
+    disk.write_json(run.path / "training.json", seal(record))
     assert open_run(run).config == CONFIG
 
 
@@ -203,7 +203,7 @@ def test_a_hugging_face_model_is_not_a_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"a": 2}', None])
 def test_a_sealed_file_is_read_or_recomputed(tmp_path: Path, damage: bytes | None) -> None:
     path = tmp_path / "kept.json"
-    disk.write_json(path, sealed({"a": 1}))
+    disk.write_json(path, seal({"a": 1}))
     assert read_sealed(path) == {"a": 1}
     path.unlink() if damage is None else path.write_bytes(damage)
     assert read_sealed(path) == {}

@@ -82,7 +82,7 @@ def test_finished_trials_are_reused_for_a_new_study(tmp_path: Path, capsys: pyte
     rows = list(csv.DictReader((tmp_path / "out" / "table.csv").read_text().splitlines()))
     assert [row["run"] for row in rows] == [row["run"] for row in other["rows"]]
     for row in rows:
-        RunFolder(tmp_path / "out" / "runs" / row["run"]).verified()
+        RunFolder(tmp_path / "out" / "runs" / row["run"]).verify()
     compared = json.loads((tmp_path / "out" / "compare.json").read_text())
     assert [(row["positions"], row["runs"], row["metrics"]["exact_match"]["n"]) for row in compared["rows"]] == [
         ("learned", 2, 2)

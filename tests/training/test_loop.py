@@ -173,7 +173,7 @@ def test_an_unfinished_run_needs_resume(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         train_run(small(), tmp_path / "run", device=CPU, watch=interrupt)
-    with pytest.raises(HeadwayError, match="--resume"):
+    with pytest.raises(HeadwayError, match="use `resume`"):
         train_run(small(), tmp_path / "run", device=CPU)
 
 

@@ -132,7 +132,7 @@ def test_members_end_as_ordinary_runs_of_their_own_config(tmp_path: Path) -> Non
     assert [report.seed for report in reports] == [0, 1, 2]
     for report, config in zip(reports, configs, strict=True):
         folder = RunFolder(Path(report.run))
-        assert folder.verified() == config
+        assert folder.verify() == config
         assert [line["step"] for line in folder.log_lines()] == [20, 30]
         assert json.loads((folder.path / "environment.json").read_text())["population"] == 3
         by_itself = train_run(config, tmp_path / f"alone-{config.seed}", device=CPU)

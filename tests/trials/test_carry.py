@@ -41,7 +41,7 @@ def test_trials_of_one_shape_as_a_population(tmp_path: Path) -> None:
     assert apart is not None
     assert together["final_loss"] == pytest.approx(apart["final_loss"], rel=1e-4)
     assert not list((tmp_path / "together").glob("populations/*"))
-    both[0].folder(tmp_path / "together").verified()
+    both[0].folder(tmp_path / "together").verify()
 
 
 def test_the_driver_writes_what_a_node_sends_and_nothing_outside(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The commands as Python functions, with the same words."""
+"""The commands as Python functions, with the same names for options."""
 
 import sys
 from dataclasses import fields
@@ -27,12 +27,12 @@ from headway.tasks import TASKS
 
 
 def pretrained(name: str) -> Run:
-    """A trained model that ships with the package: `headway.pretrained("adder")`."""
+    """Opens a trained model that ships with the package: `headway.pretrained("adder")`."""
     return open_one(f"pretrained:{name}")
 
 
 def open(path: str | Path) -> Run:
-    """A finished run, from its folder."""
+    """Opens a finished run from its folder."""
     return open_one(path, torch.device("cpu"))
 
 

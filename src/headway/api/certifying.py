@@ -9,7 +9,7 @@ from headway.errors import HeadwayError
 from headway.machine import choose_device
 from headway.progress import Progress
 from headway.runs import disk
-from headway.runs.seal import CERTIFICATE, fault_of_certificate, sealed
+from headway.runs.seal import CERTIFICATE, find_certificate_fault, seal
 from headway.runs.shapes import fits
 from headway.subjects.own import open_one, subject_of
 
@@ -17,8 +17,8 @@ EXACT = ("certified", "contexts", "wrong", "patterns", "task", "options", "model
 
 
 def certify_run(subject: str | Path, *, device: str = "auto", quiet: bool = True) -> dict[str, Any]:
-    """Goes through every local context of a windowed model, and keeps the certificate where it is granted. A
-    certificate that is there already is checked against the weights and against what is found now."""
+    """Enumerates every local context of a windowed model, and saves the certificate if it is granted. An existing
+    certificate is checked against the weights and against the new result."""
     run = open_one(subject, choose_device(device))
     with Progress(f"every context of {run.config.name}", quiet) as watch:
         verdict = certify(run.model.eval(), run.task, watch)
@@ -33,37 +33,37 @@ def certify_run(subject: str | Path, *, device: str = "auto", quiet: bool = True
     if path.exists():
         return check_stored(content, path)
     if verdict.certified and run.writable:
-        run.folder.record(path.stem, sealed(content))
+        run.folder.record(path.stem, seal(content))
     return content
 
 
 def check_stored(content: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Returns what was found, not certified where the stored certificate says anything else."""
-    there = disk.read_json(path)
-    fault = fault_of_certificate(there, content["weights_sha256"])
-    if fault is None and (any(there.get(key) != content[key] for key in EXACT) or not _near(there, content)):
-        fault = "says something else than what is found now"
+    """Returns the new result, or a refusal if the stored certificate differs from it."""
+    stored = disk.read_json(path)
+    fault = find_certificate_fault(stored, content["weights_sha256"])
+    if fault is None and (any(stored.get(key) != content[key] for key in EXACT) or not _same_margin(stored, content)):
+        fault = "differs from the new result"
     refused = {"certified": False, "reason": f"{path} {fault}; remove it and certify again"}
     return content if fault is None else {**content, **refused}
 
 
-def _near(there: dict[str, Any], content: dict[str, Any]) -> bool:
-    """Whether two margins are one but for how machines round."""
-    before, now = there.get("smallest_margin"), content["smallest_margin"]
+def _same_margin(stored: dict[str, Any], content: dict[str, Any]) -> bool:
+    """Tells whether two margins are equal up to the rounding of different machines."""
+    before, now = stored.get("smallest_margin"), content["smallest_margin"]
     if not fits(before, float) or now is None:
         return before is None and now is None
     return before == now or abs(before - now) <= 0.01 * abs(now)
 
 
 def add(a: str, b: str, subject: str = "pretrained:certified-adder", *, device: str = "auto") -> dict[str, str | int]:
-    """The sum of two numbers as a model writes it, digit by digit, and whether it is right."""
+    """Adds two numbers with a model that writes the sum digit by digit, and checks the result."""
     for number in (a, b):
         if not (number.isdecimal() and number.isascii()):
-            raise HeadwayError(f"{number[:40]!r} is no whole number of digits 0 to 9")
+            raise HeadwayError(f"{number[:40]!r} is not a whole number; write only digits 0 to 9")
     run = open_one(subject, choose_device(device))
     generate, (base, least_first) = subject_of(run).generate, run.task.columns or (None, False)
     if generate is None or base is None or run.task.end is not None:
-        raise HeadwayError(f"{subject} is no adder; name a run of addition")
+        raise HeadwayError(f"{subject} is not an adder; name a run of addition")
     if base != 10:
         raise HeadwayError(f"{subject} adds in base {base}; name one that adds in base 10")
     digits = max(len(a), len(b))

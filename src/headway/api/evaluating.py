@@ -21,12 +21,12 @@ from headway.tasks import Problems, Task
 from headway.tasks.data import read_split
 
 SCHEMA = "headway.evaluation/1"
-REQUEST = ("all", "examples", "length", "probe", "data", "split", "seed")  # are repeated in the answer
+REQUEST = ("all", "examples", "length", "probe", "data", "split", "seed")  # fields that the answer repeats
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluated(Evaluation):
-    """An evaluation with what was asked and what to be careful about."""
+class RunEvaluation(Evaluation):
+    """The evaluation of a run, with the question and what to be careful about."""
 
     run: str
     question: EvaluateQuestion
@@ -34,21 +34,21 @@ class Evaluated(Evaluation):
     untrained: list[int]  # positions whose signal training never touched
 
     def cautions(self) -> list[str]:
-        """What a reader of the numbers should know before drawing a conclusion."""
+        """Lists what a reader should know before drawing conclusions from the numbers."""
         cautions = []
         if self.untrained:
             first, last = self.untrained[0], self.untrained[-1]
-            cautions.append(f"Positions {first} to {last} were never trained: their signal is as it was initialized.")
+            cautions.append(f"Positions {first} to {last} were never trained: their signal is still as initialized.")
         if self.positive_rate in (0.0, 1.0):
             cautions.append("Every problem got the same answer: this is a constant, not a classifier.")
         return cautions
 
     def to_json(self) -> dict[str, Any]:
-        asked = {name: getattr(self.question, name) for name in REQUEST}
+        request = {name: getattr(self.question, name) for name in REQUEST}
         return {
             "schema": SCHEMA,
             "run": self.run,
-            "request": {**asked, "data": None if asked["data"] is None else str(asked["data"])},
+            "request": {**request, "data": None if request["data"] is None else str(request["data"])},
             "examples": self.examples,
             "errors": self.errors,
             "exact_match": self.exact_match,
@@ -63,22 +63,22 @@ class Evaluated(Evaluation):
 
 
 @asks(EvaluateQuestion)
-def evaluate(subject: str | Path | Run, question: EvaluateQuestion) -> Evaluated:
-    """Exact match of one run: on every problem, on fresh ones, or on a file of a data folder. An opened run is
-    evaluated on the device where its model is."""
+def evaluate(subject: str | Path | Run, question: EvaluateQuestion) -> RunEvaluation:
+    """Measures exact match of one run: on every problem, on fresh ones, or on a file of a data folder. An opened run
+    is evaluated on its model's device."""
     if (precision := question.precision) != "auto":
         raise HeadwayError(f"`precision={precision}` is for a folder of runs of one shape on a GPU; leave it out")
     run = subject if isinstance(subject, Run) else open_one(subject, choose_device(question.device))
     greedy = _decode(run, question)
-    problems, total, longest = _problems(run.task, question, device_of(run.model))
+    problems, total, longest = _load_problems(run.task, question, device_of(run.model))
     with Progress(f"evaluating {run.path.name}", question.quiet) as watch:
         found = evaluate_chunks(run.model, run.task, problems, total, is_sample=not question.all, watch=watch)
-    return _keep(run, question, found, greedy, longest)
+    return _save(run, question, found, greedy, longest)
 
 
 @asks(EvaluateQuestion)
-def evaluate_runs(subject: str | Path, question: EvaluateQuestion) -> list[Evaluated]:
-    """The same for a folder of runs; on a GPU those of one shape are evaluated as one stack."""
+def evaluate_runs(subject: str | Path, question: EvaluateQuestion) -> list[RunEvaluation]:
+    """Evaluates every run of a folder; on a GPU runs of one shape are evaluated as one stack."""
     folders, device = find_runs(subject), choose_device(question.device)
     if len(folders) == 1 or device.type != "cuda" or not can_be_stacked(folders):
         return [evaluate(open_run(folder, device), question) for folder in folders]
@@ -86,16 +86,16 @@ def evaluate_runs(subject: str | Path, question: EvaluateQuestion) -> list[Evalu
     task = runs[0].task
     precision = torch.float32 if question.precision == "auto" else choose_precision(question.precision, device)
     greedy = [_decode(open_run(each, device), question) if question.greedy else None for each in folders]
-    problems, total, longest = _problems(task, question, device)
+    problems, total, longest = _load_problems(task, question, device)
     models = StackedModels(runs[0].model, weights, precision, one_shape=task.lengths[0] == task.lengths[1])
     with Progress(f"evaluating {len(runs):,} runs", question.quiet) as watch:
         found = evaluate_answers(models.answers, task, problems, total, is_sample=not question.all, watch=watch)
     answers = zip(runs, found, greedy, strict=True)
-    return [_keep(run, question, each, decoded, longest) for run, each, decoded in answers]
+    return [_save(run, question, each, decoded, longest) for run, each, decoded in answers]
 
 
-def _problems(task: Task, question: EvaluateQuestion, device: torch.device) -> tuple[Iterator[Problems], int, int]:
-    """The problems to look at, in chunks, how many they are, and their greatest length."""
+def _load_problems(task: Task, question: EvaluateQuestion, device: torch.device) -> tuple[Iterator[Problems], int, int]:
+    """Chooses the problems to evaluate, in chunks, with their number and greatest length."""
     longest = question.length or task.lengths[1]
     if question.all:
         return list_problems(task, device), number_of_problems(task, "`all`"), longest
@@ -103,27 +103,27 @@ def _problems(task: Task, question: EvaluateQuestion, device: torch.device) -> t
         stored = read_split(task, Path(question.data), question.split or "test")
         return (some.to(device) for some in stored.by_length.values()), stored.count, stored.lengths()[1]
     examples = question.examples or EXAMPLES
-    return _fresh(task, question, examples, device), examples, longest
+    return _draw(task, question, examples, device), examples, longest
 
 
-def _fresh(task: Task, question: EvaluateQuestion, examples: int, device: torch.device) -> Iterator[Problems]:
+def _draw(task: Task, question: EvaluateQuestion, examples: int, device: torch.device) -> Iterator[Problems]:
     seed, length, probe = question.seed, question.length, question.probe
     return sample_problems(task, examples, seed=seed, length=length, probe=probe, device=device)
 
 
 def _decode(run: Run, question: EvaluateQuestion) -> Greedy | None:
-    """Fresh problems of the kind that was asked for, decoded token by token."""
+    """Decodes fresh problems of the requested kind token by token."""
     if not question.greedy:
         return None
-    problems = _fresh(run.task, question, question.greedy, device_of(run.model))
+    problems = _draw(run.task, question, question.greedy, device_of(run.model))
     with Progress(f"decoding with {run.path.name}", question.quiet) as watch:
         return check_greedy(run.model, problems, question.greedy, watch=watch)
 
 
-def _keep(run: Run, question: EvaluateQuestion, found: Evaluation, greedy: Greedy | None, longest: int) -> Evaluated:
-    """The answer, also kept in the run folder."""
-    untrained = run.model.untrained(run.task.source_tokens(longest), run.task.answer_tokens(longest))
-    result = Evaluated(**vars(found), run=str(run.path), question=question, greedy=greedy, untrained=untrained)
+def _save(run: Run, question: EvaluateQuestion, found: Evaluation, greedy: Greedy | None, length: int) -> RunEvaluation:
+    """Makes the answer and writes it to the run folder."""
+    untrained = run.model.untrained(run.task.source_tokens(length), run.task.answer_tokens(length))
+    result = RunEvaluation(**vars(found), run=str(run.path), question=question, greedy=greedy, untrained=untrained)
     if run.writable:
         run.folder.record(question.file_name(run.task.count is not None), result.to_json())
     return result

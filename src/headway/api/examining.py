@@ -1,4 +1,4 @@
-"""`headway doctor` as a function, for one subject or for many."""
+"""`headway doctor` as functions, for one subject or for many."""
 
 import glob
 import sys
@@ -15,7 +15,7 @@ from headway.doctor.examination import CHECKS, Examination, examine_subject, loa
 from headway.errors import HeadwayError
 from headway.evaluation.exact import evaluate_chunks
 from headway.machine import choose_device
-from headway.plugins import at_home
+from headway.plugins import import_neighbours
 from headway.progress import Progress
 from headway.subjects.naming import find_runs, kind_of
 from headway.subjects.own import Run, can_be_stacked, open_one, open_run, subject_of
@@ -31,8 +31,8 @@ def examine(
     opening: Opening | None = None,
     checks: Sequence[str] = (),
 ) -> Examination:
-    """Whether conclusions may be drawn from a subject: what is wrong, how it shows, how to mend it. `checks` are the
-    user's own, each `file.py:function`; they are made beside all others."""
+    """Checks whether conclusions may be drawn from a subject: what is wrong, how it shows, how to fix it. `checks` are
+    the user's own, each `file.py:function`; they run after all others."""
     name, chosen = str(subject), [*CHECKS.values(), *map(load_check, checks)]
     if isinstance(subject, str | Path) and kind_of(name) in ("run", "runs"):
         subject = open_one(name, choose_device(device))
@@ -40,7 +40,7 @@ def examine(
         subject = _with_score(subject)
     if isinstance(subject, Subject):
         return examine_subject(subject, strict, chosen)
-    with at_home(name), redirect_stdout(sys.stderr):  # what a factory prints is no result of ours
+    with import_neighbours(name), redirect_stdout(sys.stderr):  # what a factory prints must not mix with the result
         found = examine_subject(open_subject(name, choose_device(device), opening), strict, chosen)
     return replace(found, subject=name) if kind_of(name) == "factory" else found
 
@@ -48,7 +48,7 @@ def examine(
 def examine_all(
     names: Sequence[str], *, strict: bool = False, checks: Sequence[str] = (), device: str = "auto", quiet: bool = True
 ) -> list[Examination]:
-    """The same for every subject that these name; one that cannot be examined keeps none of the others from it."""
+    """Examines every subject that these name; one that cannot be examined does not stop the others."""
     found, everyone = [], [each for name in names for each in _expand(name)]
     with Progress("examining", quiet) as watch:
         for number, name in enumerate(everyone):
@@ -64,7 +64,7 @@ def examine_all(
 
 
 def _with_score(run: Run) -> Subject:
-    """A run as a subject, with the accuracy that `headway evaluate` reports of it."""
+    """Makes a run a subject, with the accuracy that `headway evaluate` reports for it."""
 
     def score(problems: Problems) -> float:
         return evaluate_chunks(run.model, run.task, [problems], len(problems), is_sample=True).exact_match
@@ -73,7 +73,7 @@ def _with_score(run: Run) -> Subject:
 
 
 def _examine_folder(folder: str, strict: bool, device: torch.device, checks: Sequence[str]) -> list[Examination]:
-    """Every run of a folder, and how they differ: the check `seeds` is of all of them."""
+    """Examines every run of a folder; the check `seeds` compares them all."""
     folders, chosen = find_runs(folder), [*CHECKS.values(), *map(load_check, checks)]
     subjects = [replace(_with_score(open_run(each, device)), name=str(each.path)) for each in folders]
     if not can_be_stacked(folders):
@@ -84,11 +84,11 @@ def _examine_folder(folder: str, strict: bool, device: torch.device, checks: Seq
 
 
 def _expand(name: str) -> list[str]:
-    """The subjects that a pattern such as submissions/*/subject.py:build names, which a shell leaves as it is."""
+    """Expands a pattern such as submissions/*/subject.py:build, which a shell does not expand."""
     home, colon, factory = name.partition(":")
     if "*" not in home:
         return [name]
     found = sorted(glob.glob(home))
     if not found:
-        raise HeadwayError(f"nothing fits {home!r}; write it like submissions/*/subject.py:build")
+        raise HeadwayError(f"nothing matches {home!r}; write it like submissions/*/subject.py:build")
     return [f"{each}{colon}{factory}" for each in found]

@@ -24,22 +24,22 @@ from headway.trials.trial import Piece, Resources, Terms, Trial
 
 @asks(TrainQuestion)
 def train(task: str, question: TrainQuestion) -> Run:
-    """Trains one run, or opens it if it was trained before: `headway.train("addition", seed=0).model`."""
+    """Trains one run, or opens it if it is already trained: `headway.train("addition", seed=0).model`."""
     report = train_seeds(task, question)[0]
     return open_run(RunFolder(Path(report.run)), choose_device(question.device))
 
 
 @asks(TrainQuestion)
 def train_seeds(task: str, question: TrainQuestion) -> list[RunReport]:
-    """One run in `out`; of several seeds, one each in `out`/seed-N: one after another, or as a population. Every config
-    and every folder is looked at before anything is trained."""
+    """Trains one run in `out`, or one per seed in `out`/seed-N, one after another or as a population. Every config and
+    every folder is checked before training starts."""
     device, options = choose_device(question.device), dict(question.options or {})
     found = None if question.data is None else read_data(create_task(task, options), question.data)
     if found is not None and found.left_out and not question.quiet:
-        print(f"{found.left_out:,} problems of train.json are of the held-out tenth: left out", file=sys.stderr)
-    told = (None, None) if found is None else (found.sha256, found.stored.lengths())
+        print(f"left out {found.left_out:,} problems of train.json that belong to the held-out tenth", file=sys.stderr)
+    from_data = (None, None) if found is None else (found.sha256, found.stored.lengths())
     seeds = question.several
-    configs = [plan(task, question, seed, options, *told) for seed in seeds or [question.seed or 0]]
+    configs = [plan(task, question, seed, options, *from_data) for seed in seeds or [question.seed or 0]]
     first = configs[0]
     home = Path(question.out or Path("runs") / (first.name if seeds is None else first.family))
     trials = [Trial(each, {"seed": each.seed}, "" if seeds is None else f"seed-{each.seed}") for each in configs]
@@ -50,7 +50,7 @@ def train_seeds(task: str, question: TrainQuestion) -> list[RunReport]:
     on_cores = question.population is not None and device.type == "cpu"
     stacked = question.population is not None and not on_cores
     if on_cores and (home / "checkpoint" / "latest.json").exists():
-        raise HeadwayError(f"{home} was begun on a GPU; go on there, or choose another `out`")
+        raise HeadwayError(f"{home} was begun on a GPU; continue it there, or choose another `out`")
     terms = Terms(
         out=str(home),
         device=device.type,
@@ -69,10 +69,10 @@ def train_seeds(task: str, question: TrainQuestion) -> list[RunReport]:
 
 
 def shortfalls(reports: Sequence[RunReport]) -> list[str]:
-    """What a reader of many trained runs must not overlook: those that did not get there."""
-    fates = {
-        "diverged, their loss is no number": [report.seed for report in reports if report.final_loss is None],
+    """Lists the trained runs that diverged or did not become perfect."""
+    outcomes = {
+        "diverged (their loss is not a number)": [report.seed for report in reports if report.final_loss is None],
         "did not become perfect": [report.seed for report in reports if report.perfect is False],
     }
-    found = {fate: seeds for fate, seeds in fates.items() if seeds}
-    return [f"{len(seeds)} of {len(reports)} {fate}: seeds {format_value(seeds)}." for fate, seeds in found.items()]
+    found = {outcome: seeds for outcome, seeds in outcomes.items() if seeds}
+    return [f"{len(seeds)} of {len(reports)} {each}: seeds {format_value(seeds)}." for each, seeds in found.items()]

@@ -21,7 +21,7 @@ from headway.attach.multihead import multihead_hook
 from headway.attach.projections import find_output, inputs_of, map_hook, projection_at, projection_hook, read_head_count
 from headway.attach.proofs import describe_difference, difference_of, limit_of, logits_in, prove
 from headway.errors import HeadwayError
-from headway.machine import exact_products
+from headway.machine import full_precision_matmul
 from headway.models.sites import Site, Trace
 
 CROSS = re.compile(r"cross|enc_?dec|encoder_att", re.IGNORECASE)
@@ -63,7 +63,7 @@ def attach_huggingface(
     if not hasattr(model, "set_attn_implementation"):
         raise HeadwayError(f"{type(model).__name__} is not a transformers model; attach it with attach_module")
     register()
-    with torch.no_grad(), exact_products():
+    with torch.no_grad(), full_precision_matmul():
         call = _call_of(model, example)
         attached = _name_sites(model, _find_attention(model, call), call)
         _check_eager(attached, call, logits_of or logits_in)

@@ -16,7 +16,7 @@ from headway.errors import HeadwayError
 from headway.flags import parse_memory
 from headway.machine import choose_device
 from headway.models import Model
-from headway.plugins import at_home, load_function
+from headway.plugins import import_neighbours, load_function
 from headway.subjects.naming import kind_of
 from headway.subjects.own import Run, open_one, subject_of
 from headway.subjects.ragged import most_common_length
@@ -31,7 +31,7 @@ SubjectLike = str | Path | Run | Subject
 def open_for_study(subject: SubjectLike, opening: Opening) -> Iterator[Subject]:
     """Opens a subject for a study; inside the context, a user's file can import its neighbours."""
     if isinstance(subject, str | Path):
-        with at_home(str(subject)):
+        with import_neighbours(str(subject)):
             yield open_subject(subject, choose_device(opening.device), opening)
         return
     made = subject_of(subject) if isinstance(subject, Run) else subject

@@ -78,7 +78,7 @@ def _items(examples: str | Path | Iterable[Any]) -> Iterator[Any]:
     except UnicodeDecodeError as error:
         raise HeadwayError(f"{path} is not a text file: {error}") from error
     except OSError as error:
-        raise disk.explained(error, path) from error
+        raise disk.explain_os_error(error, path) from error
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue

@@ -21,7 +21,7 @@ from headway.attach.intervention import Attached, Intervention, Projection
 from headway.attach.multihead import slow_path
 from headway.attach.projections import weight_of
 from headway.errors import HeadwayError
-from headway.machine import exact_products
+from headway.machine import full_precision_matmul
 from headway.models.sites import Gate, Site
 
 TOLERANCES = {torch.float16: 1e-2, torch.bfloat16: 5e-2}
@@ -45,7 +45,7 @@ class Proof:
 
 
 @torch.no_grad()
-@exact_products()
+@full_precision_matmul()
 def prove(attached: Attached, call: Callable[[], Any], logits_of: Callable[[Any], Tensor] | None = None) -> Proof:
     """Proves every claim on the pass that `call` runs; raises with the site and the difference if one fails."""
 

@@ -123,11 +123,11 @@ class UserRunner(Runner):
         projection = self.attached.projections[site]
         if site in self.reusable or output is None or projection.layout == "head dim out" or len(z) != len(output):
             return
-        side_by_side = z.flatten(2)
-        if output.shape == side_by_side.shape and torch.equal(output, side_by_side):
+        map_in_threads = z.flatten(2)
+        if output.shape == map_in_threads.shape and torch.equal(output, map_in_threads):
             self.reusable[site] = "heads"
         elif self.attached.owners[site] != projection.path:
-            projected = projection.module(side_by_side)
+            projected = projection.module(map_in_threads)
             if isinstance(projected, Tensor) and projected.shape == output.shape and torch.equal(projected, output):
                 self.reusable[site] = "output"
 

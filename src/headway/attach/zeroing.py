@@ -13,7 +13,7 @@ from torch import nn
 from headway.attach.projections import weight_of
 from headway.attach.runner import UserRunner
 from headway.errors import HeadwayError
-from headway.machine import exact_products
+from headway.machine import full_precision_matmul
 from headway.models import Head
 from headway.runs import disk
 from headway.subjects.subject import Subject
@@ -21,7 +21,7 @@ from headway.tasks import Problems
 
 
 @torch.no_grad()
-@exact_products()
+@full_precision_matmul()
 def save_without(subject: Subject, heads: Collection[Head], problems: Problems, out: Path) -> float:
     """Saves a copy in which the columns of these heads are zero, and returns how far its logits are from the gated
     model's; raises where that is more than rounding."""

@@ -1,4 +1,4 @@
-"""Ours beside the reference, in one process: the rows by name, and the groups they belong to."""
+"""Benchmarks of Headway against references, in one process: the rows by name, and their groups."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -27,7 +27,7 @@ ROWS = {name: row for group in GROUPS.values() for name, row in group.items()}
 
 
 def run_bench(names: Sequence[str], out: str | None, seed: int, device: str, quiet: bool) -> Output:
-    """Measures the named rows, or all that can be measured here; written to `out` where given."""
+    """Measures the named rows, or all that can be measured here, and writes them to `out` if given."""
     chosen = choose_device(device)
     here = [name for name in ROWS if name != "page" or waiting.has_browser()]
     wanted = dict.fromkeys(row for name in names or here for row in rows_of(name))

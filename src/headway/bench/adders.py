@@ -1,7 +1,7 @@
-"""What an adder costs: until it is perfect, until all sums are checked, and when many are trained as one, beside one at
-a time. A population on a GPU: the stack at sizes 1 to 1,024, at other widths and at longer problems, beside the plain
-eager loop and the same loop compiled. On a CPU: eight models one after another, stacked, and in processes. Costs are in
-steady state: compiling and starting processes are measured apart."""
+"""The cost of adders: training one until it is perfect, checking all sums, and training many as one stack instead of
+one at a time. On a GPU the stack is measured at sizes 1 to 1,024, at other widths and at longer problems, against the
+plain eager loop and the same loop compiled; on a CPU, eight models one after another, stacked, and in processes. Costs
+are in steady state: compiling and starting processes are measured separately."""
 
 import gc
 import itertools
@@ -22,7 +22,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from headway.bench.reference import STORED, count_right, train_textbook
-from headway.bench.row import Row, power_of, timed, using_threads
+from headway.bench.row import Row, fit_power, run_timed, using_threads
 from headway.evaluation.exact import evaluate_all, evaluate_chunks
 from headway.evaluation.examples import batches as batches_in
 from headway.evaluation.examples import list_problems
@@ -47,15 +47,15 @@ from headway.trials.trial import Terms, Trial
 EPOCHS, POPULATION = 50, 256
 SIZES = (1, 8, 64, 256, 512, 1024)
 WIDTHS, LENGTHS, DIGITS = (64, 256), (1, 12), 3
-"""d_model, with d_ff four times that, and digits; 128 and 3 are measured among the sizes"""
-SWEPT = 512  # members of the stacks of other widths and lengths
-WAITS = 1.1  # times the fixed time: a step that takes no longer says nothing about its size
-WARM, STEPS = 32, 64  # as many steps are timed as are drawn at once
+"""d_model (d_ff is four times that) and digits; 128 and 3 are covered by the sizes"""
+SWEPT = 512  # members of the stacks with other widths and lengths
+WAITS = 1.1  # times the fixed time: a shorter step does not depend on its size
+WARM, STEPS = 32, 64  # problems are drawn for as many steps at once as are timed
 ON_CPU, TURNS = 8, 3
 
 
 def time_to_perfect(seed: int, device: torch.device, quiet: bool) -> Row:
-    """Training time until every sum is right, beside the textbook's fifty epochs."""
+    """Times training until every sum is right, against the textbook's fifty epochs."""
     task = Addition()
     with tempfile.TemporaryDirectory() as folder, Progress("ours, until perfect", quiet) as watch:
         config = plan("addition", Overrides(until="perfect"), seed)
@@ -79,7 +79,7 @@ def time_to_perfect(seed: int, device: torch.device, quiet: bool) -> Row:
 
 
 def sums_per_second(seed: int, device: torch.device, quiet: bool) -> Row:
-    """What `evaluate --all` does, on its first chunk, beside decoding the same sums token by token."""
+    """Times the first chunk of `evaluate --all`, against decoding the same sums token by token."""
     run = open_one("pretrained:adder", device)
     model, task = run.model, run.task
     sums = next(list_problems(task, device))
@@ -91,9 +91,9 @@ def sums_per_second(seed: int, device: torch.device, quiet: bool) -> Row:
     with torch.inference_mode():
         warm = next(batches_in(sums))
         model(warm.source, warm.answer)
-        ours_errors, ours_seconds = timed(ours, device)
-        theirs, reference_seconds = timed(lambda: count_right(model, task.start, batches_in(sums)), device)
-        rate, product_rate = len(sums) / ours_seconds, product_flops(device)
+        ours_errors, ours_seconds = run_timed(ours, device)
+        theirs, reference_seconds = run_timed(lambda: count_right(model, task.start, batches_in(sums)), device)
+        rate, product_rate = len(sums) / ours_seconds, measure_peak_flops(device)
         with FlopCounterMode(display=False) as counter:
             model(warm.source, warm.answer)
         flops = counter.get_total_flops() / len(warm)
@@ -110,21 +110,21 @@ def sums_per_second(seed: int, device: torch.device, quiet: bool) -> Row:
     )
 
 
-def product_flops(device: torch.device, size: int = 4096, precision: torch.dtype = torch.float32) -> float:
-    """Operations a second in a large matrix product, the best of five: what the machine can do."""
+def measure_peak_flops(device: torch.device, size: int = 4096, precision: torch.dtype = torch.float32) -> float:
+    """Measures the peak FLOP/s of this machine: a large matrix product, the best of five."""
     a, b = torch.randn(2, size, size, device=device).to(precision).unbind(0)
-    return 2 * size**3 / min(timed(lambda: torch.mm(a, b), device)[1] for _ in range(5))
+    return 2 * size**3 / min(run_timed(lambda: torch.mm(a, b), device)[1] for _ in range(5))
 
 
 @dataclass(frozen=True)
 class Cost:
-    """A stack in training."""
+    """The cost of training a stack."""
 
     population: int
     d_model: int
     tokens: int
     batch: int
-    milliseconds: float  # of a step of the whole stack, drawing its problems included
+    milliseconds: float  # per step of the whole stack, including drawing its problems
     first_seconds: float  # of the first step, which compiles
     gigabytes: float
     tflops: float  # of the model's matrix products, forward and backward, the optimizer's not counted
@@ -133,30 +133,30 @@ class Cost:
 
     @property
     def each(self) -> float:
-        """Milliseconds of a step of one member."""
+        """Milliseconds per step and member."""
         return self.milliseconds / self.population
 
 
 def population_per_model(seed: int, device: torch.device, quiet: bool) -> Row:
-    """The cost of a model in a population, beside one at a time."""
+    """Measures the cost of a model in a population, against one at a time."""
     if device.type == "cpu":
-        return _on_cpu(seed, device, quiet)
+        return _measure_on_cpu(seed, device, quiet)
     with Progress("one at a time", quiet) as watch:
-        eager, eager_loss = one_at_a_time(adder(seed), device, compile=False)
+        eager, eager_loss = train_alone(adder(seed), device, compile=False)
         watch(1, 2)
-        alone, _ = one_at_a_time(adder(seed), device, compile=True)
+        alone, _ = train_alone(adder(seed), device, compile=True)
     plans = [(size, Overrides(), DIGITS) for size in SIZES]
     plans += [(SWEPT, Overrides(d_model=width, d_ff=4 * width), DIGITS) for width in WIDTHS]
     plans += [(SWEPT, Overrides(), digits) for digits in LENGTHS]
-    plans += [(POPULATION, Overrides(batch=512, optimizer="adamw"), DIGITS)]  # more operations a second than the recipe
+    plans += [(POPULATION, Overrides(batch=512, optimizer="adamw"), DIGITS)]  # more FLOP/s than the recipe
     measured = []
     with Progress("populations", quiet) as watch:
         for number, (size, overrides, digits) in enumerate(plans):
             measured.append(measure_stack(seed, size, device, overrides, digits))
-            watch(number + 1, len(plans), f"{size} members: {measured[-1][0].each:.3f} ms a model and step")
+            watch(number + 1, len(plans), f"{size} members: {measured[-1][0].each:.3f} ms per model and step")
     *costs, fastest = [cost for cost, _ in measured]
     main, shares = measured[SIZES.index(POPULATION)]
-    rate = product_flops(device, 8192, torch.bfloat16)
+    rate = measure_peak_flops(device, 8192, torch.bfloat16)
     steps = adder(seed).training.steps
     return Row(
         main.each * steps / 1000,
@@ -177,7 +177,7 @@ def population_per_model(seed: int, device: torch.device, quiet: bool) -> Row:
         throughput={"optimizer": "adamw", **asdict(fastest), "share_of_product": fastest.tflops * 1e12 / rate},
         throughput_profile=measured[-1][1],
         costs=[{**asdict(cost), "milliseconds_each": cost.each} for cost in costs],
-        fits=fits(costs),
+        fits=fit_costs(costs),
     )
 
 
@@ -185,62 +185,62 @@ def adder(seed: int, overrides: Overrides | None = None, digits: int = DIGITS) -
     return plan("addition", overrides or Overrides(), seed, {"digits": digits})
 
 
-def batches_of(configs: Sequence[RunConfig], device: torch.device) -> Iterator[Problems]:
-    """What runs of these configs, which differ in the seed alone, are trained on as one."""
+def draw_shared(configs: Sequence[RunConfig], device: torch.device) -> Iterator[Problems]:
+    """Draws the batches that runs of these configs, which differ only in the seed, are trained on as one."""
     first, seeds = configs[0], [config.seed for config in configs]
     return draw_batches(create_task(first.task, first.options), first.training, seeds, None, 0, device)
 
 
-def one_at_a_time(config: RunConfig, device: torch.device, compile: bool) -> tuple[float, float]:
-    """Milliseconds of a step of the ordinary loop, and the loss at its end. It need not repeat itself to the byte."""
-    was = torch.are_deterministic_algorithms_enabled()
+def train_alone(config: RunConfig, device: torch.device, compile: bool) -> tuple[float, float]:
+    """Measures the milliseconds per step of the ordinary loop, and its last loss. It need not be deterministic."""
+    before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(False)
     learner = Learner(build_model(config.model, config.seed).to(device), config.training)
     if compile:
         learner.model.compile()
-    milliseconds, _, last = time_steps(learner.step, batches_of([config], device), device)
-    torch.use_deterministic_algorithms(was, warn_only=True)
+    milliseconds, _, last = time_steps(learner.step, draw_shared([config], device), device)
+    torch.use_deterministic_algorithms(before, warn_only=True)
     return milliseconds, float(last.loss)
 
 
 def time_steps(
     step: Callable[[Problems], Step], batches: Iterator[Problems], device: torch.device
 ) -> tuple[float, float, Step]:
-    """Milliseconds of a step once it is warm, drawing its problems included; seconds of the first; the last one."""
-    _, first = timed(lambda: step(next(batches)), device)
+    """Measures milliseconds per warm step, problems drawn, and seconds of the first step; returns the last step too."""
+    _, first = run_timed(lambda: step(next(batches)), device)
     for _ in range(WARM - 1):
         step(next(batches))
-    last, seconds = timed(lambda: [step(next(batches)) for _ in range(STEPS)][-1], device)
+    last, seconds = run_timed(lambda: [step(next(batches)) for _ in range(STEPS)][-1], device)
     return 1000 * seconds / STEPS, first, last
 
 
 def measure_stack(
     seed: int, size: int, device: torch.device, overrides: Overrides | None = None, digits: int = DIGITS
 ) -> tuple[Cost, dict[str, float]]:
-    """The cost of a stack, and where the time of a step goes."""
+    """Measures the cost of a stack, and profiles one of its steps."""
     configs = [adder(seed + member, overrides, digits) for member in range(size)]
     first = configs[0]
     if device.type == "cuda":
         torch.compiler.reset()
-        gc.collect()  # the last stack is in cycles
+        gc.collect()  # the previous stack is in reference cycles
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     models = [build_model(config.model, config.seed) for config in configs]
     stack = Stack(models, [config.training for config in configs], device, choose_precision("auto", device))
-    batches = batches_of(configs, device)
+    batches = draw_shared(configs, device)
     milliseconds, compiling, last = time_steps(stack.step, batches, device)
-    tflops, with_optimizer = (size * flops / milliseconds / 1e9 for flops in flops_of(first))
-    shares = step_profile(partial(stack.step, next(batches)), device)
+    tflops, with_optimizer = (size * flops / milliseconds / 1e9 for flops in count_flops(first))
+    shares = profile_step(partial(stack.step, next(batches)), device)
     tokens = first.model.trained + first.model.trained_answer
     memory = torch.cuda.max_memory_allocated() / 1e9 if device.type == "cuda" else 0.0
     shape = (size, first.model.d_model, tokens, first.training.batch)
     return Cost(*shape, milliseconds, compiling, memory, tflops, with_optimizer, float(last.loss[0])), shares
 
 
-def flops_of(config: RunConfig) -> tuple[float, float]:
-    """Operations of one model's step in matrix products: forward and backward, and with the optimizer's."""
+def count_flops(config: RunConfig) -> tuple[float, float]:
+    """Counts the FLOPs of one model's step in matrix products: forward and backward, and with the optimizer's."""
     learner = Learner(build_model(config.model, config.seed), config.training)
-    problems = next(batches_of([config], torch.device("cpu")))
+    problems = next(draw_shared([config], torch.device("cpu")))
     with FlopCounterMode(display=False) as model:
         loss(learner.model(problems.source, problems.answer), problems).backward()
     learner.model.zero_grad()
@@ -256,12 +256,12 @@ KINDS = {
 }
 
 
-def step_profile(work: Callable[[], Any], device: torch.device) -> dict[str, float]:
-    """Shares of a step's time by kind of kernel (on a CPU: of operation); the rest is element by element."""
-    os.environ.setdefault("KINETO_LOG_LEVEL", "9")  # the profiler's own chatter
+def profile_step(work: Callable[[], Any], device: torch.device) -> dict[str, float]:
+    """Measures the shares of a step's time by kind of kernel (on a CPU: of operation); the rest is elementwise."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "9")  # silences the profiler
     on_gpu = device.type == "cuda"
     with profile(activities=[ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU]) as profiler:
-        timed(work, device)
+        run_timed(work, device)
     spent = dict.fromkeys([*KINDS, "element by element"], 0.0)
     for event in profiler.key_averages():
         kinds = [kind for kind, pattern in KINDS.items() if re.search(pattern, event.key.lower())]
@@ -271,44 +271,43 @@ def step_profile(work: Callable[[], Any], device: torch.device) -> dict[str, flo
     return {kind: seconds / total for kind, seconds in spent.items()}
 
 
-def fits(costs: Sequence[Cost]) -> dict[str, dict[str, float]]:
-    """A step's time by members: the larger of a fixed time and each · n; a model's by width and by tokens: a power."""
+def fit_costs(costs: Sequence[Cost]) -> dict[str, dict[str, float]]:
+    """Fits a step's time by members as max(fixed, each · n), and a model's by width and by tokens as a power."""
     plain = [c for c in costs if c.d_model == 128 and c.tokens == 11]
-    fixed, each = _elbow([c.population for c in plain], [c.milliseconds for c in plain])
-    full = [c for c in costs if c.population == SWEPT and c.milliseconds > WAITS * fixed]  # or the GPU waits anyway
+    fixed, each = _fit_elbow([c.population for c in plain], [c.milliseconds for c in plain])
+    full = [c for c in costs if c.population == SWEPT and c.milliseconds > WAITS * fixed]  # or the GPU idles
     wide, long = [c for c in full if c.tokens == 11], [c for c in full if c.d_model == 128]
     return {
         "population": {"fixed_milliseconds": fixed, "milliseconds_a_member": each},
-        "d_model": {"power": power_of([c.d_model for c in wide], [c.each for c in wide])},
-        "tokens": {"power": power_of([c.tokens for c in long], [c.each for c in long])},
+        "d_model": {"power": fit_power([c.d_model for c in wide], [c.each for c in wide])},
+        "tokens": {"power": fit_power([c.tokens for c in long], [c.each for c in long])},
     }
 
 
-def _elbow(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
-    """y = max(fixed, each · x) for ascending x, by least squares of the logarithm, at the elbow that fits best."""
-
+def _fit_elbow(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
+    """Fits y = max(fixed, each · x) for ascending x, by least squares of the logarithm, at the best elbow."""
     log_x, log_y = numpy.log(x), numpy.log(y)
     lines = [(log_y[:elbow].mean(), (log_y - log_x)[elbow:].mean()) for elbow in range(1, len(x))]
     fixed, each = min(lines, key=lambda line: ((log_y - numpy.maximum(line[0], line[1] + log_x)) ** 2).sum())
     return math.exp(fixed), math.exp(each)
 
 
-def _on_cpu(seed: int, device: torch.device, quiet: bool) -> Row:
-    """Eight models: one after another, stacked, and in processes."""
+def _measure_on_cpu(seed: int, device: torch.device, quiet: bool) -> Row:
+    """Measures eight models: one after another, stacked, and in processes."""
     config, loops, aparts = adder(seed), [], []
     with Progress("one after another, and in processes", quiet) as watch:
-        for turn in range(TURNS):  # in turn, so that a busy moment of the machine is nobody's alone
-            loops.append(one_at_a_time(config, device, compile=False))
+        for turn in range(TURNS):  # interleaved, so that a busy moment of the machine affects both
+            loops.append(train_alone(config, device, compile=False))
             watch(2 * turn + 1, 2 * TURNS)
-            aparts.append(in_processes(seed))
+            aparts.append(train_in_processes(seed))
             watch(2 * turn + 2, 2 * TURNS)
     loop, apart = (statistics.median(each[0] for each in measured) for measured in (loops, aparts))
     with using_threads(1):
-        one_thread, _ = one_at_a_time(config, device, compile=False)
+        one_thread, _ = train_alone(config, device, compile=False)
     cost, _ = measure_stack(seed, ON_CPU, device)
     learner = Learner(build_model(config.model, config.seed), config.training)
-    shares = step_profile(partial(learner.step, next(batches_of([config], device))), device)
-    (_, flops), steps, rate = flops_of(config), config.training.steps, product_flops(device)
+    shares = profile_step(partial(learner.step, next(draw_shared([config], device))), device)
+    (_, flops), steps, rate = count_flops(config), config.training.steps, measure_peak_flops(device)
     return Row(
         apart * steps / 1000,
         f"one model after another, {torch.get_num_threads()} threads, {steps} steps of {config.training.batch} sums",
@@ -328,14 +327,14 @@ def _on_cpu(seed: int, device: torch.device, quiet: bool) -> Row:
     )
 
 
-def in_processes(seed: int) -> tuple[float, float, float]:
-    """Milliseconds of a model's step with a process on every core, the first loss, and the seconds besides."""
+def train_in_processes(seed: int) -> tuple[float, float, float]:
+    """Measures milliseconds per model and step with a process on every core, the first loss, and the overhead."""
     steps, processes = WARM + STEPS, min(cores(), ON_CPU)
     configs = [adder(seed + member, Overrides(steps=steps, warmup=100)) for member in range(ON_CPU)]
     pieces = pieces_of([Trial(config, {"seed": config.seed}, f"seed-{config.seed}") for config in configs], ())
     with tempfile.TemporaryDirectory() as home:
         engine = LocalEngine(Terms(home, checkpoint_every=steps), processes)
         work = partial(train_trials, pieces, engine, "processes", quiet=True)
-        reports, wall = timed(work, torch.device("cpu"))
+        reports, wall = run_timed(work, torch.device("cpu"))
     spent = sum(report.seconds for report in reports) / processes
     return 1000 * spent / (ON_CPU * steps), reports[0].final_loss or math.nan, wall - spent

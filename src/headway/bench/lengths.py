@@ -1,5 +1,5 @@
-"""How long it takes to know how far three encodings work past their training length, beside the plain loop; and what
-attention through a window costs."""
+"""Benchmarks of lengths: a length study of three encodings against the plain loop, and windowed attention against dense
+attention."""
 
 import os
 import tempfile
@@ -12,14 +12,14 @@ from torch.nn import functional as F
 from torch.profiler import ProfilerActivity, profile
 
 from headway.bench.reference import TextbookSorter
-from headway.bench.row import Row, fastest_threads, power_of, timed, using_threads
+from headway.bench.row import Row, fastest_threads, fit_power, run_timed, using_threads
 from headway.evaluation.verdicts import largest
 from headway.lengths.answer import Entry, LengthsPlan
 from headway.lengths.extrapolation import study_lengths
 from headway.lengths.measuring import CHOOSING, IN_RANGE
 from headway.lengths.probes import REACHED
 from headway.lengths.question import LENGTHS, TRIO
-from headway.machine import exact_products
+from headway.machine import full_precision_matmul
 from headway.models import Attention, Order, Site
 from headway.positions import Positions, Shape, find_positions
 from headway.progress import Progress
@@ -31,30 +31,30 @@ from headway.training.tracks import Track
 BATCH, RATE, WARMUP = 64, 1e-3, 100
 CHECK_EVERY, MOST_STEPS = 100, 4_900  # the published loop: 400 s an encoding at 12.3 steps a second, on two cores
 TOKENS, DENSE = (1_000, 10_000, 100_000, 1_000_000), (1_000, 2_000, 4_000, 8_000, 16_000)
-D_MODEL, HEADS, MOST_DENSE_BYTES = 64, 8, 4e9  # of the mask: beyond it the dense form does not fit
+D_MODEL, HEADS, MOST_DENSE_BYTES = 64, 8, 4e9  # of the mask: a larger one does not fit
 EXAMPLES, STORED = 2_000, 20_000  # sequences of each test length, and of each training length
 
 
 def length_study(seed: int, device: torch.device, quiet: bool) -> Row:
-    """Both train the three encodings on lengths 8 to 16 and test them at 32 to 256, on the same problems. The plain
-    loop trains each until it is as right in range as ours, but never longer than was published; no positions, which
-    never is, as long as the longer of the other two."""
+    """Times a length study against the plain loop: both train three encodings on lengths 8 to 16 and test them at 32 to
+    256, on the same problems. The plain loop trains each until it is as accurate in range as ours, at most as long as
+    published; without positions, which never gets there, as long as the longer of the other two."""
     task = Sortedness()
     with tempfile.TemporaryDirectory() as folder:
         entries = tuple(Entry(name, "sequential", "mean") for name in TRIO)
         track = Track("bench", Overrides(pooling="mean", steps=700, warmup=60), Overrides())
-        asked = LengthsPlan("sortedness", entries, track, (seed,), LENGTHS, ("default",), {}, examples=EXAMPLES)
-        study, seconds = timed(lambda: study_lengths(asked, Path(folder), device, "float32", quiet), device)
+        plan = LengthsPlan("sortedness", entries, track, (seed,), LENGTHS, ("default",), {}, examples=EXAMPLES)
+        study, seconds = run_timed(lambda: study_lengths(plan, Path(folder), device, "float32", quiet), device)
     ours = {run.entry.positions: run.found for run in study.runs}
     accuracy = {name: {row.length: row.accuracy for row in found.rows} for name, found in ours.items()}
-    sheets = {n: task.independent(asked.test_seed, EXAMPLES, length=n, device=device) for n in LENGTHS}
+    sheets = {n: task.independent(plan.test_seed, EXAMPLES, length=n, device=device) for n in LENGTHS}
     shortest, longest = task.lengths
     shown = {n: task.training(Dice.of(STORING, seed, n, STORED, device), 0, n) for n in range(shortest, longest + 1)}
     theirs: dict[str, PlainLoop] = {}
     trial = PlainLoop(task, "none", seed, shown).train
     with Progress("the plain loop", quiet) as watch, using_threads(fastest_threads(trial, device)) as threads:
         for number, name in enumerate(TRIO):
-            goal = ours[name].in_range if name != "none" else 1.1  # out of reach: it trains as long as it may
+            goal = ours[name].in_range if name != "none" else 1.1  # unreachable: it trains for all steps
             most = MOST_STEPS if name != "none" else max(each.steps for each in theirs.values())
             theirs[name] = PlainLoop(task, name, seed, shown)
             theirs[name].measure(goal, most, sheets)
@@ -75,8 +75,8 @@ def length_study(seed: int, device: torch.device, quiet: bool) -> Row:
     ]
     return Row(
         seconds,
-        f"nn.TransformerEncoder (pre-norm), Adam at {RATE:g}, batches of {BATCH} stored sequences, until as right in "
-        f"range as ours or {MOST_STEPS:,} steps; then every length in batches, one after another",
+        f"nn.TransformerEncoder (pre-norm), Adam at {RATE:g}, batches of {BATCH} stored sequences, until as accurate "
+        f"in range as ours or {MOST_STEPS:,} steps; then every length in batches, one after another",
         sum(each.seconds for each in theirs.values()),
         same_result=all(alike),
         ours_and_theirs=table,
@@ -86,7 +86,7 @@ def length_study(seed: int, device: torch.device, quiet: bool) -> Row:
 
 
 class PlainLoop:
-    """A sorter trained and tested as it is usually written: one batch of stored sequences after another."""
+    """A sorter with the usual training and test loops: one batch of stored sequences after another."""
 
     def __init__(self, task: Sortedness, positions: str, seed: int, shown: dict[int, Problems]) -> None:
         torch.manual_seed(seed)
@@ -97,7 +97,7 @@ class PlainLoop:
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=RATE)
 
     def train(self) -> None:
-        """As many steps as lie between two checks."""
+        """Trains for the steps between two checks."""
         self.model.train()
         for _ in range(CHECK_EVERY):
             problems = self.shown[self.task.lengths[0] + int(torch.randint(len(self.shown), ()))]
@@ -110,15 +110,15 @@ class PlainLoop:
             self.steps += 1
 
     def measure(self, goal: float, most: int, sheets: dict[int, Problems]) -> None:
-        """Trains until `goal` in range, or for `most` steps; then tests. Checks of the goal are not counted."""
+        """Trains until `goal` in range, or for `most` steps, then tests. Checks of the goal are not timed."""
         while self.steps < most and self.in_range < goal:
-            self.seconds += timed(self.train, self.device)[1]
-            self.in_range = self._in_range(CHOOSING)
-        self.accuracy, spent = timed(lambda: {n: self._accuracy(sheet) for n, sheet in sheets.items()}, self.device)
-        self.seconds, self.in_range = self.seconds + spent, self._in_range(0)
+            self.seconds += run_timed(self.train, self.device)[1]
+            self.in_range = self._measure_in_range(CHOOSING)
+        self.accuracy, spent = run_timed(lambda: {n: self._accuracy(sheet) for n, sheet in sheets.items()}, self.device)
+        self.seconds, self.in_range = self.seconds + spent, self._measure_in_range(0)
 
-    def _in_range(self, seed: int) -> float:
-        """The mean accuracy over the training lengths."""
+    def _measure_in_range(self, seed: int) -> float:
+        """Measures the mean accuracy over the training lengths."""
         rows = IN_RANGE // len(self.shown)
         sheets = [self.task.independent(seed, rows, length=n, device=self.device) for n in self.shown]
         return sum(map(self._accuracy, sheets)) / len(sheets)
@@ -131,9 +131,9 @@ class PlainLoop:
         return sum(right) / len(problems)
 
 
-@exact_products()
+@full_precision_matmul()
 def window_attention(seed: int, device: torch.device, quiet: bool) -> Row:
-    """Time and memory of attention through a window of two on either side, beside dense attention with its mask."""
+    """Measures time and memory of attention with a window of two on either side, against dense masked attention."""
     torch.manual_seed(seed)
     positions = find_positions("window")(Shape(D_MODEL, HEADS, 16)).to(device)
     module = Attention(Site("encoder", 0, "self"), D_MODEL, D_MODEL // HEADS, range(HEADS)).to(device)
@@ -148,9 +148,9 @@ def window_attention(seed: int, device: torch.device, quiet: bool) -> Row:
         attended = F.scaled_dot_product_attention(query, key, value, attn_mask=order.bias)
         return module.out(attended.transpose(1, 2).flatten(2))
 
-    ours = [_spend(n, windowed, positions, device)[0] for n in TOKENS]
-    theirs, outputs = zip(*(_spend(n, dense, positions, device) for n in fitting), strict=True)
-    beside, output = _spend(fitting[-1], windowed, positions, device)
+    ours = [_measure_work(n, windowed, positions, device)[0] for n in TOKENS]
+    theirs, outputs = zip(*(_measure_work(n, dense, positions, device) for n in fitting), strict=True)
+    beside, output = _measure_work(fitting[-1], windowed, positions, device)
     difference = largest(output - outputs[-1])
     return Row(
         beside["seconds"],
@@ -159,9 +159,9 @@ def window_attention(seed: int, device: torch.device, quiet: bool) -> Row:
         same_result=difference < 1e-5,
         tokens=ours,
         dense=list(theirs),
-        time_exponent=power_of(TOKENS, [each["seconds"] for each in ours]),
-        memory_exponent=power_of(TOKENS, [each["bytes"] for each in ours]),
-        dense_time_exponent=power_of(fitting, [each["seconds"] for each in theirs]),
+        time_exponent=fit_power(TOKENS, [each["seconds"] for each in ours]),
+        memory_exponent=fit_power(TOKENS, [each["bytes"] for each in ours]),
+        dense_time_exponent=fit_power(fitting, [each["seconds"] for each in theirs]),
         largest_difference=difference,
         d_model=D_MODEL,
         heads=HEADS,
@@ -169,29 +169,29 @@ def window_attention(seed: int, device: torch.device, quiet: bool) -> Row:
 
 
 @torch.inference_mode()
-def _spend(
+def _measure_work(
     tokens: int, work: Callable[[Tensor, Order], Tensor], positions: Positions, device: torch.device
 ) -> tuple[dict[str, float], Tensor]:
-    """The best time of a few and the most memory that was held at once, and what the work gives."""
+    """Measures the best time of a few and the peak memory of this work, and returns its output."""
     x = torch.randn(1, tokens, D_MODEL, generator=torch.Generator().manual_seed(0)).to(device)
     index = torch.arange(tokens, device=device)[None]
 
     def once() -> Tensor:
         return work(x, Order(positions, index, index, causal=False))
 
-    output, seconds = timed(once, device)
+    output, seconds = run_timed(once, device)
     for _ in range(4 if seconds < 1 else 1):
-        seconds = min(seconds, timed(once, device)[1])
-    return {"tokens": tokens, "seconds": seconds, "bytes": _most_bytes(once, device)}, output
+        seconds = min(seconds, run_timed(once, device)[1])
+    return {"tokens": tokens, "seconds": seconds, "bytes": _peak_bytes(once, device)}, output
 
 
-def _most_bytes(work: Callable[[], Tensor], device: torch.device) -> int:
+def _peak_bytes(work: Callable[[], Tensor], device: torch.device) -> int:
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
         work()
         return torch.cuda.max_memory_allocated() - before
-    os.environ.setdefault("KINETO_LOG_LEVEL", "9")  # or it talks
+    os.environ.setdefault("KINETO_LOG_LEVEL", "9")  # silences the profiler
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as seen:
         work()
     held = most = 0

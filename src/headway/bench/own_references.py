@@ -1,8 +1,8 @@
-"""How others take out the heads of a GPT-2 one by one: what a study of one's own model is measured against. Three ways,
-each written as its library's own pages write it: a hook on the plain transformers model, TransformerLens, nnsight. One
-forward of the whole model a head, on the same weights. Nothing is in them that would slow them down: no gradients, no
-cache of keys and values, heads zeroed in place, and the last token, which predicts nothing, not read. Wrapping a model
-is apart from going through its heads, so that only the latter is timed."""
+"""References that ablate the heads of a GPT-2 one by one, for studies of a user's model. Three are written as in each
+library's documentation: a hook on the plain transformers model, TransformerLens, nnsight. Each runs one forward
+pass of the whole model per head, on the same weights, and nothing slows it down: no gradients, no KV cache, heads
+zeroed in place, and the last token, which predicts nothing, not read. Wrapping a model is separate from ablating its
+heads, so that only the latter is timed."""
 
 import copy
 import importlib
@@ -20,18 +20,18 @@ from headway.errors import HeadwayError
 
 Measure = Literal["full", "answer"]  # the loss of every token after the first, or of the last alone
 Tokens = Int[Tensor, "row token"]
-Increases = Float[Tensor, " head"]  # how much the loss grows without each head; the heads of the first layer first
+Increases = Float[Tensor, " head"]  # the increase in loss without each head, by layer
 
 
 @dataclass(frozen=True)
 class OwnReference:
-    says: str
-    wrap: Callable[[Any], Any]  # from a transformers GPT-2, which stays as it is, to what `sweep` is called with
+    description: str
+    wrap: Callable[[Any], Any]  # wraps a transformers GPT-2, without changing it, for `sweep`
     sweep: Callable[[Any, Tokens, Measure], Increases]
 
 
 def random_gpt2(seed: int = 0) -> Any:
-    """A model of the size of GPT-2 small, its weights drawn at random: nothing is downloaded."""
+    """Makes a model of the size of GPT-2 small with random weights, so that nothing is downloaded."""
     transformers = _optional("transformers")
     torch.manual_seed(seed)
     return transformers.GPT2LMHeadModel(transformers.GPT2Config()).eval()
@@ -43,7 +43,7 @@ def random_tokens(seed: int = 0, rows: int = 8, length: int = 32, vocabulary: in
 
 @torch.inference_mode()
 def hook_loop(model: Any, tokens: Tokens, measure: Measure) -> Increases:
-    """transformers alone: a hook before each output projection zeroes what one head hands to it."""
+    """Ablates with transformers alone: a hook before each output projection zeroes the output of one head."""
     width = model.config.n_embd // model.config.n_head
 
     def loss() -> Tensor:
@@ -61,7 +61,7 @@ def hook_loop(model: Any, tokens: Tokens, measure: Measure) -> Increases:
 
 
 def as_bridge(model: Any) -> Any:
-    """TransformerLens around a copy, since it exchanges modules; no tokenizer, so nothing is looked up on the Hub."""
+    """Wraps a copy in TransformerLens, which replaces modules; without a tokenizer nothing is looked up on the Hub."""
     sources = _optional("transformer_lens.model_bridge.sources")
     return sources.build_bridge_from_module(copy.deepcopy(model), type(model).__name__, hf_config=model.config).eval()
 
@@ -83,8 +83,8 @@ def transformer_lens_loop(bridge: Any, tokens: Tokens, measure: Measure) -> Incr
 
 
 def as_nnsight(model: Any) -> Any:
-    """nnsight around a copy, so that its hooks stay off the model; from here on every object of the process has a
-    `save`, which is nnsight's way."""
+    """Wraps a copy in nnsight, so that its hooks stay off the model; from here on nnsight gives every object of the
+    process a `save`."""
     return _optional("nnsight").NNsight(copy.deepcopy(model))
 
 
@@ -106,17 +106,17 @@ def nnsight_loop(model: Any, tokens: Tokens, measure: Measure) -> Increases:
 
 OWN_REFERENCES = {
     "transformers": OwnReference(
-        "transformers: a forward pre-hook on c_proj zeroes the head, one forward a head", lambda model: model, hook_loop
+        "transformers: a forward pre-hook on c_proj zeroes the head, one pass per head", lambda model: model, hook_loop
     ),
     "TransformerLens": OwnReference(
-        "TransformerLens: a hook on hook_z zeroes the head, one run_with_hooks a head", as_bridge, transformer_lens_loop
+        "TransformerLens: a hook on hook_z zeroes the head, run_with_hooks per head", as_bridge, transformer_lens_loop
     ),
-    "nnsight": OwnReference("nnsight: the head of c_proj.input set to 0, one trace a head", as_nnsight, nnsight_loop),
+    "nnsight": OwnReference("nnsight: the head of c_proj.input set to 0, one trace per head", as_nnsight, nnsight_loop),
 }
 
 
 def _loss(logits: Float[Tensor, "row place vocabulary"], tokens: Tokens, measure: Measure) -> Tensor:
-    """Logits of all places, as a model gives them; the answer's are the last."""
+    """Computes the loss from the logits at all positions; the answer's are the last."""
     if measure == "answer":
         return cross_entropy(logits[:, -1], tokens[:, -1])
     return cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())

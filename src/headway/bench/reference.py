@@ -1,6 +1,6 @@
-"""The textbook loop, written plainly: what ours is measured against. Stored sums, a DataLoader, `nn.Transformer` as it
-comes (post-norm), Adam at 1e-3, a start token of its own. No trick of ours is in it, and nothing that would slow it
-down either: no dropout, no logging, one pass of the data an epoch, and the thread count that is fastest for it."""
+"""The textbook loop that Headway is measured against: stored sums, a DataLoader, `nn.Transformer` with its defaults
+(post-norm), Adam at 1e-3, a separate start token. It uses none of Headway's optimizations, and nothing slows it down
+either: no dropout, no logging, one pass over the data per epoch, and the thread count that is fastest for it."""
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from headway.bench.row import fastest_threads, timed, using_threads
+from headway.bench.row import fastest_threads, run_timed, using_threads
 from headway.evaluation.examples import number_of_problems
 from headway.evaluation.verdicts import same_answer
 from headway.models import EncoderDecoder, Site
@@ -22,7 +22,7 @@ STORED = 10_000
 
 
 class TextbookTransformer(nn.Module):
-    """`nn.Transformer` as it comes, between embeddings with positions and logits."""
+    """`nn.Transformer` with its defaults, between embeddings with positions and an unembedding."""
 
     def __init__(
         self, vocabulary: int, start: int, shape: Sequence[int], positions: Sequence[Tensor], pre_norm: bool = False
@@ -31,7 +31,7 @@ class TextbookTransformer(nn.Module):
         self.start, width = start, shape[0]
         self.embed = nn.Embedding(vocabulary, width)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # pre-norm has no nested tensors, it says
+            warnings.simplefilter("ignore")  # nested tensors are not used with pre-norm
             self.transformer = nn.Transformer(*shape, dropout=0.0, batch_first=True, norm_first=pre_norm)
         self.unembed = nn.Linear(width, vocabulary)
         self.source_positions, self.answer_positions = map(nn.Buffer, positions)
@@ -46,7 +46,7 @@ class TextbookTransformer(nn.Module):
 
 
 class TextbookCopy(TextbookTransformer):
-    """An adder of ours in the modules that PyTorch ships, with the same weights: pre-norm."""
+    """A Headway adder rebuilt from PyTorch's own modules (pre-norm), with the same weights."""
 
     def __init__(self, ours: EncoderDecoder) -> None:
         config = ours.config
@@ -60,16 +60,16 @@ class TextbookCopy(TextbookTransformer):
         pairs = [(self.embed, ours.tokens), (self.unembed, ours.unembed)]
         pairs += [(encoder.norm, ours.encoder_norm), (decoder.norm, ours.decoder_norm)]
         for layer, block in zip(encoder.layers, ours.encoder, strict=True):
-            pairs += self._pairs(layer, block, {"self": (layer.self_attn, layer.norm1)}, layer.norm2)
+            pairs += self._pair_up(layer, block, {"self": (layer.self_attn, layer.norm1)}, layer.norm2)
         for layer, block in zip(decoder.layers, ours.decoder, strict=True):
             attentions = {"self": (layer.self_attn, layer.norm1), "cross": (layer.multihead_attn, layer.norm2)}
-            pairs += self._pairs(layer, block, attentions, layer.norm3)
-        for theirs, own in pairs:
-            theirs.load_state_dict(own.state_dict())
+            pairs += self._pair_up(layer, block, attentions, layer.norm3)
+        for theirs, module in pairs:
+            theirs.load_state_dict(module.state_dict())
 
     @torch.no_grad()
-    def _pairs(self, layer: Any, block: Any, attentions: Mapping[str, Any], last_norm: Any) -> list[tuple[Any, Any]]:
-        """The modules of a layer, each with ours of the same weights; query, key and value are copied here."""
+    def _pair_up(self, layer: Any, block: Any, attentions: Mapping[str, Any], last_norm: Any) -> list[tuple[Any, Any]]:
+        """Pairs the modules of a layer with ours of the same weights; query, key and value are copied here."""
         pairs = [(last_norm, block.norms["feed"])]
         pairs += [(layer.linear1, block.feed.into), (layer.linear2, block.feed.out)]
         for kind, (theirs, norm) in attentions.items():
@@ -82,7 +82,7 @@ class TextbookCopy(TextbookTransformer):
 
 
 class TextbookSorter(nn.Module):
-    """An encoder that says whether a sequence is sorted: `nn.TransformerEncoder`, pre-norm, mean pooling."""
+    """An encoder that classifies sequences as sorted or not: `nn.TransformerEncoder`, pre-norm, mean pooling."""
 
     def __init__(self, values: int, positions: str, longest: int = 512) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ class TextbookSorter(nn.Module):
 def train_adder(
     task: Addition, sums: Problems, seed: int, epochs: int, watch: Watch | None = None
 ) -> TextbookTransformer:
-    """Trains the textbook adder, post-norm with sinusoidal positions, where its sums are."""
+    """Trains the textbook adder, post-norm with sinusoidal positions, on the device of its sums."""
     torch.manual_seed(seed)
     table = sinusoids(torch.arange(16), 128).float()
     model = TextbookTransformer(task.vocabulary, task.start, (128, 4, 2, 2, 512), (table, table)).to(sums.source.device)
@@ -124,7 +124,7 @@ def train_adder(
 def train_textbook(
     task: Addition, seed: int, epochs: int, device: torch.device, quiet: bool
 ) -> tuple[TextbookTransformer, float, int]:
-    """The same on stored sums, on as many threads as make thirty of its steps fastest: the model, seconds, threads."""
+    """Trains it on stored sums with the fastest thread count for thirty steps; returns model, seconds, threads."""
     count = number_of_problems(task, "the textbook")
     order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))[:STORED]
     sums = task.listing(0, count)[order].to(device)
@@ -132,13 +132,13 @@ def train_textbook(
         Progress("the textbook loop", quiet) as watch,
         using_threads(fastest_threads(lambda: train_adder(task, sums[: 64 * 30], seed, 1), device)) as threads,
     ):
-        model, seconds = timed(lambda: train_adder(task, sums, seed, epochs, watch), device)
+        model, seconds = run_timed(lambda: train_adder(task, sums, seed, epochs, watch), device)
     return model, seconds, threads
 
 
 @torch.no_grad()
 def count_right(model: nn.Module, start: int, batches: Iterable[Problems]) -> int:
-    """Greedy decoding as it is usually written: the whole model again for every token, no cache."""
+    """Counts right answers by plain greedy decoding: the whole model runs again for every token, without a cache."""
     right = 0
     for batch in batches:
         written = batch.answer[:, :0]

@@ -1,4 +1,4 @@
-"""A row of the bench, and how its seconds are measured: ours, the reference, and whether both found the same."""
+"""A row of the benchmark, and how its seconds are measured."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 
 
 class Row:
-    """Seconds of ours and of the reference, which is described in words, and whether both found the same."""
+    """The seconds of Headway and of the reference, a description of the latter, and whether the results agree."""
 
     def __init__(
         self, ours_seconds: float, reference: str, reference_seconds: float, same_result: bool, **details: object
@@ -23,13 +23,13 @@ class Row:
         self.same_result, self.details = same_result, details
 
     def to_json(self) -> dict[str, Any]:
-        own = {"ours_seconds": self.ours_seconds, "reference": self.reference}
-        own |= {"reference_seconds": self.reference_seconds, "ratio": self.reference_seconds / self.ours_seconds}
-        return {**own, "same_result": self.same_result, **self.details, "threads": torch.get_num_threads()}
+        content = {"ours_seconds": self.ours_seconds, "reference": self.reference}
+        content |= {"reference_seconds": self.reference_seconds, "ratio": self.reference_seconds / self.ours_seconds}
+        return {**content, "same_result": self.same_result, **self.details, "threads": torch.get_num_threads()}
 
 
-def timed(work: Callable[[], Result], device: torch.device) -> tuple[Result, float]:
-    """The result of the work and the seconds it took, waiting for a GPU before and after."""
+def run_timed(work: Callable[[], Result], device: torch.device) -> tuple[Result, float]:
+    """Returns the result of the work and the seconds it took, synchronizing with a GPU before and after."""
     wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     wait()
     began = time.perf_counter()
@@ -40,7 +40,7 @@ def timed(work: Callable[[], Result], device: torch.device) -> tuple[Result, flo
 
 @contextmanager
 def using_threads(count: int) -> Iterator[int]:
-    """Torch on so many threads for a while."""
+    """Sets the number of torch's threads, and restores it afterwards."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -50,18 +50,18 @@ def using_threads(count: int) -> Iterator[int]:
 
 
 def fastest_threads(work: Callable[[], object], device: torch.device) -> int:
-    """The number of threads, of 1, 2, 4 … up to the cores there are, on which this work takes least time."""
+    """Finds the number of threads (1, 2, 4 or 8, up to the number of cores) that is fastest for this work."""
 
     def seconds(threads: int) -> float:
         with using_threads(threads):
             work()  # warm
-            return min(timed(work, device)[1] for _ in range(2))
+            return min(run_timed(work, device)[1] for _ in range(2))
 
     if device.type != "cpu":
         return torch.get_num_threads()
     return min((n for n in (1, 2, 4, 8) if n <= cores()), key=seconds)
 
 
-def power_of(x: Sequence[float], y: Sequence[float]) -> float:
-    """The power of x that y grows by: the slope of the logarithms, by least squares."""
+def fit_power(x: Sequence[float], y: Sequence[float]) -> float:
+    """Fits the power of x that y grows with: the slope of the logarithms, by least squares."""
     return float(numpy.polyfit(numpy.log(x), numpy.log(y), 1)[0]) if len(x) > 1 else numpy.nan

@@ -1,5 +1,5 @@
-"""What people wait for: the help, the lab, a report page in a browser; and of many runs, what they cost beyond
-training them: finding some by a question, and a trial of a sweep."""
+"""Benchmarks of what people wait for: the help, the lab, a report page in a browser, queries over many runs, and the
+overhead of a sweep."""
 
 import json
 import shutil
@@ -20,14 +20,14 @@ import torch
 
 from headway.bench.adders import EPOCHS
 from headway.bench.reference import STORED, train_textbook
-from headway.bench.row import Row, timed
+from headway.bench.row import Row, run_timed
 from headway.compare.index import list_runs
 from headway.errors import HeadwayError
 from headway.progress import Progress
 from headway.report.page import write_page
 from headway.runs.config import Overrides
 from headway.runs.folder import Training
-from headway.runs.seal import sealed
+from headway.runs.seal import seal
 from headway.subjects.own import open_one
 from headway.tasks import Addition
 from headway.training.defaults import plan
@@ -45,8 +45,8 @@ tyro.cli(Empty, args=["--help"])
 """
 TIMED_EPOCHS, TRIALS = 2, 400
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-PATIENCE = 300_000  # milliseconds until a page that does not get ready is given up
-# types 100 to 124 as the first number, each drawn before the next: milliseconds
+TIMEOUT = 300_000  # milliseconds to wait for a page to become ready
+# types 100 to 124 as the first number, each drawn before the next; returns milliseconds
 KEYSTROKES = """async () => {
   const field = document.querySelector('input[aria-label="first number"]'), spent = [];
   for (let n = 100; n < 125; n++) {
@@ -59,12 +59,12 @@ KEYSTROKES = """async () => {
   return spent;
 }"""
 ENCODINGS = ("rope", "alibi", "t5", "kerple", "fire", "none", "learned", "sinusoidal")
-QUESTION = "positions=rope and reach>256"
+QUERY = "positions=rope and reach>256"
 SHAPE = {"d_model": 8, "heads": 2, "d_ff": 16, "layers": 1, "decoder_layers": 1, "steps": 1, "batch": 8}
 
 
 def help_command(seed: int, device: torch.device, quiet: bool) -> Row:
-    """Seconds until `headway --help` has answered, the median of five processes."""
+    """Times `headway --help`, the median of five processes."""
     ours, shown = _median_seconds((*HEADWAY, "--help"))
     reference, _ = _median_seconds((sys.executable, "-c", EMPTY_COMMAND))
     plain = "a Python process that imports tyro and prints the help of a command without flags"
@@ -72,7 +72,7 @@ def help_command(seed: int, device: torch.device, quiet: bool) -> Row:
 
 
 def call_headway(*words: str) -> Any:
-    """What a command prints as JSON, run in a process of its own."""
+    """Runs a command in a new process and returns the JSON it prints."""
     ended = subprocess.run((*HEADWAY, *words, "--json", "--quiet"), capture_output=True, text=True)
     if ended.returncode != 0:
         raise HeadwayError(f"'headway {words[0]}' failed: {ended.stderr.strip()[-500:]}")
@@ -80,17 +80,17 @@ def call_headway(*words: str) -> Any:
 
 
 def _median_seconds(command: Sequence[str]) -> tuple[float, str]:
-    """The median time of a command, and what it prints."""
+    """Measures the median time of a command, and returns what it prints."""
     work = partial(subprocess.run, command, capture_output=True, text=True, check=True)
-    ended = [timed(work, torch.device("cpu")) for _ in range(5)]
+    ended = [run_timed(work, torch.device("cpu")) for _ in range(5)]
     return statistics.median(seconds for _, seconds in ended), ended[-1][0].stdout
 
 
 def lab(seed: int, device: torch.device, quiet: bool) -> Row:
-    """Seconds of `headway lab --preset quick`, from nothing to the page, as people start it."""
+    """Times `headway lab --preset quick`, from nothing to the page."""
     with tempfile.TemporaryDirectory() as folder, Progress("the lab", quiet):
         words = ("lab", "--preset", "quick", "--seed", str(seed), "--device", device.type, "--out", f"{folder}/lab")
-        runs, seconds = timed(lambda: call_headway(*words)["runs"], device)
+        runs, seconds = run_timed(lambda: call_headway(*words)["runs"], device)
     _, spent, threads = train_textbook(Addition(), seed, TIMED_EPOCHS, device, quiet)
     return Row(
         seconds,
@@ -104,8 +104,8 @@ def lab(seed: int, device: torch.device, quiet: bool) -> Row:
 
 
 def page(seed: int, device: torch.device, quiet: bool) -> Row:
-    """Seconds until the page of the shipped adder is ready, the median of three visits, and those of a keystroke."""
-    with tempfile.TemporaryDirectory() as folder, _browser() as browser, Progress("a page", quiet):
+    """Times loading the page of the shipped adder, the median of three visits, and a keystroke on it."""
+    with tempfile.TemporaryDirectory() as folder, _start_browser() as browser, Progress("a page", quiet):
         report, empty = Path(folder) / "report.html", Path(folder) / "empty.html"
         write_page([open_one("pretrained:adder").path], report)
         empty.write_text('<!doctype html><html data-ready="yes"><title>empty</title></html>')
@@ -126,22 +126,22 @@ def has_browser() -> bool:
 
 
 @contextmanager
-def _browser() -> Iterator[Any]:
-    """Debian's chromium, driven by playwright."""
+def _start_browser() -> Iterator[Any]:
+    """Starts Debian's chromium, driven by playwright."""
     if not has_browser():
         raise HeadwayError("the row 'page' needs a browser: install chromium from Debian and playwright from PyPI")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS, timeout=PATIENCE)
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS, timeout=TIMEOUT)
         yield browser
         browser.close()
 
 
 def _visit(browser: Any, path: Path, keep: bool = False) -> tuple[Any, float]:
-    """A page of a browser without history, and the seconds until it was ready."""
+    """Opens a page in a fresh browser context, and measures the seconds until it is ready."""
     context = browser.new_context(offline=True)
-    context.set_default_timeout(PATIENCE)
+    context.set_default_timeout(TIMEOUT)
     visited = context.new_page()
     began = time.perf_counter()
     visited.goto(path.as_uri())
@@ -153,28 +153,28 @@ def _visit(browser: Any, path: Path, keep: bool = False) -> tuple[Any, float]:
 
 
 def queries(seed: int, device: torch.device, quiet: bool, runs: int = 4_000) -> Row:
-    """Seconds of a question over many runs that the index has seen, the check for changes included."""
+    """Times a query over many indexed runs, including the check for changes."""
     with tempfile.TemporaryDirectory() as folder, Progress(f"{runs:,} run folders", quiet):
         root = Path(folder)
         for number in range(runs):
             _write_run(root / f"run-{number}", number)
-        _, first = timed(lambda: list_runs(root, QUESTION), device)
+        _, first = run_timed(lambda: list_runs(root, QUERY), device)
         time.sleep(1.1)
-        list_runs(root, QUESTION)  # looks again at what was new a moment ago
-        asked = [timed(lambda: list_runs(root, QUESTION), device) for _ in range(5)]
-        found, reference = timed(lambda: _read_all(root), device)
+        list_runs(root, QUERY)  # scans again what was too recent to trust
+        turns = [run_timed(lambda: list_runs(root, QUERY), device) for _ in range(5)]
+        found, reference = run_timed(lambda: _read_all(root), device)
     plain = "reading config.json and lengths.json of every run folder"
-    ours, same = statistics.median(seconds for _, seconds in asked), {str(row["run"]) for row in asked[-1][0]} == found
+    ours, same = statistics.median(seconds for _, seconds in turns), {str(row["run"]) for row in turns[-1][0]} == found
     return Row(ours, plain, reference, same, runs=runs, found=len(found), first_seconds=first)
 
 
 def _write_run(folder: Path, number: int) -> None:
-    """What a trained and tested classifier leaves, without its weights; every third one is unfinished."""
+    """Writes the folder of a trained and tested classifier, without weights; every third one is unfinished."""
     folder.mkdir()
     config = plan("sortedness", Overrides(positions=ENCODINGS[number % len(ENCODINGS)]), number)
     (folder / "config.json").write_text(json.dumps(config.to_json()))
     if number % 3:
-        ended = sealed(asdict(Training(config.training.steps, 1.5, 1234, 0.5, None, "c", "w", "l")))
+        ended = seal(asdict(Training(config.training.steps, 1.5, 1234, 0.5, None, "c", "w", "l")))
         (folder / "training.json").write_text(json.dumps(ended))
         reach = {"default": 2 ** (number // 8 % 6 + 5)}
         study = {"asked": {"lengths": [16, 512]}, "in_range": 0.99, "converged": True, "reach": reach}
@@ -182,7 +182,7 @@ def _write_run(folder: Path, number: int) -> None:
 
 
 def _read_all(root: Path) -> set[str]:
-    """The plain way to answer the question."""
+    """Answers the query the plain way, by reading every file."""
     found = set()
     for path in root.iterdir():
         if (path / "lengths.json").exists():
@@ -193,7 +193,7 @@ def _read_all(root: Path) -> set[str]:
 
 
 def sweep_overhead(seed: int, device: torch.device, quiet: bool) -> Row:
-    """Seconds that a trial of a sweep costs beyond its work: wall clock times workers, less the work, by trials."""
+    """Measures the overhead per trial of a sweep: wall-clock time times workers, less the work, over trials."""
     with tempfile.TemporaryDirectory() as folder, Progress(f"{TRIALS} trials", quiet):
         file = Path(folder) / "bench.toml"
         shape = "\n".join(f"{key} = {value}" for key, value in SHAPE.items())
@@ -201,7 +201,7 @@ def sweep_overhead(seed: int, device: torch.device, quiet: bool) -> Row:
         swept = call_headway("sweep", str(file), "--out", f"{folder}/sweep", "--device", device.type)
         words = [word for key, value in SHAPE.items() for word in (f"--{key.replace('_', '-')}", str(value))]
         train = ("train", "addition", "--digits", "2", *words, "--device", device.type)
-        alone, seconds = timed(lambda: call_headway(*train, "--out", f"{folder}/alone"), device)
+        alone, seconds = run_timed(lambda: call_headway(*train, "--out", f"{folder}/alone"), device)
     return Row(
         (swept["seconds"] * swept["slots"] - swept["busy_seconds"]) / swept["done"],
         "a process for each trial: 'headway train' of the same run, less the seconds of its training",

@@ -1,4 +1,4 @@
-"""Runs found and set side by side; no torch in here."""
+"""Finds runs and compares them, without torch."""
 
 from headway.compare.groups import RunComparison, compare
 

@@ -1,7 +1,7 @@
-"""A run as one flat row: what it is, how far it came, and what studies found of it.
+"""A run as one flat row: its settings, its state, and the results of its studies.
 
-A row has text, numbers and truth values under short keys, and lacks what is not known. A study that is broken or
-ill-typed is left out and named under `error`; it makes no run broken.
+A row holds text, numbers and booleans under short keys; unknown values are absent. A study that is broken or
+ill-typed is left out and named under `error`; the run itself does not count as broken.
 """
 
 import math
@@ -16,7 +16,7 @@ from headway.errors import HeadwayError
 from headway.runs import disk
 from headway.runs.config import RunConfig, TrainingConfig
 from headway.runs.folder import RunFolder
-from headway.runs.seal import fault_of_certificate
+from headway.runs.seal import find_certificate_fault
 from headway.runs.shapes import fits, schema_of
 
 Value = str | int | float | bool
@@ -27,23 +27,23 @@ SETTINGS = (
     "task", "positions", "index", "pooling", "kind", "d_model", "heads", "d_ff", "layers", "decoder_layers", "segments",
     "pruned", "steps_asked", *(entry.name for entry in fields(TrainingConfig) if entry.name != "steps"), "data",
 )  # fmt: skip
-"""what a run was asked to be, besides its seed and its task's options"""
+"""settings of a run, besides its seed and its task's options"""
 FOUND = (
     "steps", "seconds", "final_loss", "perfect", "parameters", "exact_match", "examples", "errors", "reach", "in_range",
     "converged", "tested_to", "heads_alone", "heads_together", "together_accuracy", "baseline", "ablation", "max_drop",
     "certified", "healthy",
 )  # fmt: skip
-"""what came of it"""
+"""results of a run"""
 KINDS = {**dict.fromkeys(("perfect", "converged", "certified", "healthy"), bool), "ablation": str}
-"""of these; all others are numbers"""
+"""types of these results; all others are numbers"""
 NUMBER = int | float
 FILES = ("evaluation-sample", "evaluation", "lengths", "measured", "heads", "certificate", "doctor")
-"""of studies; what a later one says takes the place of what an earlier one says"""
+"""files of studies; a later one overrides an earlier one"""
 KEYS = ("run", "state", "seed", *SETTINGS, *FOUND, "digest", "error")
-"""of every row, besides `option.NAME` and `reach.PROBE`"""
-OPEN = ("option.", "reach.")  # how keys begin that only some runs have
+"""keys of every row, besides `option.NAME` and `reach.PROBE`"""
+OPEN = ("option.", "reach.")  # prefixes of keys that only some runs have
 
-MOST_NAMES = 100  # options, or probes, of one run
+MOST_NAMES = 100  # options or probes per run
 _NAME = re.compile(r"[a-z0-9_][a-z0-9_+-]{0,59}")
 
 
@@ -61,20 +61,20 @@ def describe(folder: RunFolder) -> Row:
             shown = "nested too deeply" if isinstance(error, RecursionError) else str(error)
             errors.append(shown.replace(f"{folder.path}/", ""))
 
-    add(lambda: _of_config(folder.config()), breaks=True)
+    add(lambda: _read_config(folder.config()), breaks=True)
     if folder.complete and row["state"] != "broken":
         ended = ("steps", "seconds", "parameters", "final_loss", "perfect")
         add(lambda: {"state": "complete", **_entries(vars(folder.training()), *ended)}, breaks=True)
     for name in FILES:
         if (path := folder.path / f"{name}.json").exists():
-            add(partial(_of_study, folder, path))
+            add(partial(_read_study, folder, path))
     if errors:
         row["error"] = "; ".join(dict.fromkeys(errors))
-    return {key: kept for key, value in row.items() if (kept := plain(value)) is not None}
+    return {key: stored for key, value in row.items() if (stored := to_storable(value)) is not None}
 
 
-def plain(value: Value | None) -> Value | None:
-    """A value that a row can hold; None where it is none."""
+def to_storable(value: Value | None) -> Value | None:
+    """Converts a value to one that a row can hold; None if there is none."""
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, int):
@@ -84,45 +84,45 @@ def plain(value: Value | None) -> Value | None:
     return value.encode(errors="replace").decode()[:1_000]
 
 
-def _of_config(config: RunConfig) -> Values:
+def _read_config(config: RunConfig) -> Values:
     known = {**vars(config), **vars(config.model), **vars(config.training), "digest": config.digest}
     known |= {"steps_asked": config.training.steps, "pruned": config.model.pruned or None}
-    return {**{key: known[key] for key in ("seed", "digest", *SETTINGS)}, **_named("option", config.options)}
+    return {**{key: known[key] for key in ("seed", "digest", *SETTINGS)}, **_prefix_keys("option", config.options)}
 
 
-def _of_study(folder: RunFolder, path: Path) -> Values:
+def _read_study(folder: RunFolder, path: Path) -> Values:
     study = disk.read_json(path)
     if not isinstance(study, dict):
-        raise HeadwayError(f"{path.name} is not what Headway writes; make it again")
+        raise HeadwayError(f"{path.name} was not written by Headway; make it again")
     match schema_of(path, study, in_run=True):
         case "evaluation":
             return _entries(study, "exact_match", "examples", "errors")
         case "measured":
-            return _of_lengths(study)
+            return _read_lengths(study)
         case "heads":
-            return _of_heads(study)
+            return _read_heads(study)
         case "doctor":
             return _entries(study, "healthy")
         case "certificate":
-            if fault := fault_of_certificate(study, folder.training().weights_sha256):
+            if fault := find_certificate_fault(study, folder.training().weights_sha256):
                 raise HeadwayError(f"{path.name} {fault}; remove it and certify again")
             return _entries(study, "certified")
     return {}
 
 
-def _of_lengths(study: Any) -> Values:
-    """The reach of a run that has not learned its task in range says nothing, and is left out."""
+def _read_lengths(study: Any) -> Values:
+    """Reads a length study, without the reach of a run that did not learn in range, which means nothing."""
     values = _entries(study, "in_range", "converged")
     asked, reach = study.get("asked"), study.get("reach")
     if isinstance(asked, dict) and isinstance(asked.get("lengths"), list):
         values["tested_to"] = max((length for length in asked["lengths"] if fits(length, NUMBER)), default=None)
     if isinstance(reach, dict) and values["converged"] is not False:
         measured = {name: value for name, value in reach.items() if fits(value, NUMBER)}
-        values |= {"reach": measured.get("default"), **_named("reach", measured)}
+        values |= {"reach": measured.get("default"), **_prefix_keys("reach", measured)}
     return values
 
 
-def _of_heads(study: Any) -> Values:
+def _read_heads(study: Any) -> Values:
     alone, together = (part if isinstance(part := study.get(key), dict) else {} for key in ("alone", "together"))
     sets = {"heads_alone": alone.get("count"), "heads_together": together.get("count")}
     sets |= {"together_accuracy": together.get("accuracy")}
@@ -130,14 +130,14 @@ def _of_heads(study: Any) -> Values:
 
 
 def _entries(study: Any, *keys: str) -> Values:
-    """These entries of a study, each None where it is missing or ill-typed."""
+    """Takes these entries of a study; one that is missing or ill-typed is None."""
     return {key: value if fits(value := study.get(key), KINDS.get(key, NUMBER)) else None for key in keys}
 
 
-def _named(kind: str, values: dict[str, Any]) -> Values:
-    """Values under keys of their own, in small letters alone: a table does not distinguish others."""
-    named: Values = {}
+def _prefix_keys(kind: str, values: dict[str, Any]) -> Values:
+    """Prefixes the keys, in lower case because the columns of a table are case-insensitive."""
+    prefixed: Values = {}
     for name, value in values.items():
-        if value is not None and len(named) < MOST_NAMES and _NAME.fullmatch(name.lower()):
-            named.setdefault(f"{kind}.{name.lower()}", value if isinstance(value, Value) else str(value))
-    return named
+        if value is not None and len(prefixed) < MOST_NAMES and _NAME.fullmatch(name.lower()):
+            prefixed.setdefault(f"{kind}.{name.lower()}", value if isinstance(value, Value) else str(value))
+    return prefixed

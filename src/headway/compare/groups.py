@@ -1,5 +1,5 @@
-"""Many runs in one table: grouped by some of their keys, with what the runs of a group have in common and how far they
-lie apart. Runs that are unfinished, broken or not measured are counted and named, never left out in silence."""
+"""Many runs in one table: grouped by some of their keys, with the spread of each metric within a group. Runs that are
+unfinished, broken or not measured are counted and named, never dropped silently."""
 
 import os
 from collections.abc import Collection, Sequence
@@ -10,8 +10,8 @@ from typing import Any
 
 from headway.compare.describe import Row, Value, Values
 from headway.compare.index import find_runs
-from headway.compare.sentences import in_order, sentences
-from headway.compare.spread import Spread, spread
+from headway.compare.sentences import sentences, sort_key
+from headway.compare.spread import Spread, measure_spread
 from headway.compare.where import parse_where
 from headway.errors import HeadwayError, unknown
 from headway.output import as_csv, as_html, format_value
@@ -22,7 +22,7 @@ STATES = ("complete", "unfinished", "broken")
 
 @dataclass(frozen=True)
 class Group:
-    values: Values  # of the keys that groups are made by; None where a run does not say
+    values: Values  # of the keys that runs are grouped by; None where the runs have none
     runs: tuple[Row, ...]
     metrics: tuple[str, ...]
 
@@ -32,11 +32,11 @@ class Group:
 
     @cached_property
     def spreads(self) -> dict[str, Spread]:
-        return {metric: spread(metric, self.complete) for metric in self.metrics}
+        return {metric: measure_spread(metric, self.complete) for metric in self.metrics}
 
     @property
     def name(self) -> str:
-        """What a person calls it: rope; or d_model 128, where the value does not speak for itself."""
+        """A name for people: rope; or d_model 128, where the value alone would be unclear."""
         names = []
         for key, value in self.values.items():
             shown = f"no {key}" if value is None else f"{key} {format_value(value) or repr(value)}"
@@ -55,7 +55,7 @@ class RunComparison:
     by: tuple[str, ...]
     metrics: tuple[str, ...]
     where: str | None
-    among: int  # runs there are, those that `where` leaves out with them
+    among: int  # all runs, including those that `where` leaves out
     groups: tuple[Group, ...]
 
     @property
@@ -63,7 +63,7 @@ class RunComparison:
         return [row for group in self.groups for row in group.runs]
 
     def sentences(self) -> list[str]:
-        """What the table says and what it does not."""
+        """Says in words what the table shows and what it does not."""
         return sentences(self)
 
     def to_json(self) -> dict[str, Any]:
@@ -86,19 +86,19 @@ class RunComparison:
         }
 
     def table(self) -> list[Values]:
-        """A row a group, for a screen: of each metric the median, and from where to where."""
-        wanting = [state for state in STATES[1:] if any(group.counts[state] for group in self.groups)]
+        """Makes a table for a terminal: a row per group, with the median and range of each metric."""
+        incomplete = [state for state in STATES[1:] if any(group.counts[state] for group in self.groups)]
         return [
             {
                 **group.values,
-                **{key: group.counts[key] for key in ("runs", *wanting, "seeds")},
+                **{key: group.counts[key] for key in ("runs", *incomplete, "seeds")},
                 **{metric: found.summary for metric, found in group.spreads.items()},
             }
             for group in self.groups
         ]
 
     def to_csv(self) -> str:
-        """A line a group."""
+        """Writes CSV with a line per group."""
         parts = ("n", "missing", "median", "mean", "best", "worst", "least", "most")
         names = [f"{metric}.{part}" for metric in self.metrics for part in (*parts, "low", "high")]
         lines = []
@@ -110,7 +110,7 @@ class RunComparison:
         return as_csv([[*self.by, *self.groups[0].counts, *names], *lines])
 
     def runs_csv(self) -> str:
-        """A line a run, with everything that is known of it."""
+        """Writes CSV with a line per run and everything known about it."""
         keys = list(dict.fromkeys(key for row in self.runs for key in row))
         return as_csv([keys, *([row.get(key) for key in keys] for row in self.runs)])
 
@@ -125,15 +125,15 @@ def compare(
     where: str | None = None,
     only: Collection[str] | None = None,
 ) -> RunComparison:
-    """Compares all runs under these folders, or only those in folders of these names, grouped by these keys. A run that
-    is reached twice counts once."""
+    """Compares all runs under these folders, or those in folders named in `only`, grouped by these keys. A run that is
+    found twice counts once."""
     named = [folders] if isinstance(folders, str | Path) else list(folders)
     by = [by] if isinstance(by, str) else list(by)
     chosen = parse_where(where)
     if not named:
         raise HeadwayError("name a folder that holds runs")
     if not by:
-        raise HeadwayError("name a key that runs are grouped by, such as --by positions")
+        raise HeadwayError("name a key that runs are grouped by, such as `by=positions`")
     rows, among, known = list[Row](), 0, set[str]()
     for folder in _outermost([Path(each) for each in named]):
         found = find_runs(folder, chosen)
@@ -146,38 +146,38 @@ def compare(
     if not among:
         raise HeadwayError(f"{shown} holds no run; 'headway train' makes one")
     if not rows:
-        raise HeadwayError(f"--where {where or only!r} leaves none of the {among:,} runs in {shown}; ask for more")
+        raise HeadwayError(f"`where={where or only!r}` matches none of the {among:,} runs in {shown}; loosen it")
     complete = [row for row in rows if row["state"] == "complete"]
     compared = tuple(dict.fromkeys(metrics or [name for name in USUAL if any(name in row for row in complete)]))
-    return RunComparison(tuple(map(str, named)), tuple(by), compared, where, among, _grouped(rows, by, compared))
+    return RunComparison(tuple(map(str, named)), tuple(by), compared, where, among, _group(rows, by, compared))
 
 
 def _outermost(folders: Sequence[Path]) -> list[Path]:
-    """Without those that lie in others, whose runs are found there."""
+    """Drops folders that lie in others, whose runs are found there."""
     for folder in folders:
         if not folder.is_dir():
             raise HeadwayError(f"there is no folder {folder}; name one that holds runs")
-    real = {folder.resolve(): folder for folder in reversed(folders)}  # of two names for one folder, the first
+    real = {folder.resolve(): folder for folder in reversed(folders)}  # the first of two names for one folder
     return [folder for home, folder in reversed(real.items()) if not any(above in real for above in home.parents)]
 
 
 def _check(by: Sequence[str], metrics: Sequence[str], known: set[str]) -> None:
-    for kind, keys in (("key in --by", by), ("metric", metrics)):
+    for kind, keys in (("key in `by`", by), ("metric", metrics)):
         for key in keys:
             if key not in known:
                 raise unknown(kind, key, known)
     if both := [key for key in by if key in metrics]:
-        raise HeadwayError(f"{both[0]} is in --by and in --metric; leave it out of one")
+        raise HeadwayError(f"{both[0]} is both a grouping key and a metric; leave it out of one")
     if len(set(by)) < len(by):
-        raise HeadwayError(f"--by {','.join(by)} names a key twice")
+        raise HeadwayError(f"`by={','.join(by)}` names a key twice")
 
 
-def _grouped(rows: Sequence[Row], by: Sequence[str], metrics: tuple[str, ...]) -> tuple[Group, ...]:
+def _group(rows: Sequence[Row], by: Sequence[str], metrics: tuple[str, ...]) -> tuple[Group, ...]:
     for metric in metrics:
         if any(isinstance(row.get(metric), str) for row in rows):
             raise HeadwayError(f"{metric} is text, not a metric; name a number, such as {' or '.join(USUAL[:2])}")
     groups: dict[tuple[Value | None, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault(tuple(row.get(key) for key in by), []).append(row)
-    ordered = sorted(groups, key=lambda values: [in_order(value) for value in values])
+    ordered = sorted(groups, key=lambda values: [sort_key(value) for value in values])
     return tuple(Group(dict(zip(by, values, strict=True)), tuple(groups[values]), metrics) for values in ordered)

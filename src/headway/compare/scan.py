@@ -1,9 +1,9 @@
-"""What has changed under a folder since it was last scanned, without reading what has not.
+"""Finds what has changed under a folder since it was last scanned, without reading what has not.
 
-Only the folders that hold runs are asked for their stamp: when they were last written to. Where one has changed, the
-runs in it are asked for theirs, and those that have changed are described anew. `RunFolder.changed` tells the folder
-above of every file that it replaces. Stamps are compared for being the same, never for which is later: clocks are set
-back. A folder that was written to a moment ago may be written to again without its stamp telling, so it is scanned
+Only the stamps of folders that hold runs are read: when they were last written to. If one has changed, the stamps of
+the runs in it are read, and the runs that have changed are described again. `RunFolder.mark_changed` updates the stamp
+of the parent folder whenever it replaces a file. Stamps are compared for equality, never for order: clocks can be set
+back. A folder that was written to a moment ago may be written to again within one tick of the clock, so it is scanned
 again next time. Links to folders are not followed.
 """
 
@@ -19,15 +19,15 @@ from headway.compare.describe import Row, describe
 from headway.runs.folder import RunFolder
 
 MOMENT = 1_000_000_000
-"""nanoseconds for which a stamp is not trusted: clocks of file systems tick every few thousandths of a second"""
-UNSETTLED = ""  # the stamp of what has to be scanned again
+"""nanoseconds for which a stamp is not trusted: clocks of file systems tick every few milliseconds"""
+UNSETTLED = ""  # the stamp of a folder that must be scanned again
 TOP = b"."
 Stamps = dict[bytes, str]
 
 
 @dataclass(frozen=True)
 class ScannedRun:
-    path: bytes  # from the root on, as the disk spells it
+    path: bytes  # relative to the root, as on disk
     parent: bytes
     stamp: str
     row: Row
@@ -35,18 +35,18 @@ class ScannedRun:
 
 @dataclass
 class FolderChanges:
-    """What is new in one folder."""
+    """Changes in one folder."""
 
     folder: bytes
-    stamp: str | None  # None where it need not be scanned again
+    stamp: str | None  # None if it need not be scanned again
     rows: list[ScannedRun] = field(default_factory=list)
-    ended: list[bytes] = field(default_factory=list)  # runs that are only folders now
+    ended: list[bytes] = field(default_factory=list)  # runs that are now plain folders
     gone: list[bytes] = field(default_factory=list)
-    """runs and folders that are there no more, with all that was in them"""
+    """runs and folders that no longer exist, with everything inside"""
 
 
 def holds_a_run(root: bytes) -> bool:
-    """Whether there is any, at any depth."""
+    """Tells whether there is a run at any depth."""
     waiting = [root]
     while waiting:
         folder = waiting.pop()
@@ -57,18 +57,18 @@ def holds_a_run(root: bytes) -> bool:
 
 
 def scan(root: bytes, known: Stamps, runs_in: Callable[[bytes], Stamps]) -> Iterator[FolderChanges]:
-    """Goes through the folders that are known and those that it finds, and yields what has changed.
+    """Visits the known folders and those that it finds, and yields what has changed.
 
-    `known` has the stamps of folders when they were last scanned, `runs_in` those of the runs in one of them.
+    `known` holds the stamps of folders at the last scan, `runs_in` returns those of the runs in one of them.
     """
-    waiting = deque([TOP, *sorted(folder for folder in known if folder != TOP)])  # a folder before those in it
+    waiting = deque([TOP, *sorted(folder for folder in known if folder != TOP)])  # a folder before its subfolders
     met, gone = set(waiting), set[bytes]()
     inside: dict[bytes, list[bytes]] = {}
     for folder in known:
         inside.setdefault(_parent(folder), []).append(folder)
     while waiting:
         folder = waiting.popleft()
-        if any(above in gone for above in _above(folder)):
+        if any(above in gone for above in _with_parents(folder)):
             continue
         stamp, before = _stamp(_join(root, folder)), known.get(folder)
         if stamp is not None and stamp == before != UNSETTLED:
@@ -84,7 +84,7 @@ def scan(root: bytes, known: Stamps, runs_in: Callable[[bytes], Stamps]) -> Iter
 def _scan_folder(
     root: bytes, folder: bytes, stamp: str | None, runs: Stamps, folders: list[bytes]
 ) -> tuple[FolderChanges, list[bytes]]:
-    """What is new in a folder, and which folders in it are to be scanned."""
+    """Finds what has changed in a folder, and which of its subfolders must be scanned."""
     if stamp is None:
         return FolderChanges(folder, None, gone=[folder]), []
     changes, inner, there = FolderChanges(folder, stamp), list[bytes](), set[bytes]()
@@ -101,7 +101,7 @@ def _scan_folder(
             inner.append(child)
             changes.ended += [child] if child in runs else []
     changes.gone = [child for child in {*runs, *folders} - there if child != TOP]
-    if _is_run(_join(root, folder)):  # with folders in it, or since a moment ago
+    if _is_run(_join(root, folder)):  # a run with subfolders, or a very recent one
         changes.rows.append(_scan_run(root, folder, stamp))
         changes.stamp = stamp if there or folder == TOP else None
     if changes.stamp is not None and any(run.stamp == UNSETTLED for run in changes.rows):
@@ -110,13 +110,13 @@ def _scan_folder(
 
 
 def _scan_run(root: bytes, path: bytes, stamp: str) -> ScannedRun:
-    name = os.fsdecode(path).encode(errors="replace").decode()  # as people can read it
+    name = os.fsdecode(path).encode(errors="replace").decode()  # printable
     row: Row = {"run": name, **describe(RunFolder(Path(os.fsdecode(_join(root, path)))))}
     return ScannedRun(path, _parent(path), stamp, row)
 
 
 def _stamp(path: bytes) -> str | None:
-    """When a folder was last written to; None where it is not a folder."""
+    """Reads when a folder was last written to; None if it is not a folder."""
     now = time.time_ns()
     try:
         about = os.lstat(path)
@@ -131,7 +131,7 @@ def _folders_in(path: bytes) -> list[bytes]:
     try:
         with os.scandir(path) as entries:
             return sorted(e.name for e in entries if e.name != b"checkpoint" and e.is_dir(follow_symlinks=False))
-    except OSError:  # one that may not be read
+    except OSError:  # a folder without read permission
         return []
 
 
@@ -140,15 +140,15 @@ def _is_run(path: bytes) -> bool:
 
 
 def _join(root: bytes, path: bytes) -> bytes:
-    return root + b"/." if path == TOP else root + b"/" + path  # of a root that is a link, what it leads to
+    return root + b"/." if path == TOP else root + b"/" + path  # /. follows a root that is a link
 
 
 def _parent(path: bytes) -> bytes:
     return b"" if path == TOP else path.rpartition(b"/")[0] or TOP
 
 
-def _above(path: bytes) -> Iterator[bytes]:
-    """The folder itself and those it lies in."""
+def _with_parents(path: bytes) -> Iterator[bytes]:
+    """Yields the folder itself and its parents."""
     while path:
         yield path
         path = _parent(path)

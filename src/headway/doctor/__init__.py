@@ -1,1 +1,1 @@
-"""May this conclusion be drawn at all?"""
+"""The doctor: checks whether a conclusion about a model may be drawn."""

@@ -1,5 +1,5 @@
-"""A check, and what it finds: whether all is well, what was measured, what that means, and how to mend it. A new check
-is a function under `@check(…)` in a file that `examination.MODULES` names."""
+"""Checks and their results: the status, what was measured, what it means, and how to fix it. A new check is a function
+under `@check(…)` in a file that `examination.MODULES` names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Evidence = Scalar | Sequence[Scalar] | Mapping[str, Scalar | Sequence[Scalar]]
 @dataclass(frozen=True)
 class Checked:
     status: Status
-    meaning: str  # what it means for conclusions, with a number; of a skipped check, what it lacks
+    meaning: str  # what it means for conclusions, with a number; for a skipped check, what it needs
     evidence: Mapping[str, Evidence] = field(default_factory=dict)
     remedy: str = ""
 
@@ -42,13 +42,13 @@ def skipped(why: str) -> Checked:
 
 @dataclass(frozen=True)
 class Check:
-    """A function of a patient under the name that people see."""
+    """A function that checks a patient, with its display name and its consequences."""
 
     name: str
     run: Callable[[Patient], Checked]
-    forbids: tuple[Study, ...]  # the studies whose findings are withheld where it fails
+    forbids: tuple[Study, ...]  # the studies whose findings are withheld if it fails
     explains: tuple[str, ...]  # the checks that fail because this one does
-    as_warning: bool  # whether it explains failures also where it only warns
+    as_warning: bool  # whether a mere warning also explains failures
 
     def __call__(self, patient: Patient) -> Checked:
         return self.run(patient)
@@ -61,5 +61,5 @@ class Check:
 def check(
     name: str, *, forbids: tuple[Study, ...] = (), explains: tuple[str, ...] = (), as_warning: bool = False
 ) -> Callable[[Callable[[Patient], Checked]], Check]:
-    """Makes a check of a function, whose docstring is what `headway list checks` says of it."""
+    """Makes a check of a function, whose docstring is shown by `headway list checks`."""
     return lambda run: Check(name, run, forbids, explains, as_warning)

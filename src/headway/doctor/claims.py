@@ -1,4 +1,4 @@
-"""What may be claimed? Checks of how heads are closed, and of what a claim about heads, or about one seed, rests on."""
+"""Checks of claims: how heads are ablated, and what a claim about heads or about one seed is based on."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -13,45 +13,45 @@ from headway.evaluation.verdicts import largest
 from headway.models import Attention, Head, Site
 from headway.tasks import Problems
 
-TRIED = 6  # heads that are closed one by one
-ROUNDING = 1e-3  # of logits that are computed in two ways
-FLOOR = 0.5  # of accuracy, below which drops say little about heads
+TRIED = 6  # heads to ablate one by one
+ROUNDING = 1e-3  # tolerance for logits that are computed in two ways
+FLOOR = 0.5  # accuracy below which drops say little about heads
 FEWEST_SEEDS = 3
 NO_ABLATION = "it needs your ablation: Subject(ablate=lambda problems, heads: logits)"
 
 
 @check("gates", forbids=("heads",))
 def gates(patient: Patient) -> Checked:
-    """Open gates change nothing, closed ones something, and one closed head is the columns of its projection."""
+    """Checks that open gates change nothing, and that ablating a head zeroes its columns of the output projection."""
     heads, problems = patient.subject.heads, patient.few
     if not heads:
-        return skipped("it has no heads with gates; name them as Subject(heads=…)")
+        return skipped("it has no heads with gates; name them with Subject(heads=…)")
     if not patient.can_ablate:
         return skipped(NO_ABLATION)
     plain, count = patient.logits[: len(problems)], len(heads)
     opened, closed = (largest(patient.ablate(problems, some) - plain) for some in ((), heads))
     numbers = {"opened": opened, "closed": closed}
-    if opened > patient.same:
-        meaning = f"opening all {count} gates moves logits by up to {opened:.2g}: it should change nothing"
+    if opened > patient.tolerance:
+        meaning = f"opening all {count} gates moves logits by up to {opened:.2g}, but should change nothing"
         return failed(meaning, "apply a gate as g·z + (1 − g)·r before the output projection", **numbers)
-    if closed <= patient.same:
-        meaning = f"closing all {count} heads moves no logit by more than {closed:.1g}: the ablation is not wired"
-        return failed(meaning, "multiply the heads' outputs, before the output projection, by their gates", **numbers)
+    if closed <= patient.tolerance:
+        meaning = f"ablating all {count} heads moves no logit by more than {closed:.1g}: the ablation has no effect"
+        return failed(meaning, "multiply the heads' outputs by their gates, before the output projection", **numbers)
     ours = {m.site: m.out for m in patient.subject.model.modules() if isinstance(m, Attention) and m.heads}
     projections = patient.subject.projections or ours
-    axis = _wrong_axis(patient, projections)
-    if axis is not None:
-        head, difference, instead = axis
-        what = f"closing {head} is not zeroing its columns of the output projection (logits differ by {difference:.2g})"
-        remedy = "a head is some columns of the projection's weight: zero those"
+    wrong = _find_wrong_axis(patient, projections)
+    if wrong is not None:
+        head, difference, instead = wrong
+        what = f"ablating {head} does not zero its columns of the output projection (logits differ by {difference:.2g})"
+        remedy = "a head is a block of columns of the projection's weight: zero those"
         return failed(f"{what}: {instead}", remedy, **numbers, head=str(head), difference=difference)
-    proved = "; closing one is zeroing its columns" if projections else ""
-    shown = f"all {count} gates open move no logit by more than {opened:.1g}, all closed up to {closed:.2g}"
+    proved = "; ablating a head zeroes its columns" if projections else ""
+    shown = f"opening all {count} gates moves no logit by more than {opened:.1g}, closing all up to {closed:.2g}"
     return passed(f"{shown}{proved}", **numbers)
 
 
-def _wrong_axis(patient: Patient, projections: Mapping[Site, nn.Module]) -> tuple[Head, float, str] | None:
-    """A head whose closing touches other than its columns, by how much, and what it touches instead."""
+def _find_wrong_axis(patient: Patient, projections: Mapping[Site, nn.Module]) -> tuple[Head, float, str] | None:
+    """Finds a head whose ablation changes more than its columns, by how much, and what it changes instead."""
     heads = patient.subject.heads
     for head in heads[:: max(1, len(heads) // TRIED)]:
         output = projections.get(head.site)
@@ -59,29 +59,29 @@ def _wrong_axis(patient: Patient, projections: Mapping[Site, nn.Module]) -> tupl
         if output is None or not isinstance(weight, Tensor) or weight.dim() != 2:
             continue
         every, fewest = weight.shape[1], max(each.number for each in heads if each.site == head.site) + 1
-        counts = [count for count in range(fewest, every + 1) if every % count == 0]  # heads not named may follow
-        if counts and all(_beside(patient, output, head, every // count) > ROUNDING for count in counts):
+        counts = [count for count in range(fewest, every + 1) if every % count == 0]  # not all heads may be named
+        if counts and all(_excess(patient, output, head, every // count) > ROUNDING for count in counts):
             rows = _zeroes_rows(patient, output, head, every // fewest)
-            instead = "rows are zeroed, which mix all heads" if rows else "something else is closed"
-            return head, _beside(patient, output, head, every // counts[0]), instead
+            instead = "rows are zeroed, which mix all heads" if rows else "something else is ablated"
+            return head, _excess(patient, output, head, every // counts[0]), instead
     return None
 
 
 def _zeroes_rows(patient: Patient, output: nn.Module, head: Head, width: int) -> bool:
-    """Whether closing a head is zeroing its rows of the projection, with or without those of the bias."""
-    own, closed = slice(head.number * width, (head.number + 1) * width), patient.ablate(patient.few, (head,))
-    for parts in ({"weight": own}, {"weight": own, "bias": own}):
-        with _zeroed(output, **parts):
+    """Tells whether ablating a head zeroes its rows of the projection, with or without those of the bias."""
+    rows, closed = slice(head.number * width, (head.number + 1) * width), patient.ablate(patient.few, (head,))
+    for parts in ({"weight": rows}, {"weight": rows, "bias": rows}):
+        with _zero_parts(output, **parts):
             if largest(patient.run(patient.few) - closed) <= ROUNDING:
                 return True
     return False
 
 
-def _beside(patient: Patient, output: nn.Module, head: Head, width: int) -> float:
-    """What closing a head changes besides its columns: with these zeroed nothing, whatever is put in their place; and
-    with them open something, where they carry something."""
+def _excess(patient: Patient, output: nn.Module, head: Head, width: int) -> float:
+    """Measures what ablating a head changes besides its columns. Once these are zeroed it must change nothing, and
+    before that it must change something if they matter."""
     problems = patient.few
-    with _zeroed(output, weight=(slice(None), slice(head.number * width, (head.number + 1) * width))):
+    with _zero_parts(output, weight=(slice(None), slice(head.number * width, (head.number + 1) * width))):
         zeroed, closed = patient.run(problems), patient.ablate(problems, (head,))
     plain, alone = patient.logits[: len(problems)], patient.ablate(problems, (head,))
     carries, does = largest(zeroed - plain), largest(alone - plain)
@@ -89,9 +89,9 @@ def _beside(patient: Patient, output: nn.Module, head: Head, width: int) -> floa
 
 
 @contextmanager
-def _zeroed(output: nn.Module, **parts: slice | tuple[slice, slice]) -> Iterator[None]:
-    """An output projection with parts of its weight, or of its bias, zeroed for a while."""
-    kept = {name: parameter.detach().clone() for name, parameter in output.named_parameters()}
+def _zero_parts(output: nn.Module, **parts: slice | tuple[slice, slice]) -> Iterator[None]:
+    """Zeroes parts of the weight or bias of an output projection, and restores them afterwards."""
+    original = {name: parameter.detach().clone() for name, parameter in output.named_parameters()}
     try:
         for name, part in parts.items():
             if isinstance(parameter := getattr(output, name, None), Tensor):
@@ -99,83 +99,83 @@ def _zeroed(output: nn.Module, **parts: slice | tuple[slice, slice]) -> Iterator
         yield
     finally:
         for name, parameter in output.named_parameters():
-            parameter.data.copy_(kept[name])
+            parameter.data.copy_(original[name])
 
 
 @check("resolution")
 def resolution(patient: Patient) -> Checked:
-    """Whether the number of examples can resolve the claimed margin."""
+    """Checks that the number of examples can resolve the claimed margin."""
     n, margin = patient.subject.claimed_on, patient.subject.max_drop
     if n is None:
-        return skipped("no claim was given; Subject(claimed_on=EXAMPLES, max_drop=MARGIN) says on what it rests")
+        return skipped("no claim was given; give its basis with Subject(claimed_on=EXAMPLES, max_drop=MARGIN)")
     accuracy = min(max(patient.accuracy, 1 / n), 1 - 1 / n)
     half = 1.96 * math.sqrt(2 * accuracy * (1 - accuracy) / n)
     need = math.ceil(2 * accuracy * (1 - accuracy) * (1.96 / margin) ** 2)
     if half <= margin:
-        return passed(f"{n:,} examples tell accuracies apart that differ by {half:.4f}", examples=n, resolves=half)
-    meaning = f"{n:,} examples cannot tell a difference of {margin:g} from noise: the 95% interval is ±{half:.3f}"
+        return passed(f"{n:,} examples distinguish accuracies that differ by {half:.4f}", examples=n, resolves=half)
+    meaning = f"{n:,} examples cannot separate a difference of {margin:g} from noise: the 95% interval is ±{half:.3f}"
     remedy = f"use at least {need:,} examples, or claim less"
     return warned(meaning, remedy, examples=n, resolves=half, needed=need)
 
 
 @check("floor", forbids=("heads",))
 def floor(patient: Patient) -> Checked:
-    """A baseline too low to rank heads on."""
+    """Checks that the baseline is high enough to rank heads."""
     if not patient.subject.heads:
-        return skipped("it has no heads to rank; name them as Subject(heads=…)")
+        return skipped("it has no heads to rank; name them with Subject(heads=…)")
     right, ranked_on = patient.right, patient.subject.ranked_on
     if ranked_on is not None:
         right = patient.judge(patient.run(ranked_on), ranked_on)
     accuracy = float(right.float().mean())
     if accuracy >= FLOOR:
-        return passed(f"the baseline that heads are held against is {accuracy:.4f}", baseline=accuracy)
+        return passed(f"heads are ranked against a baseline of {accuracy:.4f}", baseline=accuracy)
     why = "with most problems wrong already, a drop says little about a head"
-    meaning = f"the baseline that heads are held against is {accuracy:.3f}: {why}"
+    meaning = f"heads are ranked against a baseline of {accuracy:.3f}: {why}"
     return failed(meaning, "rank heads on problems that the model gets right", baseline=accuracy, problems=len(right))
 
 
 @check("together")
 def together(patient: Patient) -> Checked:
-    """A claim made of single-head drops: what is left when those heads go together."""
+    """Measures the accuracy without all heads that were claimed to be prunable one at a time."""
     claimed, before = patient.subject.claimed, patient.accuracy
     if not claimed:
-        return skipped("no heads are claimed to be prunable; Subject(claimed=[…]) names them")
+        return skipped("no heads are claimed to be prunable; name them with Subject(claimed=[…])")
     if not patient.can_ablate:
         return skipped(NO_ABLATION)
     joint = _accuracy_without(patient, claimed, patient.problems)
     numbers = {"baseline": before, "together": joint, "heads": [str(head) for head in claimed]}
-    rest = f"without all {{}} {joint:.4f} are right, {before:.4f} with"
+    rest = f"accuracy without all {{}} is {joint:.4f}, {before:.4f} with"
     if before - joint <= patient.subject.max_drop:
         return passed(rest.format(f"{len(claimed)} claimed heads"), **numbers)
-    meaning = f"{len(claimed)} heads may each go alone; {rest.format('of them')}"
-    return failed(meaning, "count heads that can go together: headway heads searches for them", **numbers)
+    meaning = f"{len(claimed)} heads may each be removed alone; {rest.format('of them')}"
+    return failed(meaning, "count heads that can be removed together: headway heads searches for them", **numbers)
 
 
 @check("seeds")
 def seeds(patient: Patient) -> Checked:
-    """How many seeds, their spread, and which findings change between them."""
+    """Checks how many seeds there are, their spread, and which findings change between them."""
     if not patient.subject.others:
-        return skipped("1 seed: nothing shows how findings vary; name a folder of runs, or give Subject(others=[…])")
+        return skipped("1 seed does not show how findings vary; name a folder of runs, or give Subject(others=[…])")
     everyone = [patient, *(Patient(prepare_subject(other)) for other in patient.subject.others)]
     accuracies, count = [each.accuracy for each in everyone], len(everyone)
     learned = [each.interval.low >= LEARNED for each in everyone]
-    costliest = [_costliest(each) for each in everyone]
+    costliest = [_find_costliest(each) for each in everyone]
     numbers = {"seeds": count, "accuracies": accuracies, "learned": learned, "costliest_head": costliest}
     spread = f"{count} seeds, accuracy {min(accuracies):.4f} to {max(accuracies):.4f}"
     if len(set(learned)) > 1:
         meaning = f"{spread}: {sum(learned)} of {count} have learned the task, so one seed says little"
-        return warned(meaning, "report every seed, and mend what keeps the others from learning", **numbers)
+        return warned(meaning, "report every seed, and fix what keeps the others from learning", **numbers)
     if patient.subject.claimed and len(set(costliest)) > 1:
         named = ", ".join(map(str, costliest[:FEWEST_SEEDS]))
-        meaning = f"{spread}, but the head that costs most is not the same: {named}"
-        return warned(meaning, "claim how many heads are needed, over seeds, not which", **numbers)
+        meaning = f"{spread}, but the costliest head differs: {named}"
+        return warned(meaning, "report how many heads are needed over seeds, not which", **numbers)
     if count < FEWEST_SEEDS:
-        return warned(f"{spread}: too few to tell how findings vary", f"train at least {FEWEST_SEEDS} seeds", **numbers)
+        return warned(f"{spread}: too few to show how findings vary", f"train at least {FEWEST_SEEDS} seeds", **numbers)
     return passed(f"{spread}; all have {'' if all(learned) else 'not '}learned the task", **numbers)
 
 
-def _costliest(patient: Patient) -> str | None:
-    """The head whose loss costs most, where heads can be closed."""
+def _find_costliest(patient: Patient) -> str | None:
+    """Finds the head whose ablation costs most, if heads can be ablated."""
     if not patient.subject.heads or not patient.can_ablate:
         return None
     return str(min(patient.subject.heads, key=lambda head: _accuracy_without(patient, (head,), patient.few)))

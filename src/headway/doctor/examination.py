@@ -1,4 +1,4 @@
-"""All checks of a subject, and which of the failures is the cause of the others."""
+"""Runs all checks of a subject, and finds which of the failures cause the others."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from headway.attach.opening import prepare_subject
 from headway.doctor.check import Check, Checked, Scalar, Study
 from headway.doctor.patient import Patient
 from headway.errors import HeadwayError
-from headway.machine import exact_products
+from headway.machine import full_precision_matmul
 from headway.plugins import load_function
 from headway.subjects.subject import Subject
 
 SCHEMA = "headway.doctor/1"
-MODULES = ("answers", "sight", "data", "claims")  # the files of checks, in the order in which their checks are made
+MODULES = ("answers", "sight", "data", "claims")  # the files of checks, in the order in which they run
 CHECKS = {
     each.name: each
     for module in MODULES
@@ -54,7 +54,7 @@ class Examination:
 
     @cached_property
     def causes(self) -> list[str]:
-        """The alarms that no other explains."""
+        """The alarms that no other alarm explains."""
 
         def explains(other: str, name: str) -> bool:
             check = CHECKS.get(other)
@@ -64,14 +64,14 @@ class Examination:
         return [name for name in self.alarms if not any(explains(other, name) for other in self.alarms)]
 
     def message(self, name: str, width: int = 80) -> list[str]:
-        """A check in short lines: what was found, and how to mend it."""
+        """Formats a check as short lines: what was found, and how to fix it."""
         found = self.checks[name]
         cause = " (cause)" if name in self.causes and len(self.alarms) > 1 else ""
         lines = wrap(f"{found.status:8}{name}{cause}: {found.meaning}", width, subsequent_indent=" " * 8)
         return lines + wrap(f"{'':8}→ {found.remedy}" if found.remedy else "", width, subsequent_indent=" " * 10)
 
     def row(self) -> dict[str, Scalar]:
-        """A line of a table of many."""
+        """Makes a row for a table of many subjects."""
         if self.refused:
             return {"subject": self.subject, "verdict": "not examined"}
         reported = self.checks["metric"].evidence.get("reported") if "metric" in self.checks else None
@@ -90,33 +90,33 @@ class Examination:
         return content if self.refused is None else {**content, "refused": self.refused}
 
 
-def forbidden(subject: Subject, study: Study) -> tuple[dict[str, str], ...]:
-    """Why the findings of a study of this subject must be withheld: the causes, none where they may be reported.
+def find_vetoes(subject: Subject, study: Study) -> tuple[dict[str, str], ...]:
+    """Finds why the findings of a study of this subject must be withheld: its causes, or none if they may be reported.
 
-    Only the checks that can forbid this study are made.
+    Only the checks that can forbid this study are run.
     """
     found = examine_subject(subject, checks=[check for check in CHECKS.values() if study in check.forbids])
     failing = {name: each for name, each in found.checks.items() if each.status == "fail"}
-    causes = Examination(subject.name, failing).causes  # among failures alone: a warning hides none
+    causes = Examination(subject.name, failing).causes  # a warning must not hide a failure
     return tuple({"check": name, "reason": failing[name].meaning} for name in causes)
 
 
 def examine_subject(subject: Subject, strict: bool = False, checks: Iterable[Check | str] | None = None) -> Examination:
-    """What these checks find, or all; the model is left as it was."""
+    """Runs these checks, or all, and leaves the model unchanged."""
     patient = Patient(prepare_subject(subject))
     chosen = [CHECKS[each] if isinstance(each, str) else each for each in (CHECKS if checks is None else checks)]
-    kept = {name: buffer.clone() for name, buffer in subject.model.named_buffers()}
-    with exact_products(), torch.no_grad():  # a GPU's rounding differs from batch to batch
-        _ = patient.right  # a model that fails on its own examples is refused before any check
+    buffers = {name: buffer.clone() for name, buffer in subject.model.named_buffers()}
+    with full_precision_matmul(), torch.no_grad():  # a GPU's rounding differs from batch to batch
+        _ = patient.right  # a model that fails on its examples is refused before any check
         found = {check.name: patient.call(f"the check {check.name}", check, patient) for check in chosen}
-    for name, buffer in subject.model.named_buffers():  # running means, which a model in training mode moves
-        buffer.copy_(kept[name])
+    for name, buffer in subject.model.named_buffers():  # running means change in training mode
+        buffer.copy_(buffers[name])
     return Examination(subject.name, found, strict)
 
 
 def load_check(name: str) -> Check:
-    """A user's own check, `file.py:function`."""
+    """Loads a user's check, `file.py:function`."""
     found = load_function(name)
     if not isinstance(found, Check):
-        raise HeadwayError(f'{name!r} is no check; write @check("its name") before the function')
+        raise HeadwayError(f'{name!r} is not a check; write @check("its name") before the function')
     return found

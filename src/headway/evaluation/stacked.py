@@ -16,7 +16,7 @@ from torch.func import functional_call, stack_module_state, vmap
 
 from headway.evaluation.examples import list_problems
 from headway.evaluation.verdicts import same_answer
-from headway.machine import compiled, exact_products, halve_on_out_of_memory
+from headway.machine import compile_on_gpu, full_precision_matmul, halve_on_out_of_memory
 from headway.models import Model
 from headway.tasks import Problems, Task
 
@@ -35,7 +35,7 @@ class StackedModels:
         self.fast = {name: weight.to(precision) for name, weight in weights.items()}
         first = next(iter(weights.values()))
         self.members, self.device = len(first), first.device
-        self._pass = compiled(self._pass_of, self.device) if one_shape else self._pass_of
+        self._pass = compile_on_gpu(self._pass_of, self.device) if one_shape else self._pass_of
 
     @staticmethod
     def of(models: Sequence[Model], precision: torch.dtype = torch.float32) -> StackedModels:
@@ -100,7 +100,7 @@ class StackedModels:
         def of_member(own: dict[str, Tensor], source: Tensor, answer: Tensor) -> Tensor:
             return functional_call(self.template, own, (source, answer)).argmax(-1)
 
-        with exact_products():
+        with full_precision_matmul():
             for start in range(0, most, step):
                 some = rows[:, start : min(start + step, most)]
                 again = vmap(of_member)(own, chunk.source[some], chunk.answer[some])

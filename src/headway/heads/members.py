@@ -26,7 +26,7 @@ from headway.heads.result import HeadRow, HeadStudy, Removal
 from headway.heads.study import CONFIRMED, EXAMPLES, SELECTED
 from headway.heads.together import Curve
 from headway.heads.variants import Outcome
-from headway.machine import compiled
+from headway.machine import compile_on_gpu
 from headway.models import Gate, Model
 from headway.models.sites import Closed
 from headway.progress import SILENT, Progress, Watch
@@ -44,7 +44,7 @@ class StackedVariants:
         self.subject, self.model, self.weights = subject, cast(Model, subject.model), weights
         self.heads, self.members = subject.runner.heads, len(next(iter(weights.values())))
         self.device = next(iter(weights.values())).device
-        self._pass = compiled(self._pass_of, self.device)
+        self._pass = compile_on_gpu(self._pass_of, self.device)
 
     def named(self, closed: Sequence[bool]) -> Closed:
         return frozenset(head for head, gone in zip(self.heads, closed, strict=True) if gone)

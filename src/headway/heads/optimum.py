@@ -30,7 +30,7 @@ from headway.evaluation.stacked import NARROW
 from headway.heads.ablation import Effect, Margin, measure
 from headway.heads.ablations import ABLATIONS
 from headway.heads.variants import Variants
-from headway.machine import exact_products, side_by_side
+from headway.machine import full_precision_matmul, map_in_threads
 from headway.models import Model
 from headway.models.branches import Branches
 from headway.models.sites import Closed
@@ -130,7 +130,7 @@ class _Search:
         self.listable = self.subject.every is not None and few and self.subject.even
         self.doubt = (1 - CONFIDENCE) / (2 if self.listable else 3)  # of the baseline, the screening, the last check
         base = draw_split(self.subject, Split.BASELINE, STAGES[-2], seed)
-        with exact_products():
+        with full_precision_matmul():
             wrong = len(base) - int(variants(base, [frozenset()]).right.sum())
         worst = min(1.0, exact_interval(wrong, len(base), 1 - 2 * self.doubt).high + margin)
         each = self.doubt / (2 ** len(self.heads) * len(STAGES))
@@ -184,11 +184,11 @@ class _Search:
         some = max(1, min(len(problems), self.rows // 2))
         total = torch.zeros(len(sets), dtype=torch.int32, device=self.device)
         try:
-            with exact_products():
+            with full_precision_matmul():
                 for start in range(0, len(problems), some):
                     own = problems[start : start + some]
                     pieces = sets.split(max(1, self.rows // len(own)))
-                    total += torch.cat(side_by_side(partial(self._wrong, own, precision), pieces, self.device))
+                    total += torch.cat(map_in_threads(partial(self._wrong, own, precision), pieces, self.device))
             return total
         except torch.OutOfMemoryError:
             if self.rows < 2:
@@ -209,7 +209,7 @@ class _Search:
     def _within(self, closed: Closed) -> Effect | None:
         """The effect of a set on every problem there is where that is within the margin; where they cannot be listed,
         on many, and within it by the whole interval."""
-        with exact_products():
+        with full_precision_matmul():
             if self.listable and self.subject.every is not None:
                 effect = measure(self.variants, self._each_in_time(self.subject.every()), [closed])[1]
                 return effect if effect.drop <= self.margin else None

@@ -108,7 +108,7 @@ def _trials(plan: LengthsPlan, entry: Entry) -> list[Trial]:
     """Every run of an entry; refuses what cannot be trained, or not be tested as long as asked."""
     recipe = plan.track.overrides(create_task(plan.task, plan.options))
     own = {key: value for key, value in asdict(entry).items() if value is not None}
-    overrides = Overrides(**{**recipe.asked(), **plan.overrides.asked(), **own})
+    overrides = Overrides(**{**recipe.to_dict(), **plan.overrides.to_dict(), **own})
     trials = []
     for rate in plan.track.rates:
         home = f"{entry.folder}/rate-{rate:.12g}" if plan.track.chooses else entry.folder

@@ -16,7 +16,7 @@ from headway.plugins import source_hash
 from headway.positions import find_positions
 from headway.runs import disk
 from headway.runs.folder import RunFolder
-from headway.runs.seal import read_sealed, sealed
+from headway.runs.seal import read_sealed, seal
 from headway.subjects.own import Run, open_run
 from headway.tasks import Task
 
@@ -75,7 +75,7 @@ def measure_run(folder: RunFolder, questions: Questions, precision: torch.dtype)
         return MeasuredRun.from_json(known)
     older = read_sealed(folder.path / "lengths.json")  # where it was kept before it had a name of its own
     found = MeasuredRun.from_json(older) if older.get("asked") == key else _measure(run, questions, precision)
-    folder.record("measured", sealed({"schema": SCHEMA, "asked": key, **found.to_json()}))
+    folder.record("measured", seal({"schema": SCHEMA, "asked": key, **found.to_json()}))
     return found
 
 
@@ -97,5 +97,5 @@ def errors_in_range(folder: RunFolder, device: torch.device) -> int:
     if content.get("weights") != weights:
         run = open_run(folder, device)
         content = {"weights": weights, "errors": evaluate_sample(run.model, run.task, IN_RANGE, seed=CHOOSING).errors}
-        disk.write_json(kept, sealed(content))
+        disk.write_json(kept, seal(content))
     return content["errors"]

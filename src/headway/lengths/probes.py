@@ -17,7 +17,7 @@ from torch import Tensor
 from headway.evaluation.examples import CPU_TOKENS
 from headway.evaluation.intervals import Interval, wilson
 from headway.evaluation.verdicts import same_answer
-from headway.machine import side_by_side
+from headway.machine import map_in_threads
 from headway.models import Model
 from headway.plugins import load_function, source_hash
 from headway.tasks import Problems, Task
@@ -124,7 +124,7 @@ def write_answers(model: Model, problems: Problems) -> Int[Tensor, "row answer"]
         with torch.inference_mode():
             return model(problems.source[some], problems.answer[some]).argmax(-1)
 
-    return torch.cat(side_by_side(piece, range(0, len(problems), max(1, rows)), device))
+    return torch.cat(map_in_threads(piece, range(0, len(problems), max(1, rows)), device))
 
 
 def reach(measured: Sequence[Measured], probe: str) -> int:

@@ -59,5 +59,5 @@ class LengthsQuestion(Overrides, Question):
     @property
     def recipe(self) -> Overrides:
         """What is asked of every run, whatever its encoding."""
-        own = {name: value for name, value in self.asked().items() if name not in ("positions", "index", "pooling")}
+        own = {name: value for name, value in self.to_dict().items() if name not in ("positions", "index", "pooling")}
         return Overrides(**own)

@@ -44,7 +44,7 @@ class Block(nn.Module):
         if config.pruned and find_positions(config.positions).kind.turns_by_head:
             raise HeadwayError(f"{config.positions} positions treat each head differently, so no head can be pruned")
         sites = [Site(stack, layer, kind) for kind in kinds]  # pyright: ignore[reportArgumentType]
-        made = {site.kind: Attention(site, d_model, config.dim, config.heads_left(str(site))) for site in sites}
+        made = {site.kind: Attention(site, d_model, config.dim, config.remaining_heads(str(site))) for site in sites}
         self.attentions = nn.ModuleDict(made)
         self.norms = nn.ModuleDict({kind: nn.LayerNorm(d_model) for kind in (*kinds, "feed")})
         self.feed = FeedForward(d_model, config.d_ff)

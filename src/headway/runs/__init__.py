@@ -1,1 +1,1 @@
-"""What is on disk. Nothing here imports torch."""
+"""Runs on disk: folders, configs and seals. Nothing here imports torch."""

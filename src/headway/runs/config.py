@@ -1,5 +1,5 @@
-"""What a run is: the task, the model, the training, the seed. Two runs with the same config are the same
-run; its hash is the run's identity. Plain data without torch, so that `--help` and the report stay light."""
+"""The config of a run: the task, the model, the training and the seed. Two runs with the same config are the same
+run; its hash is the run's identity. This is plain data without torch, so that `--help` and the report stay light."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args, get_type_hints
 from headway.errors import HeadwayError, unknown
 from headway.runs.shapes import fill, fits
 
-LARGEST = 2**31 - 1  # of a size, a count or a token
+LARGEST = 2**31 - 1  # largest size, count or token
 
 
 @dataclass(frozen=True)
@@ -22,15 +22,15 @@ class ModelConfig:
     kind: Literal["encoder-decoder", "decoder", "classifier"]
     vocabulary: int
     trained: int
-    """tokens of the longest source that training shows; of source and answer together for a decoder"""
+    """tokens of the longest source in training; for a decoder, of source and answer together"""
     trained_answer: int
-    """tokens of the longest answer that training shows"""
+    """tokens of the longest answer in training"""
     positions: str = "sinusoidal"
     d_model: int = 128
     heads: int = 4
     d_ff: int = 512
     layers: int = 2
-    """layers of the encoder, of the classifier or of the decoder-only model"""
+    """layers of the encoder, the classifier or the decoder-only model"""
     decoder_layers: int = 2
     index: str = "sequential"
     pooling: Literal["mean", "max", "violation"] = "mean"
@@ -38,13 +38,13 @@ class ModelConfig:
     end: int | None = None
     classes: int | None = None
     digits: int | None = None
-    """how many tokens are digits, 0 to this, where problems have columns"""
+    """tokens below this are digits, where problems have columns"""
     least_first: bool = False
     """whether answers begin with the least significant digit"""
     segments: bool = False
-    """of a decoder: whether tokens of the problem and of the answer are told apart by a learned vector"""
+    """decoder only: whether a learned segment embedding distinguishes the problem from the answer"""
     pruned: str = ""
-    """heads that were taken out, with spaces between: decoder.0.self.1 decoder.1.cross.3"""
+    """removed heads, separated by spaces: decoder.0.self.1 decoder.1.cross.3"""
 
     def __post_init__(self) -> None:
         _at_least(1, self, "d_model", "heads", "d_ff", "layers", "decoder_layers", "vocabulary", "trained")
@@ -56,13 +56,13 @@ class ModelConfig:
 
     @property
     def dim(self) -> int:
-        """Width of one head."""
+        """The width of one head."""
         return self.d_model // self.heads
 
-    def heads_left(self, site: str) -> list[int]:
-        """The numbers of the heads that a site has after pruning."""
-        gone = set(self.pruned.split())
-        return [number for number in range(self.heads) if f"{site}.{number}" not in gone]
+    def remaining_heads(self, site: str) -> list[int]:
+        """Lists the numbers of the heads that a site has after pruning."""
+        removed = set(self.pruned.split())
+        return [number for number in range(self.heads) if f"{site}.{number}" not in removed]
 
 
 @dataclass(frozen=True)
@@ -71,11 +71,11 @@ class TrainingConfig:
     batch: int
     optimizer: Literal["muon", "adamw"]
     learning_rate: float
-    """of the embeddings, norms and biases; with AdamW, of everything"""
+    """learning rate of the embeddings, norms and biases; with AdamW, of all weights"""
     muon_rate: float = 0.02
-    """of the hidden matrices, with Muon"""
+    """learning rate of the hidden matrices, with Muon"""
     momentum: float = 0.8
-    """of Muon; with the customary 0.95 fewer seeds became perfect in a few hundred steps"""
+    """momentum of Muon; with the customary 0.95 fewer seeds became perfect in a few hundred steps"""
     weight_decay: float = 0.01
     warmup: int = 100
     hard: float = 0.0
@@ -83,7 +83,7 @@ class TrainingConfig:
     until: Literal["perfect"] | None = None
     """stop as soon as every trainable problem is right"""
     recovered: int = 0
-    """steps of training after heads were taken out"""
+    """training steps after heads were removed"""
 
     def __post_init__(self) -> None:
         _at_least(1, self, "steps", "batch")
@@ -106,7 +106,7 @@ class RunConfig:
     training: TrainingConfig
     seed: int
     options: dict[str, Any] = field(default_factory=dict)
-    """all the task's own options, defaults included"""
+    """all options of the task, defaults included"""
     data: str | None = None
     """hash of the training file, where training read one"""
 
@@ -122,7 +122,7 @@ class RunConfig:
 
     @property
     def name(self) -> str:
-        """What a person calls it: task, positions, seed."""
+        """A short name for people: task, positions, seed."""
         return f"{self.stem}-seed{self.seed}-{self.digest[:8]}"
 
     @property
@@ -132,40 +132,40 @@ class RunConfig:
 
     @property
     def stem(self) -> str:
-        """Fit for the name of a folder, whatever a task or an encoding is called."""
+        """Task and positions in a form that is valid as a folder name."""
         return folder_name(f"{self.task}-{self.model.positions}")
 
     @property
     def address(self) -> str:
-        """The name of its folder where runs are kept by what they are; long enough for millions of them."""
+        """The name of its folder where runs are stored by config; the hash is long enough for millions of them."""
         return f"{self.stem}-seed{self.seed}-{self.digest[:20]}"
 
     @staticmethod
     def from_json(raw: Any) -> RunConfig:
-        """The config in `raw`; a missing, unknown or ill-typed entry is named."""
+        """Reads a config; the error names a missing, unknown or ill-typed entry."""
         try:
             model, training = fill(ModelConfig, raw["model"]), fill(TrainingConfig, raw["training"])
             config = fill(RunConfig, {**raw, "model": model, "training": training})
-            config.digest  # noqa: B018  what has none is no config
+            config.digest  # noqa: B018  a config without a digest is invalid
             return config
         except (KeyError, TypeError, RecursionError) as error:
-            raise HeadwayError(f"no config of a run: {error}") from error
+            raise HeadwayError(f"not the config of a run: {error}") from error
 
 
 @dataclass(frozen=True)
 class Overrides:
-    """What a person asks of a run; None leaves the default of the task. The texts are those of `--help`."""
+    """Settings that a user overrides; None leaves the task's default. The texts are those of `--help`."""
 
     model: Literal["encoder-decoder", "decoder", "classifier"] | None = None
-    """which kind of model"""
+    """kind of model"""
     positions: str | None = None
-    """position encoding; 'headway list positions' names them, module:Class is one of your own"""
+    """position encoding; 'headway list positions' names them, module:Class is your own"""
     index: str | None = None
     """position index"""
     pooling: Literal["mean", "max", "violation"] | None = None
     """how a classifier pools its positions"""
     segments: bool | None = None
-    """of a decoder: tell tokens of the problem from those of the answer (default: with the coupled index)"""
+    """decoder only: add segment embeddings for problem and answer (default: with the coupled index)"""
     d_model: int | None = None
     """width of the model"""
     heads: int | None = None
@@ -179,7 +179,7 @@ class Overrides:
     steps: int | None = None
     """training steps"""
     batch: int | None = None
-    """problems a step"""
+    """problems per step"""
     optimizer: Literal["muon", "adamw"] | None = None
     """muon for the hidden matrices, or adamw for everything"""
     learning_rate: float | None = None
@@ -191,15 +191,15 @@ class Overrides:
     weight_decay: float | None = None
     """weight decay"""
     warmup: int | None = None
-    """steps over which the rate rises"""
+    """steps over which the learning rate rises"""
     hard: float | None = None
     """share of each batch from the task's hard problems (addition: carry-heavy)"""
     until: Literal["perfect"] | None = None
-    """stop once every problem that may be trained on is right"""
+    """stop once every trainable problem is right"""
 
     @staticmethod
     def from_settings(raw: dict[str, Any]) -> Overrides:
-        """Overrides from plain values; one that is unknown or ill-typed is named."""
+        """Makes overrides of plain values; the error names one that is unknown or ill-typed."""
         hints = get_type_hints(Overrides)
         for name, value in raw.items():
             if name not in hints:
@@ -213,14 +213,14 @@ class Overrides:
                 raise HeadwayError(f"{name} is a number of {value.bit_length()} bits; it must be below 2^63")
         return Overrides(**raw)
 
-    def asked(self) -> dict[str, Any]:
-        """What was asked for, by name."""
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the settings that are given, by name."""
         names = [entry.name for entry in fields(Overrides)]
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 
 def folder_name(text: str) -> str:
-    """A name for one folder, with nothing in it that leads elsewhere."""
+    """Makes a name for one folder, without characters that would lead to another."""
     return re.sub(r"^[.-]", "_", re.sub(r"[^\w+=.,-]", ".", text))[:80]
 
 

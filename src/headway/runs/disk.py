@@ -1,4 +1,4 @@
-"""Writing that a crash cannot halve: write beside, fsync, rename. Reading that names what is broken."""
+"""Atomic writes (to a temporary file, fsync, rename), and reads whose errors name the broken file."""
 
 import contextlib
 import errno
@@ -18,15 +18,15 @@ AGAIN = "restore it or train again elsewhere"
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Replaces the file as a whole, or leaves it as it was."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(3)}.part")
+    """Replaces the whole file, or leaves it unchanged."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(3)}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(beside, "wb") as file:
+        with open(temporary, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(beside, path)
+        os.replace(temporary, path)
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -34,8 +34,8 @@ def write_bytes(path: Path, content: bytes) -> None:
             os.close(folder)
     except OSError as error:
         with contextlib.suppress(OSError):
-            beside.unlink()
-        raise explained(error, path) from error
+            temporary.unlink()
+        raise explain_os_error(error, path) from error
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -47,12 +47,12 @@ def append_line(path: Path, line: str) -> None:
         with open(path, "a", encoding="utf-8") as file:
             file.write(line + "\n")
     except OSError as error:
-        raise explained(error, path) from error
+        raise explain_os_error(error, path) from error
 
 
 @contextlib.contextmanager
-def _reading(path: Path) -> Iterator[BufferedReader]:
-    """Opens a file to be read; a pipe, a device or a folder in its place is refused, and never waited for."""
+def _open_for_reading(path: Path) -> Iterator[BufferedReader]:
+    """Opens a file for reading; a pipe, a device or a folder in its place is refused without blocking."""
     try:
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -63,11 +63,11 @@ def _reading(path: Path) -> Iterator[BufferedReader]:
     except FileNotFoundError as error:
         raise BrokenRun(f"{path} is missing; restore it, or check that {path.parent} is a run folder") from error
     except OSError as error:
-        raise explained(error, path) from error
+        raise explain_os_error(error, path) from error
 
 
 def read_bytes(path: Path) -> bytes:
-    with _reading(path) as file:
+    with _open_for_reading(path) as file:
         return file.read()
 
 
@@ -80,18 +80,18 @@ def read_json(path: Path) -> Any:
 
 
 def sha256(path: Path) -> str:
-    with _reading(path) as file:
+    with _open_for_reading(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def explained(error: OSError, path: Path) -> HeadwayError:
-    """What the system said, as a sentence with a way out."""
+def explain_os_error(error: OSError, path: Path) -> HeadwayError:
+    """Turns an error of the operating system into a sentence with a remedy."""
     kind, why, remedy = HeadwayError, error.strerror or str(error), "choose another folder"
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
-            kind, why, remedy = CannotWrite, "no space is left on the disk", "free some; what was there before is whole"
+            kind, why, remedy = CannotWrite, "no space is left on the disk", "free some; existing files are intact"
         case errno.EACCES | errno.EPERM | errno.EROFS:
             kind, why, remedy = CannotWrite, "no permission", "choose a folder that you may read and write"
         case errno.ENOTDIR | errno.EEXIST | errno.EISDIR:
-            why = "a file stands where a folder should, or the other way round"
+            why = "a file is where a folder should be, or the other way round"
     return kind(f"cannot write or read {path}: {why}; {remedy}")

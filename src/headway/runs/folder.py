@@ -1,12 +1,12 @@
 """A run on disk: one folder of plain files, the only store there is.
 
     config.json        what the run is; written first
-    environment.json   where and with which versions it was made
+    environment.json   the machine and the versions it was made with
     log.jsonl          a line every few steps
-    checkpoint/        the state to resume from, while training goes on
+    checkpoint/        the state to resume from, during training
     model.safetensors  the weights
     training.json      how training ended, with the hashes of what it wrote; written last
-    evaluation.json    what studies found, one file each
+    evaluation.json    and others: the results of studies, one file each
 
 A folder with a training.json is complete; its files are checked against the hashes whenever it is opened.
 """
@@ -24,10 +24,10 @@ from headway.errors import BrokenRun, HeadwayError
 from headway.runs import disk
 from headway.runs.config import RunConfig
 from headway.runs.disk import AGAIN
-from headway.runs.seal import is_sealed, sealed, unsealed
+from headway.runs.seal import is_sealed, seal, strip_seal
 from headway.runs.shapes import fill, find_fault
 
-ENTRIES = ("task", "model", "training")  # of a run's config.json; no Hugging Face model's has them
+ENTRIES = ("task", "model", "training")  # of a run's config.json; a Hugging Face model's has none of them
 
 
 class LogEntry(TypedDict):
@@ -42,14 +42,14 @@ class LogEntry(TypedDict):
 
 @dataclass(frozen=True)
 class Training:
-    """How training ended."""
+    """The outcome of training."""
 
     steps: int
     seconds: float
-    """time spent in training steps, checks and checkpoints not counted; of a population, this member's share"""
+    """time spent in training steps, without checks and checkpoints; in a population, this member's share"""
     parameters: int
     final_loss: float | None  # of the last logged step; None where it was not a number
-    perfect: bool | None  # whether every trainable problem was right; None where nobody asked
+    perfect: bool | None  # whether every trainable problem was right; None where it was not checked
     config_sha256: str
     weights_sha256: str
     log_sha256: str
@@ -81,8 +81,8 @@ class RunFolder:
 
     @staticmethod
     def is_run(path: Path) -> bool:
-        """Whether a folder holds a run, be it broken or barely begun, and not a Hugging Face model, which has a
-        config.json too: alone, that file is a run's if it has a run's entries or cannot be read."""
+        """Tells whether a folder holds a run, even a broken or barely begun one. A Hugging Face model has a config.json
+        too: without other files, it is a run's if it has a run's entries or cannot be read."""
         config = path / "config.json"
         if not config.is_file():
             return False
@@ -95,18 +95,18 @@ class RunFolder:
         return not isinstance(content, dict) or not content or not content.keys().isdisjoint(ENTRIES)
 
     def begin(self, config: RunConfig, environment: dict[str, Any], resume: bool) -> None:
-        """Makes the folder this config's own; refuses one that holds anything else."""
+        """Prepares the folder for this config; refuses one that holds anything else."""
         self.check(config, resume)
         if not self.is_run(self.path):
             disk.write_json(self.path / "config.json", config.to_json())
         if not (self.path / "environment.json").exists():
             disk.write_json(self.path / "environment.json", environment)
-        for left_over in self.path.rglob(".*.part"):  # of a write that a kill cut short
+        for left_over in self.path.rglob(".*.part"):  # left by a write that was killed
             left_over.unlink(missing_ok=True)
-        self.changed()
+        self.mark_changed()
 
     def check(self, config: RunConfig, resume: bool) -> None:
-        """Refuses where this config may not be trained in this folder; changes nothing."""
+        """Raises an error if this config may not be trained in this folder; changes nothing."""
         if not self.is_run(self.path):
             if self.path.is_dir() and any(not p.name.endswith(".part") for p in self.path.iterdir()):
                 raise HeadwayError(f"{self.path} holds other files and no run; choose another folder")
@@ -115,7 +115,7 @@ class RunFolder:
             other = f"{there.name} ({difference(there, config)})"
             raise HeadwayError(f"{self.path} holds another run, {other}; choose another folder")
         if not self.complete and not resume:
-            raise HeadwayError(f"{self.path} holds this run unfinished; resume it (--resume), or choose another folder")
+            raise HeadwayError(f"{self.path} holds this run unfinished; use `resume`, or choose another folder")
 
     def config(self) -> RunConfig:
         path = self.path / "config.json"
@@ -129,18 +129,18 @@ class RunFolder:
         path = self.path / "training.json"
         if not path.exists():
             command = f"headway train … --out {self.path} --resume"
-            raise HeadwayError(f"{self.path} holds an unfinished run; go on with: {command}")
+            raise HeadwayError(f"{self.path} holds an unfinished run; continue it with: {command}")
         record = disk.read_json(path)
         try:
-            training = fill(Training, unsealed(record))
+            training = fill(Training, strip_seal(record))
         except (TypeError, AttributeError) as error:
             raise BrokenRun(f"{path} does not say how training ended ({error}); {AGAIN}") from error
         if not is_sealed(record):
             raise BrokenRun(f"{path} was altered after training; {AGAIN}")
         return training
 
-    def verified(self) -> RunConfig:
-        """The config, after every file of the finished run was held against its hash."""
+    def verify(self) -> RunConfig:
+        """Checks every file of the finished run against its hash, and returns the config."""
         training = self.training()
         expected = (training.config_sha256, training.weights_sha256, training.log_sha256)
         for path, recorded in zip(self._hashed, expected, strict=True):
@@ -154,24 +154,24 @@ class RunFolder:
         """Writes the weights, then the record that makes the run complete."""
         disk.write_bytes(self.weights, model)
         training = Training(steps, seconds, parameters, final_loss, perfect, *map(disk.sha256, self._hashed))
-        self.record("training", sealed(asdict(training)))
+        self.record("training", seal(asdict(training)))
 
     def record(self, study: str, content: Any) -> Path:
-        """Keeps the result of a study beside the weights."""
+        """Writes the result of a study beside the weights."""
         path = self.path / f"{study}.json"
         disk.write_json(path, content)
-        self.changed()
+        self.mark_changed()
         return path
 
-    def changed(self) -> None:
-        """Tells the folder above that a file in here was replaced: the index of runs looks only there. Where that lies
-        in another run, the folder above that one is told too. What lies in no run folder is nobody's business."""
+    def mark_changed(self) -> None:
+        """Updates the time stamp of the parent folder, the only one that the index of runs looks at. If that lies in
+        another run, the parent of that run is updated too. Nothing is done outside a run folder."""
         if not self.is_run(self.path):
             return
         for home in {Path(os.path.abspath(self.path)), Path(os.path.realpath(self.path))}:
             for run in (home, *(above for above in home.parents if self.is_run(above))):
                 now = time.time_ns()
-                with contextlib.suppress(OSError):  # a folder of somebody else's: 'headway list runs --rebuild' sees it
+                with contextlib.suppress(OSError):  # no permission: 'headway list runs --rebuild' still sees it
                     os.utime(run.parent, ns=(now, now))
 
     def log_lines(self) -> list[LogEntry]:
@@ -192,7 +192,7 @@ class RunFolder:
         return entries
 
     def rewind_log(self, step: int) -> None:
-        """Drops what was logged after `step`, and a last line that a kill cut short."""
+        """Drops what was logged after `step`, and a last line that was cut off by a kill."""
         lines = self._read_log()
         if lines and not lines[-1].endswith("\n"):
             lines.pop()
@@ -201,7 +201,7 @@ class RunFolder:
 
 
 def difference(one: RunConfig, other: RunConfig) -> str:
-    """The first entry in which two configs differ, in words."""
+    """Describes the first entry in which two configs differ."""
 
     def flat(raw: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         for key, value in raw.items():
@@ -213,7 +213,7 @@ def difference(one: RunConfig, other: RunConfig) -> str:
 
 
 def runs_in(path: Path) -> list[RunFolder]:
-    """The run at `path`, or the runs in the folders directly under it."""
+    """Finds the run at `path`, or the runs in the folders directly under it."""
     if RunFolder.is_run(path):
         return [RunFolder(path)]
     if not path.is_dir():
@@ -225,6 +225,6 @@ def runs_in(path: Path) -> list[RunFolder]:
 
 
 def _by_number(path: Path) -> tuple[str, int]:
-    """seed-2 before seed-10."""
+    """A sort key that puts seed-2 before seed-10."""
     name, _, number = path.name.rpartition("-")
     return (name, int(number)) if number.isdecimal() else (path.name, 0)

@@ -1,12 +1,12 @@
-"""The numbers that are measured of runs, by name: which way is better, which command measures them, and how."""
+"""Metrics of runs, by name: which direction is better, which command measures them, and under which conditions."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class RunMetric:
-    command: str | None = None  # that measures it
-    conditions: tuple[str, ...] = ()  # keys of a run that say how it was measured
+    command: str | None = None  # the command that measures it
+    conditions: tuple[str, ...] = ()  # keys of a run that record how it was measured
     lower_is_better: bool = False
     is_share: bool = False  # whether it lies between 0 and 1
 
@@ -26,20 +26,20 @@ METRICS = {
     "perfect": RunMetric("headway train --until perfect"),
     **dict.fromkeys(("seconds", "steps", "parameters"), RunMetric(lower_is_better=True)),
 }
-USUAL = tuple(METRICS)[:5]  # those that are compared where none is named, as far as any run has them
+USUAL = tuple(METRICS)[:5]  # compared by default, as far as any run has them
 COSTS = {
     "exact": "loss",
     "kl": "KL divergence",
     "accuracy": "share of wrong tokens",
     "logit-difference": "lost logit difference",
 }
-"""what the cost of a head is counted in, by the metric of a study; a metric of a user's is called by its name"""
+"""the unit of a head's cost, by the metric of a study; a user's metric goes by its own name"""
 
 
 def is_reach(metric: str) -> bool:
     return metric == "reach" or metric.startswith("reach.")
 
 
-def metric_of_runs(name: str) -> RunMetric:
-    """What is known of a metric; `reach.PROBE` is a reach, and of others nothing need be known."""
+def find_run_metric(name: str) -> RunMetric:
+    """Finds a metric by name; `reach.PROBE` is a reach, and an unknown metric has the default properties."""
     return METRICS.get("reach" if is_reach(name) else name, RunMetric())

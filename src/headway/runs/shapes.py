@@ -1,5 +1,5 @@
-"""What a file of JSON holds: plain values held against annotations. They are what a dataclass or a TypedDict says, or a
-sentence names the entry that is not."""
+"""Validation of JSON: checks plain values against the annotations of a dataclass or a TypedDict, with a sentence that
+names the entry that does not match."""
 
 from functools import cache
 from pathlib import Path
@@ -11,8 +11,8 @@ Kind = TypeVar("Kind")
 
 
 def schema_of(path: Path, content: Any, in_run: bool) -> str:
-    """`heads`, `heads-population`, `lengths`, `measured`, `evaluation` and so on. A file says so itself under `schema`,
-    such as `headway.heads/1`; older ones go by their name, what is in them, and whether they lie in a run's folder."""
+    """Names the schema of a file: `heads`, `heads-population`, `lengths`, `measured`, `evaluation` and so on. A file
+    names it under `schema`, such as `headway.heads/1`; older ones are recognized by name, content and folder."""
     entries = content if isinstance(content, dict) else {}
     if isinstance(schema := entries.get("schema"), str) and schema.startswith("headway."):
         return schema.removeprefix("headway.").partition("/")[0]
@@ -27,7 +27,7 @@ def schema_of(path: Path, content: Any, in_run: bool) -> str:
 
 
 def fill(kind: type[Kind], raw: Any) -> Kind:
-    """Makes a dataclass of plain values, each held against its annotation; a TypeError says what does not fit."""
+    """Makes a dataclass of plain values, each checked against its annotation; a TypeError says what does not match."""
     if not isinstance(raw, dict):
         raise TypeError(f"{kind.__name__} is {raw!r}")
     hints = _entries(kind)
@@ -40,14 +40,14 @@ def fill(kind: type[Kind], raw: Any) -> Kind:
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a plain value is what an annotation says."""
+    """Tells whether a plain value matches an annotation."""
     return find_fault(value, hint) is None
 
 
 def find_fault(value: Any, hint: Any, place: str = "it") -> str | None:
-    """Says what is wrong with a value, and where; None where it is what the annotation says."""
+    """Says what is wrong with a value, and where; None if it matches the annotation."""
     if isinstance(hint, type) and not is_typeddict(hint) and (known := NAMES.get(hint)):
-        return None if _is(value, hint) else f"{place} is {_short(value)}, not {known}"
+        return None if _is_instance(value, hint) else f"{place} is {_short(value)}, not {known}"
     origin, inner = _parts(hint)
     if origin is Union:
         if value is None and NoneType in inner:
@@ -90,7 +90,7 @@ def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
 
 @cache
 def _entries(kind: Any) -> dict[str, tuple[Any, bool]]:
-    """The annotation of each entry, and whether it must be there."""
+    """Returns the annotation of each entry, and whether the entry is required."""
     hints = get_type_hints(kind, include_extras=True)
     required = getattr(kind, "__required_keys__", hints)
     return {
@@ -99,7 +99,7 @@ def _entries(kind: Any) -> dict[str, tuple[Any, bool]]:
     }
 
 
-def _is(value: Any, kind: type) -> bool:
+def _is_instance(value: Any, kind: type) -> bool:
     if isinstance(value, bool):
         return kind is bool
     return isinstance(value, kind) or (kind is float and isinstance(value, int) and abs(value) <= 2**53)  # exact

@@ -52,7 +52,7 @@ class Run:
 
 def open_run(folder: RunFolder, device: torch.device | str = "cpu") -> Run:
     """Loads a finished run; raises where its files have changed since training."""
-    config = folder.verified()
+    config = folder.verify()
     task = create_task(config.task, config.options)
     weights = _load_weights(folder, config.model)
     model = build_model(config.model)
@@ -150,7 +150,7 @@ def open_stack(folders: Sequence[RunFolder], device: torch.device | str) -> tupl
     """
 
     def read(folder: RunFolder) -> tuple[RunConfig, dict[str, Tensor]]:
-        config = folder.verified()
+        config = folder.verify()
         return config, _load_weights(folder, config.model)
 
     with ThreadPoolExecutor(8) as readers:  # hashing and reading are limited by the disk

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from headway.errors import HeadwayError
 from headway.evaluation.examples import batch_slices, even_pieces
 from headway.evaluation.verdicts import Logits
-from headway.machine import side_by_side
+from headway.machine import map_in_threads
 from headway.models import Attention, Gate, Gates, Head, Model, Site, Trace
 from headway.models.rerun import Recording, record, replay, sites_of
 from headway.tasks import Problems
@@ -165,4 +165,4 @@ class HeadwayRunner(Runner):
         return 1 if recording.logits.device.type == "cpu" else max(1, GPU_ROWS // len(recording))
 
     def map_pieces(self, work: Callable[[slice], Result], problems: Problems) -> list[Result]:
-        return side_by_side(work, even_pieces(problems), problems.source.device)
+        return map_in_threads(work, even_pieces(problems), problems.source.device)

@@ -14,7 +14,7 @@ from typing import Any
 
 from headway.errors import HeadwayError, unknown
 from headway.flags import parse_memory
-from headway.plugins import at_home, load_function
+from headway.plugins import import_neighbours, load_function
 from headway.runs.config import Overrides
 from headway.trials.plan import Axis, Draws, Grid, Range, trials_of
 from headway.trials.trial import Resources, Study, Trial, Value
@@ -73,7 +73,7 @@ def read_sweep(name: str, out: str | None = None) -> SweepFile:
 
 
 def _call(name: str) -> Any:
-    with at_home(name):
+    with import_neighbours(name):
         build = load_function(name)
         try:
             raw = build()

@@ -19,13 +19,13 @@ import torch
 
 from headway.compare import compare
 from headway.compare.describe import KEYS, OPEN
-from headway.doctor.examination import forbidden
+from headway.doctor.examination import find_vetoes
 from headway.errors import HeadwayError, unknown
 from headway.lengths.answer import Entry, LengthsPlan
 from headway.lengths.extrapolation import put_together
 from headway.machine import choose_device, choose_precision
 from headway.output import Output, Rows, as_csv
-from headway.plugins import at_home
+from headway.plugins import import_neighbours
 from headway.report.lengths import lengths_figures
 from headway.report.page import write_comparison, write_page
 from headway.runs import disk
@@ -78,7 +78,7 @@ def _engine(terms: Terms, how: SweepQuestion) -> Engine:
 def run_sweep(name: str, how: SweepQuestion) -> Output:
     """Carries out what is not done yet of a sweep, and writes its table."""
     began = time.monotonic()
-    with at_home(name), redirect_stdout(sys.stderr):  # what others print, Ray among them, is no result
+    with import_neighbours(name), redirect_stdout(sys.stderr):  # what others print, Ray among them, is no result
         sweep = read_sweep(name, how.out)
         trials, terms = _checked_trials(sweep), _terms(sweep, how)
         if not how.quiet:
@@ -112,7 +112,7 @@ def run_sweep(name: str, how: SweepQuestion) -> Output:
 
 def plan_sweep(name: str, how: SweepQuestion) -> Output:
     """What a sweep would do, and roughly what it would cost; nothing is trained and nothing written."""
-    with at_home(name), redirect_stdout(sys.stderr):
+    with import_neighbours(name), redirect_stdout(sys.stderr):
         sweep = read_sweep(name, how.out)
         trials, terms = _checked_trials(sweep), _terms(sweep, how)
         done = _done(sweep, trials)
@@ -251,7 +251,7 @@ def _leaderboard(done: CarriedOut, quiet: bool) -> list[str]:
     here = choose_device("cpu" if done.terms.device == "cpu" else "auto")
     chosen = zip(entries, rates, folders, strict=True)
     found = put_together(
-        plan, chosen, sweep.out, here, precision, quiet, lambda run: forbidden(subject_of(run), "lengths")
+        plan, chosen, sweep.out, here, precision, quiet, lambda run: find_vetoes(subject_of(run), "lengths")
     )
     lengths_figures(sweep.out / "lengths.json", sweep.out)
     return found.findings()

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from headway.errors import BrokenRun
 from headway.runs import disk
-from headway.runs.seal import KEY, sealed
+from headway.runs.seal import KEY, seal
 from headway.runs.shapes import fill
 
 
@@ -28,7 +28,7 @@ class Pointer:
     @property
     def seal(self) -> str:
         """Holds the entries above together."""
-        return sealed(asdict(self))[KEY]
+        return seal(asdict(self))[KEY]
 
 
 def save_checkpoint(folder: Path, state: dict[str, Tensor], steps: int, seconds: float) -> None:

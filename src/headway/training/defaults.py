@@ -42,7 +42,7 @@ def plan(
     learning rates.
     """
     task = create_task(task_name, options)
-    asked = overrides.asked()
+    asked = overrides.to_dict()
     kind = asked.pop("model", "classifier" if task.classes else "encoder-decoder")
     if (kind == "classifier") != (task.classes is not None):
         raise HeadwayError(f"{task.name} answers with {'a class' if task.classes else 'a sequence'}; a {kind} cannot")

@@ -137,7 +137,7 @@ def train_run(
     session = RunSession(config, folder, device, checkpoint_every, watch)
     folder.begin(config, environment(device), resume)
     if folder.complete:
-        folder.verified()
+        folder.verify()
         shutil.rmtree(folder.checkpoints, ignore_errors=True)
     else:
         with (tracker or find_tracker(None))(out, config.name) as session.track:

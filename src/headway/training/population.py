@@ -72,7 +72,7 @@ def train_population(
     for member in members:
         member.folder.check(member.config, resume)
         if member.folder.complete:
-            member.folder.verified()
+            member.folder.verify()
 
     for group in _groups(members, home, resume):
 

@@ -19,7 +19,7 @@ from torch.func import functional_call, stack_module_state, vmap
 
 from headway.errors import BrokenRun, HeadwayError
 from headway.evaluation.verdicts import loss, right
-from headway.machine import compiled
+from headway.machine import compile_on_gpu
 from headway.models import Model
 from headway.runs.config import TrainingConfig
 from headway.tasks import Problems
@@ -78,8 +78,8 @@ class Stack:
         self.parts = {"model": self.weights, "first": first, "second": second}
         self.settings = settings_of(configs, device)
         self.recorded = device.type == "cuda" and not one_shape
-        self._losses = self._losses_of if self.recorded else compiled(self._losses_of, device)
-        self._update = update if self.recorded else compiled(update, device)
+        self._losses = self._losses_of if self.recorded else compile_on_gpu(self._losses_of, device)
+        self._update = update if self.recorded else compile_on_gpu(update, device)
         self._copy()
 
     def __len__(self) -> int:

@@ -11,7 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from headway.output import format_value
-from headway.runs.metrics import metric_of_runs
+from headway.runs.metrics import find_run_metric
 from headway.trials.trial import Metrics, Trial
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Board:
         self.metric = self.metric or next((name for name in USUAL if found.get(name) is not None), None)
         value = found.get(self.metric or "")
         if isinstance(value, int | float) and not isinstance(value, bool):
-            sign = -1 if metric_of_runs(self.metric or "").lower_is_better else 1
+            sign = -1 if find_run_metric(self.metric or "").lower_is_better else 1
             if self.best is None or sign * value > sign * self.best[0]:
                 self.best = (value, trial.title)
         self.tick()

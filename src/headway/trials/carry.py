@@ -164,7 +164,7 @@ def _stamps(folder: RunFolder) -> dict[str, tuple[int, int]]:
 
 def _failed(trial: Trial, error: BaseException, seconds: float, terms: Terms) -> Result:
     if isinstance(error, OSError) and error.filename and Path(str(error.filename)).is_relative_to(terms.out):
-        error = disk.explained(error, Path(str(error.filename)))
+        error = disk.explain_os_error(error, Path(str(error.filename)))
     kind = type(error).__name__
     said = str(error) if isinstance(error, HeadwayError) else f"{kind}: {error}"
     if isinstance(error, MemoryError) or any(words in said for words in NO_MEMORY):

@@ -125,7 +125,7 @@ def config_of(settings: Mapping[str, Value]) -> RunConfig:
         raise HeadwayError(f"seed is {seed!r}; it must be a whole number")
     if track is not None:
         options = {**find_track(track).options.get(task, {}), **options}
-        own = {**find_track(track).overrides(create_task(task, options)).asked(), **own}
+        own = {**find_track(track).overrides(create_task(task, options)).to_dict(), **own}
     return plan(task, Overrides.from_settings(own), seed, options, rate=float(rate))
 
 

@@ -117,7 +117,7 @@ def write_run(trial: Trial, out: str | Path, files: Files) -> None:
         set_aside(folder, out)
     for name in sorted(files, key=lambda name: (LAST.index(name) if name in LAST else -1, name)):
         disk.write_bytes(folder.path / name, files[name])
-    folder.changed()
+    folder.mark_changed()
 
 
 def run_files(folder: RunFolder) -> Files:

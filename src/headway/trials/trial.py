@@ -18,7 +18,7 @@ from headway.errors import HeadwayError
 from headway.runs import disk
 from headway.runs.config import RunConfig
 from headway.runs.folder import RunFolder
-from headway.runs.seal import read_sealed, sealed
+from headway.runs.seal import read_sealed, seal
 from headway.runs.shapes import fill
 
 RECORD = "trial.json"
@@ -173,7 +173,7 @@ def read_record(folder: RunFolder, config: RunConfig) -> dict[str, StudyRecord]:
 
 def write_record(folder: RunFolder, config: RunConfig, entries: dict[str, StudyRecord]) -> None:
     studies, weights = {name: asdict(entry) for name, entry in entries.items()}, folder.training().weights_sha256
-    folder.record("trial", sealed({"trial": config.digest, "weights": weights, "studies": studies}))
+    folder.record("trial", seal({"trial": config.digest, "weights": weights, "studies": studies}))
 
 
 def training_metrics(folder: RunFolder) -> Metrics:
@@ -186,7 +186,7 @@ def metrics_of(folder: RunFolder, config: RunConfig, studies: Sequence[Study]) -
     if not folder.complete:
         return None
     try:
-        if folder.verified() != config:
+        if folder.verify() != config:
             return None
         found, entries = training_metrics(folder), read_record(folder, config) if studies else {}
         for study in studies:

@@ -12,7 +12,7 @@ from headway.report.page import findings
 from headway.report.page.sources import Sources, pack_files, pack_model
 from headway.runs.folder import RunFolder
 from headway.runs.metrics import COSTS
-from headway.runs.seal import fault_of_certificate
+from headway.runs.seal import find_certificate_fault
 
 FACTS = {
     "headway": "Headway", "python": "Python", "torch": "PyTorch", "system": "system", "device": "device",
@@ -123,9 +123,9 @@ def _certificate(sources: Sources, path: Path, content: studies.CertificateFile)
     run = RunFolder(path.parent)
     refused = None if content.get("certified") is True and content.get("wrong") == 0 else "it was not granted"
     try:
-        if fault := fault_of_certificate(content, run.training().weights_sha256):
+        if fault := find_certificate_fault(content, run.training().weights_sha256):
             refused = f"it {fault}"
-        run.verified()
+        run.verify()
     except HeadwayError as error:
         refused = str(error) if run.complete else "no finished run lies beside it"
     shown = {"contexts": content["contexts"], "smallest_margin": content["smallest_margin"]}

@@ -116,7 +116,7 @@ def pack_model(run: RunFolder) -> dict[str, Any]:
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
-    config = run.verified()
+    config = run.verify()
     model, digits = config.model, config.options.get("digits", 3)
     rows = {"source_positions.table": 2 * digits + 1, "answer_positions.table": digits + 1}
     try:

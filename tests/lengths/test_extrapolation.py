@@ -241,7 +241,7 @@ def test_a_diagnosis_measures_a_head_that_thins_out() -> None:
         (["--pooling", "mean,mean"], "--pooling names one twice"),
         (["--positions", "none", "--index", "randomized,randomized+range=64"], "uses no index; add sequential"),
         (["--positions", "window+log-length"], "same number of keys at every length"),
-        (["--positions", "shapes:Buffered"], "keeps rows as buffers"),
+        (["--positions", "shapes:Buffered"], "has the buffers rows"),
         (["--track", "tune"], "did you mean 'tuned'?"),
         (["--probes", "tie"], "did you mean 'ties'?"),
         (["--examples", "100"], "at least 2,000"),

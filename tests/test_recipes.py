@@ -12,7 +12,7 @@ import torch
 from headway.causes.kinds import profile_contrasts, profile_of
 from headway.cli import main
 from headway.lengths.diagnosis import diagnose
-from headway.lengths.probes import Measured
+from headway.lengths.probes import ProbeResult
 from headway.models import build_model
 from headway.runs.config import Overrides
 from headway.subjects.own import open_one, subject_of
@@ -60,10 +60,11 @@ def test_a_users_task_gets_a_diagnosis(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(RECIPES)
     overrides = Overrides(**small_model(positions="learned"))
     config = plan("reversal:Reversal", overrides, 0, {"longest": 4})
-    measured = [Measured("default", 4, 2_000, 0, None), Measured("default", 12, 2_000, 2_000, None)]
+    measured = [ProbeResult("default", 4, 2_000, 0, None), ProbeResult("default", 12, 2_000, 2_000, None)]
     task, model = create_task(config.task, config.options), build_model(config.model).eval()
     (found,) = diagnose(model, task, measured, torch.device("cpu"), examples=64)
-    assert found.sentence.startswith("At 12 on default it is right on 0.000: 8 of 12 table rows were never trained; ")
+    opening = "At length 12 (probe default) accuracy is 0.000 (n = 2,000): 8 of 12 table rows were never trained; "
+    assert found.sentence.startswith(opening)
     assert found.causes == ("unseen positions",)
     assert found.evidence["tokens_wrong"] > 0.5
     assert found.examples[0].startswith("from token 0 of the answer as written: ")

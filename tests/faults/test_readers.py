@@ -24,7 +24,7 @@ from headway.attach.prompts import problems_of, read_prompts
 from headway.compare.index import list_runs
 from headway.heads.variants import Ledger, Variants
 from headway.lengths import measuring
-from headway.lengths.measuring import errors_in_range, measure_run, questions_of
+from headway.lengths.measuring import errors_in_range, measure_run, prepare_problems
 from headway.report.page import write_page
 from headway.runs import disk
 from headway.runs.config import Overrides, RunConfig
@@ -37,8 +37,8 @@ from headway.tasks.data import Stored, read_split, write_data
 from headway.training.checkpoint import Pointer, load_checkpoint
 from headway.training.defaults import plan
 from headway.training.loop import train_run
-from headway.trials.carry import carry_out
 from headway.trials.claims import Claims
+from headway.trials.execute import run_piece
 from headway.trials.plan import trial_of
 from headway.trials.trial import Piece, Study, Terms, metrics_of
 from small import small_model
@@ -76,14 +76,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     home = tmp_path_factory.mktemp("readers")
     config = plan("addition", SMALL, 0, {"digits": 2})
     trial = trial_of(config, {})
-    (result,) = carry_out(Piece((trial,), STUDIES), Terms(str(home / "trials"), shared=True))
+    (result,) = run_piece(Piece((trial,), STUDIES), Terms(str(home / "trials"), shared=True))
     assert result.metrics is not None, result.error
     run = trial.folder(home / "trials").path
     shutil.copytree(run, home / "run")
     shutil.copytree(run, home / "kept")
     kept = RunFolder(home / "kept")
     errors_in_range(kept, CPU)
-    measure_run(kept, _questions(config), torch.float32)
+    measure_run(kept, _probe_problems(config), torch.float32)
     outcome(kept)
     _interrupted(home / "interrupted", config)
     _page(home / "page", run)
@@ -136,8 +136,8 @@ def _short(path: Path) -> Any:
     return cut(json.loads(path.read_text()))
 
 
-def _questions(config: RunConfig) -> Any:
-    return questions_of(create_task(config.task, config.options), (2,), ("default",), 50, 0, CPU)
+def _probe_problems(config: RunConfig) -> Any:
+    return prepare_problems(create_task(config.task, config.options), (2,), ("default",), 50, 0, CPU)
 
 
 def outcome(folder: RunFolder) -> tuple[Any, Any]:
@@ -277,7 +277,7 @@ def trial_made_again(made: Made, tmp_path: Path, many: bool) -> Bench:
     piece, terms = Piece((trial_of(made.config, {}),), STUDIES), Terms(str(bench.inside), shared=True)
 
     def again() -> Any:
-        (result,) = carry_out(piece, terms)
+        (result,) = run_piece(piece, terms)
         assert result.kind in ("", "CannotWrite", "HeadwayError", "BrokenRun"), (result.error, result.tail)
         return result.metrics
 
@@ -293,10 +293,10 @@ def trial_made_again(made: Made, tmp_path: Path, many: bool) -> Bench:
 def kept_results(made: Made, tmp_path: Path, many: bool) -> Bench:
     """Reads the numbers that studies store in a run's folder so as not to measure them twice."""
     bench = made.bench(tmp_path, "kept")
-    folder, questions = RunFolder(bench.inside), _questions(made.config)
+    folder, problems = RunFolder(bench.inside), _probe_problems(made.config)
     readers: dict[str, Callable[[], Any]] = {
         "choosing.json": lambda: errors_in_range(folder, CPU),
-        "measured.json": lambda: measure_run(folder, questions, torch.float32).to_json(),
+        "measured.json": lambda: measure_run(folder, problems, torch.float32).to_json(),
         "heads.partial.json": lambda: outcome(folder),
     }
     for name, reader in readers.items():

@@ -139,4 +139,4 @@ def _is_task(pid: int) -> bool:
         name = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
-    return name.startswith((b"ray::_shared", b"ray::_returned"))
+    return name.startswith((b"ray::run_piece", b"ray::_run_and_return_files"))

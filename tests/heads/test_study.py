@@ -79,7 +79,7 @@ def test_a_notebook_shows_findings_a_table_and_the_maps_of_a_sum(study: HeadStud
     assert example["answers"][""]["said"] == example["wanted"] == ["1", "4", "2", "5"]
     assert set(example["answers"]) == {"", "alone", "together", *(str(row.head) for row in study.heads)}
     assert "<iframe" in study.maps()._repr_html_()
-    with pytest.raises(HeadwayError, match="'1\\+' is no problem of this task; write one like '12\\+7'"):
+    with pytest.raises(HeadwayError, match="'1\\+' is not a problem of this task; write one like '12\\+7'"):
         study.maps("1+")
     with pytest.raises(HeadwayError, match="no model at hand"):
         replace(study, view=None).maps()

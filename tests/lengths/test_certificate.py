@@ -151,13 +151,13 @@ def test_a_hidden_global_term_is_found(adder: Run) -> None:
 @pytest.mark.parametrize(
     ("asked", "reason"),
     [
-        ({"positions": "sinusoidal"}, "absolute place"),
-        ({"positions": "learned"}, "absolute place"),
-        ({"positions": "rope"}, "turns queries and keys"),
-        ({"positions": "fire"}, "no bias of the distance alone"),
-        ({"positions": "kerple"}, "hides no key"),
-        ({"positions": "clipped"}, "hides no key"),
-        ({"index": "sequential"}, "only coupled does"),
+        ({"positions": "sinusoidal"}, "absolute position"),
+        ({"positions": "learned"}, "absolute position"),
+        ({"positions": "rope"}, "rotates queries and keys"),
+        ({"positions": "fire"}, "not a bias that depends on the distance alone"),
+        ({"positions": "kerple"}, "masks no key"),
+        ({"positions": "clipped"}, "masks no key"),
+        ({"index": "sequential"}, "use coupled"),
         ({"layers": 4}, "contexts of inner columns; at most 50,000,000"),
         ({"model": "encoder-decoder", "layers": 1}, "not one of the models"),
     ],
@@ -313,8 +313,8 @@ def test_a_window_with_a_gap_is_refused(adder: Run) -> None:
     [
         ("window", "violation", "contexts; at most 50,000,000"),
         ("window+behind=1+ahead=0", "max", "with max pooling"),
-        ("kerple", "violation", "hides no key"),
-        ("none", "violation", "no bias of the distance"),
+        ("kerple", "violation", "masks no key"),
+        ("none", "violation", "not a bias that depends on the distance"),
     ],
 )
 def test_sorters_that_cannot_be_enumerated_are_refused(positions: str, pooling: str, reason: str) -> None:

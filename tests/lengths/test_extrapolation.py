@@ -16,7 +16,7 @@ from headway.compare.index import list_runs
 from headway.errors import HeadwayError
 from headway.evaluation.exact import evaluate_chunks
 from headway.lengths.diagnosis import diagnose
-from headway.lengths.probes import Measured, Questions, reach
+from headway.lengths.probes import ProbeProblems, ProbeResult, reach
 from headway.models import Classifier, build_model
 from headway.report.page import find_sources
 from headway.runs.config import Overrides
@@ -43,9 +43,9 @@ def classifier(positions: str, pooling: str = "mean", index: str = "sequential")
 @pytest.mark.parametrize("index", ["sequential", "randomized"])
 def test_shared_problems_are_answered_once_and_counted_for_each_probe(index: str) -> None:
     model = classifier("kerple", "max", index)
-    questions = Questions(TASK, (16, 70), TASK.probes, 300, 5, CPU)
-    found = {(m.probe, m.length): m for m in questions.measure(model)}
-    assert len(questions.sheet(16)[0]) < 4 * 300 - 250  # three probes share their sorted sequences
+    problems = ProbeProblems(TASK, (16, 70), TASK.probes, 300, 5, CPU)
+    found = {(m.probe, m.length): m for m in problems.measure(model)}
+    assert len(problems.problems_at(16)[0]) < 4 * 300 - 250  # three probes share their sorted sequences
     for probe in TASK.probes:
         for length in (16, 70):
             problems = TASK.independent(5, 300, probe=probe, length=length)
@@ -62,8 +62,8 @@ def test_problems_of_a_length_are_independent_of_each_other() -> None:
 
 
 def test_reach_is_the_longest_length_before_the_first_that_falls_short() -> None:
-    def at(length: int, errors: int) -> Measured:
-        return Measured("default", length, 2000, errors, 0.5)
+    def at(length: int, errors: int) -> ProbeResult:
+        return ProbeResult("default", length, 2000, errors, 0.5)
 
     assert reach([at(16, 0), at(32, 9), at(64, 1000), at(128, 0)], "default") == 32
     assert reach([at(16, 0), at(32, 0)], "default") == 32
@@ -96,7 +96,7 @@ def test_a_study_reports_its_runs_measurements_and_findings(tmp_path: Path, caps
     assert row["examples"] == 2000
     assert all(not run["converged"] for run in found["converged"])
     assert all(entry["median"] is None and entry["by_seed"] == {"0": None, "2": None} for entry in found["reach"])
-    assert all("nothing can be said about length" in sentence for sentence in found["findings"])
+    assert all("no conclusion about length" in sentence for sentence in found["findings"])
     for picture in ("lengths-curves.svg", "lengths-tables.png", "lengths-likeness.svg"):
         assert (out / picture).stat().st_size > 5_000
     trained = {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")}
@@ -112,14 +112,14 @@ def test_a_study_reports_its_runs_measurements_and_findings(tmp_path: Path, caps
     (newer.parent / "lengths.json").write_text(json.dumps(seal(content)))
     newer.unlink()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Questions, "measure", None)  # nothing is measured again
+        patch.setattr(ProbeProblems, "measure", None)  # nothing is measured again
         assert main([*command, "--out", str(out), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == found
     assert json.loads(newer.read_text()) == kept[0]
     assert len(find_sources([out]).studies["lengths"]) == 1  # a run's own file is no study
     assert {row["converged"] for row in list_runs(out, "in_range >= 0 and tested_to = 40")} == {False}
     longer = [word.replace("20,40", "20") for word in command]
-    assert main([*longer, "--out", str(out), "--json"]) == 0  # other questions: the runs stay, the rows are new
+    assert main([*longer, "--out", str(out), "--json"]) == 0  # other tests: the runs stay, the rows are new
     assert {row["length"] for row in json.loads(capsys.readouterr().out)["rows"]} == {16, 20}
     assert all(path.stat().st_mtime_ns == when for path, when in trained.items())
 
@@ -170,8 +170,8 @@ def test_no_positions_is_exactly_chance_on_pairs(length: int) -> None:
     assert bool((right.view(-1, 2).sum(1)[differ] == 1).all())
 
 
-def failing(length: int, positive: float = 0.5) -> list[Measured]:
-    return [Measured("default", 16, 2000, 0, 0.5), Measured("default", length, 2000, 1000, positive)]
+def failing(length: int, positive: float = 0.5) -> list[ProbeResult]:
+    return [ProbeResult("default", 16, 2000, 0, 0.5), ProbeResult("default", length, 2000, 1000, positive)]
 
 
 @pytest.mark.parametrize(
@@ -233,12 +233,12 @@ def test_a_diagnosis_measures_attention_dispersion() -> None:
         (["--pooling", "mean,mean"], "--pooling repeats a name"),
         (["--positions", "none", "--index", "randomized,randomized+range=64"], "uses no index; add sequential"),
         (["--positions", "window+log-length"], "same number of keys at every length"),
-        (["--positions", "shapes:Buffered"], "keeps rows as buffers"),
+        (["--positions", "shapes:Buffered"], "has the buffers rows"),
         (["--track", "tune"], "did you mean 'tuned'?"),
         (["--probes", "tie"], "did you mean 'ties'?"),
         (["--examples", "100"], "at least 2,000"),
         (["--train-lengths", "8to16"], "write it like 8-16"),
-        (["--train-lengths", "1-16"], "the shortest is at least 2"),
+        (["--train-lengths", "1-16"], "the shortest must be at least 2"),
         (["--positions", "rope,rope"], "--positions repeats a name"),
         (["--positions", "none", "--index", "randomized"], "none uses no index"),
         (["--index", "coupled"], "this task has no columns"),

@@ -14,7 +14,7 @@ from headway.errors import HeadwayError
 from headway.lengths.answer import Entry, LengthsPlan, LengthStudy, TrainedRun
 from headway.lengths.diagnosis import diagnose
 from headway.lengths.measuring import MeasuredRun
-from headway.lengths.probes import Measured, Questions
+from headway.lengths.probes import ProbeProblems, ProbeResult
 from headway.models import Decoder, EncoderDecoder, build_model
 from headway.runs.config import Overrides
 from headway.subjects.own import open_one
@@ -54,14 +54,14 @@ def test_a_study_of_sums_trains_short_and_tests_long(tmp_path: Path, capsys: pyt
 
 def test_the_certified_adder_is_right_on_every_probe_past_training() -> None:
     run = open_one("pretrained:certified-adder")
-    found = Questions(run.task, (8, 60), run.task.probes, 100, 0, CPU).measure(run.model)
+    found = ProbeProblems(run.task, (8, 60), run.task.probes, 100, 0, CPU).measure(run.model)
     assert [(m.examples, m.errors) for m in found] == [(100, 0)] * 2 * len(run.task.probes)
     assert diagnose(run.model, run.task, found, CPU) == []  # too few to be sure, but none wrong: nothing to explain
 
 
 def test_fewer_very_long_problems_are_tested_and_the_number_is_reported() -> None:
     run = open_one("pretrained:certified-adder")
-    found = Questions(run.task, (8, 100, 3_000), ("default",), 50, 0, CPU, 2_010).measure(run.model)
+    found = ProbeProblems(run.task, (8, 100, 3_000), ("default",), 50, 0, CPU, 2_010).measure(run.model)
     assert [(m.length, m.examples) for m in found] == [(8, 50), (100, 10), (3_000, 1)]
 
 
@@ -73,7 +73,7 @@ def test_wrong_digits_are_counted_by_column(kind: str, first: str) -> None:
     model = build_model(plan("addition", overrides, 0, options).model, seed=1).eval()
     assert isinstance(model, Decoder | EncoderDecoder)
     task = Addition(**options)  # pyright: ignore[reportArgumentType]
-    (found,) = diagnose(model, task, [Measured("default", 9, 2_000, 2_000, None)], CPU, examples=64)
+    (found,) = diagnose(model, task, [ProbeResult("default", 9, 2_000, 2_000, None)], CPU, examples=64)
     problems = task.independent(5, 64, length=9)
     inside = past = firsts = 0
     places = []
@@ -134,7 +134,7 @@ def test_what_is_not_scored_is_not_wrong() -> None:
     config = plan(
         "addition", Overrides(model="decoder", d_model=32, heads=4), 0, {"digits": 4, "natural": True, "first": "least"}
     )
-    (found,) = diagnose(Right(config.model), task, [Measured("default", 9, 2_000, 2_000, None)], CPU)
+    (found,) = diagnose(Right(config.model), task, [ProbeResult("default", 9, 2_000, 2_000, None)], CPU)
     assert found.evidence["digits_wrong"] == 0
     assert found.examples == ()
 
@@ -142,19 +142,19 @@ def test_what_is_not_scored_is_not_wrong() -> None:
 def test_too_few_problems_to_be_certain_are_reported() -> None:
     """A model that is right on all of a few very long sums has not failed, and is not reported as failed."""
     run = open_one("pretrained:certified-adder")
-    measured = Questions(run.task, (8, 2_000), ("default",), 2_000, 0, CPU, 40_000).measure(run.model)
+    measured = ProbeProblems(run.task, (8, 2_000), ("default",), 2_000, 0, CPU, 40_000).measure(run.model)
     entry = Entry("window", "coupled", None)
     asked = LengthsPlan("addition", (entry,), find_track("tuned"), (0,), (2_000,), ("default",), {})
     trained = TrainedRun(entry, 0, "", 1.0, 0.0, 1.0, MeasuredRun(1.0, (0.99, 1.0), tuple(measured), ()))
     study = LengthStudy(asked, (1, 8), (trained,), "float32")
     assert study.findings() == [
-        "window, coupled: trained to 8, reach 8 on default; none wrong up to 2,000 either, but 9 problems are too few "
-        "for the interval."
+        "window, coupled: trained up to 8, reach 8 (probe default); no errors up to 2,000 either, but 9 problems are "
+        "too few for the interval."
     ]
     reason = {"check": "causality", "reason": "it sees the answer"}
     forbidden = replace(study, withheld={entry: (reason,)})
     assert forbidden.reach(entry, "default") == [None]
-    assert forbidden.findings() == ["window, coupled: no finding is told: causality: it sees the answer."]
+    assert forbidden.findings() == ["window, coupled: withheld: causality: it sees the answer."]
     content = forbidden.to_json()
     assert content["withheld"] == [{"positions": "window", "index": "coupled", "pooling": None, **reason}]
     assert content["reach"][0]["worst"] is None

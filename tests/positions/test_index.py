@@ -131,7 +131,7 @@ def test_an_impossible_index_is_refused() -> None:
         plan("sortedness", Overrides(index="coupled"), 0)
     with pytest.raises(HeadwayError, match="coupled has range=0, own=false"):
         plan("addition", Overrides(index="coupled+offset=3"), 0)
-    with pytest.raises(HeadwayError, match="none uses no index; leave out --index randomized"):
+    with pytest.raises(HeadwayError, match="none uses no index; leave out `index=randomized`"):
         plan("sortedness", Overrides(positions="none", index="randomized"), 0)
     with pytest.raises(HeadwayError, match=r"randomized has range=2048"):
         plan("sortedness", Overrides(index="randomized+size=3"), 0)

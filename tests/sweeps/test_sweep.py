@@ -169,7 +169,7 @@ WRONG_FLAGS = {
     "--address 1.2.3.4:5": "--address and --results are for Ray",
     "--workers 0": "--workers 0: ask for 1 to 10,000",
     "--engine ray --workers 3": "--workers is for local processes",
-    "--engine ray --address 127.0.0.1:1": "cannot join the cluster at 127.0.0.1:1",
+    "--engine ray --address 127.0.0.1:1": "cannot connect to the cluster at 127.0.0.1:1",
     "--engine ray --address nonsense:port": "HOST:PORT",
 }
 

@@ -165,7 +165,7 @@ def test_a_sum_is_read_as_a_person_writes_it() -> None:
     assert task.show(problem.source[0].tolist(), problem.answer[0].tolist()) == "012 - 007 = 0005"
     assert Addition(base=2).read("11+1").answer.tolist() == [[0, 1, 0, 0]]
     for wrong in ("1234+1", "1*2", "", "1+2+3"):
-        with pytest.raises(HeadwayError, match="is no problem of this task"):
+        with pytest.raises(HeadwayError, match="is not a problem of this task"):
             task.read(wrong)
-    with pytest.raises(HeadwayError, match="is no problem of this task"):
+    with pytest.raises(HeadwayError, match="is not a problem of this task"):
         Addition(base=2).read("12+1")

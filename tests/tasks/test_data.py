@@ -13,7 +13,7 @@ from headway.errors import HeadwayError
 from headway.runs.config import Overrides
 from headway.runs.folder import RunFolder
 from headway.tasks import Addition, Sortedness, Task, create_task
-from headway.tasks.data import read_split, trainable, write_data
+from headway.tasks.data import drop_held_out, read_split, write_data
 from headway.tasks.random import TRAINING, Dice
 from headway.training.defaults import plan
 
@@ -70,7 +70,7 @@ BROKEN: list[tuple[str, Any, str]] = [
     ("addition", 7, "item 1: has no 'input'"),
     ("sortedness", {**SEQUENCE, "is_sorted": 0}, r"item 1: the answer \[0\] is wrong; 1 5 5: sorted"),
     ("sortedness", {**SEQUENCE, "is_sorted": 2}, "item 1: is_sorted is 2"),
-    ("sortedness", {**SEQUENCE, "length": 4}, "item 1: length says 4, the sequence has 3"),
+    ("sortedness", {**SEQUENCE, "length": 4}, "item 1: length is 4, but the sequence has 3"),
     ("sortedness", {**SEQUENCE, "sequence": [1, 5, 100]}, "item 1: sequence has 100; values run from 0 to 99"),
     ("sortedness", {**SEQUENCE, "sequence": [1], "length": 1}, "item 1: sequence has 1 elements"),
 ]
@@ -84,7 +84,7 @@ def test_a_wrong_item_is_refused_with_file_item_and_reason(name: str, item: Any,
         read_split(create_task(name), tmp_path, "train")
 
 
-@pytest.mark.parametrize(("content", "reason"), [("{", "no JSON"), ("{}", "must be a list"), ("[]", "at least one")])
+@pytest.mark.parametrize(("content", "reason"), [("{", "not valid"), ("{}", "must be a list"), ("[]", "at least one")])
 def test_a_wrong_file_is_refused(content: str, reason: str, tmp_path: Path) -> None:
     (tmp_path / "train.json").write_text(content)
     with pytest.raises(HeadwayError, match=f"train.json .*{reason}"):
@@ -121,7 +121,7 @@ def test_a_users_task_has_files_too(reversal: Task, tmp_path: Path) -> None:
         ({"input": [1, 2], "target": [2, 1, 0]}, "target has 3 tokens instead of 2"),
         ({"input": [1, 12], "target": [12, 1]}, "input has the token 12; tokens run from 0 to 10"),
         ({"input": [1, 2], "target": [2, -1]}, "target has the token -1"),
-        ({"input": [], "target": []}, "input has 0 tokens; no problem of reversal has so many"),
+        ({"input": [], "target": []}, "input has 0 tokens; no problem of reversal has this length"),
     ],
 )
 def test_items_of_a_users_task_are_checked(reversal: Task, item: Any, reason: str, tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_held_out_problems_in_a_file_are_not_trained_on(tmp_path: Path) -> None:
     ]
     (tmp_path / "train.json").write_text(json.dumps(items))
     stored = read_split(task, tmp_path, "train")
-    kept, left_out = trainable(task, stored)
+    kept, left_out = drop_held_out(task, stored)
     assert kept.count + left_out == 200
     assert 5 < left_out < 45
     assert not task.held_out(kept.by_length[3]).any()
@@ -196,7 +196,7 @@ def test_the_lengths_in_the_file_are_the_training_lengths(tmp_path: Path) -> Non
 def test_files_are_not_overwritten_nor_half_written(tmp_path: Path) -> None:
     write_data(Addition(), tmp_path / "a", {"train": 5}, seed=0)
     before = (tmp_path / "a" / "train.json").read_bytes()
-    with pytest.raises(HeadwayError, match=r"train\.json is there already"):
+    with pytest.raises(HeadwayError, match=r"train\.json already exists"):
         write_data(Addition(), tmp_path / "a", {"train": 6}, seed=1)
     assert (tmp_path / "a" / "train.json").read_bytes() == before
     with pytest.raises(HeadwayError, match="hardly more than"):

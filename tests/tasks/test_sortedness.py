@@ -107,5 +107,5 @@ def test_a_sequence_is_read_as_a_person_writes_it() -> None:
     task = Sortedness()
     assert task.read("3, 7, 7, 40").answer.tolist() == [[1]]
     assert task.read("3 7 5").answer.tolist() == [[0]]
-    with pytest.raises(HeadwayError, match="is no sequence of this task"):
+    with pytest.raises(HeadwayError, match="is not a sequence of this task"):
         task.read("3 70000")

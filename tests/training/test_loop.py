@@ -17,7 +17,7 @@ from headway.runs.folder import RunFolder
 from headway.tasks import Addition, Problems
 from headway.training.batches import draw_batches
 from headway.training.defaults import plan
-from headway.training.learner import Learner, Step, hidden_matrices, rate
+from headway.training.learner import Learner, Step, hidden_matrices, schedule_factor
 from headway.training.loop import train_run
 from small import small_model
 
@@ -92,10 +92,10 @@ def test_half_of_every_batch_is_carry_heavy() -> None:
 
 def test_the_rate_rises_then_falls_to_nothing() -> None:
     config = plan("addition", Overrides(steps=1000, warmup=100), seed=0).training
-    assert rate(0, config) == 0.01
-    assert rate(99, config) == rate(100, config) == 1.0
-    assert abs(rate(550, config) - 0.5) < 1e-9
-    assert rate(999, config) < 1e-4
+    assert schedule_factor(0, config) == 0.01
+    assert schedule_factor(99, config) == schedule_factor(100, config) == 1.0
+    assert abs(schedule_factor(550, config) - 0.5) < 1e-9
+    assert schedule_factor(999, config) < 1e-4
 
 
 def test_muon_takes_the_hidden_matrices_and_nothing_else() -> None:
@@ -129,13 +129,13 @@ def test_until_perfect_reports_when_it_was_not_reached(tmp_path: Path) -> None:
 
 
 def test_until_perfect_is_refused_where_nothing_can_be_listed(tmp_path: Path) -> None:
-    with pytest.raises(HeadwayError, match="more than --until perfect can go through"):
+    with pytest.raises(HeadwayError, match="more than `until=perfect` can go through"):
         train_run(small("sortedness", until="perfect"), tmp_path / "run", device=CPU)
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
-    ("every", "said"), [(5, "a weight is no number after step 15"), (50, "the loss is nan at step 20")]
+    ("every", "said"), [(5, "a weight is not finite after step 15"), (50, "the loss is nan at step 20")]
 )
 def test_nan_stops_training_and_keeps_the_last_good_checkpoint(
     every: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -177,11 +177,11 @@ def test_a_population_stopped_and_resumed_ends_with_the_same_bytes(every: int, w
     with pytest.raises(Stopped):
         together(tmp_path / "cut", configs, checkpoint_every=every, watch=stop_at(40))
     assert RunFolder(tmp_path / "cut" / "seed-1").complete
-    with pytest.raises(HeadwayError, match="--resume"):
+    with pytest.raises(HeadwayError, match="set `resume` to continue"):
         together(tmp_path / "cut", configs)
     with pytest.raises(HeadwayError, match="other members"):
         together(tmp_path / "cut", [wild(seed, steps=61) for seed in range(3, 5)], resume=True)
-    with pytest.raises(HeadwayError, match="begun with --precision float32"):
+    with pytest.raises(HeadwayError, match="started with `precision=float32`"):
         together(tmp_path / "cut", configs, resume=True, precision=torch.bfloat16)
     together(tmp_path / "cut", configs, resume=True)
     for seed in range(3):
@@ -196,7 +196,7 @@ def test_members_begun_alone_are_finished_alone(tmp_path: Path) -> None:
     configs = [small(seed) for seed in range(2)]
     with pytest.raises(Stopped):
         train_run(configs[1], tmp_path / "seed-1", device=CPU, checkpoint_every=5, watch=stop_at(20))
-    with pytest.raises(HeadwayError, match="seed-1 was begun by itself; finish it with --seed 1 --resume"):
+    with pytest.raises(HeadwayError, match="seed-1 was started as a single run; finish it with `seed=1` and `resume`"):
         together(tmp_path, configs, resume=True)
 
 
@@ -264,7 +264,7 @@ def test_out_of_memory_splits_the_stack_and_says_so(
     monkeypatch.setattr(Stack, "step", step)
     reports = together(tmp_path / "split", configs)
     assert [report.seed for report in reports] == list(range(5))
-    assert "5 members do not fit into memory; going on with 3 at a time" in capsys.readouterr().err
+    assert "5 members do not fit in memory; continuing with 3 at a time" in capsys.readouterr().err
     for seed in range(5):
         for name, weight in load_file(tmp_path / "split" / f"seed-{seed}" / "model.safetensors").items():
             expected = load_file(tmp_path / "whole" / f"seed-{seed}" / "model.safetensors")[name]
@@ -299,7 +299,7 @@ def test_late_out_of_memory_resumes_from_the_checkpoint_and_keeps_ended_members(
 def test_a_model_that_keeps_more_than_weights_is_refused() -> None:
     model = build_model(small().model, 0)
     model.register_buffer("seen", torch.zeros(1))
-    with pytest.raises(HeadwayError, match="also keeps seen; train with --seeds"):
+    with pytest.raises(HeadwayError, match="also has the buffers seen; use `seeds` instead"):
         Stack([model, model], [small().training] * 2, CPU)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from headway.errors import HeadwayError
-from headway.trials.claims import Claims, alone, born, place
+from headway.trials.claims import Claims, hold_lock, machine_id, start_time
 
 
 def test_a_claim_has_one_owner(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_a_claim_has_one_owner(tmp_path: Path) -> None:
 def owner(folder: Path, name: str, **entries: Any) -> None:
     """Makes another owner with a claim on `a`."""
     (folder / "owners").mkdir(parents=True, exist_ok=True)
-    (folder / "owners" / f"{name}.json").write_text(json.dumps({"place": place(), "beat": 0, **entries}))
+    (folder / "owners" / f"{name}.json").write_text(json.dumps({"place": machine_id(), "beat": 0, **entries}))
     (folder / "a.claim").write_text(name)
 
 
@@ -52,7 +52,7 @@ def test_a_process_that_is_gone_is_dead_at_once(tmp_path: Path) -> None:
 
 
 def test_an_owner_whose_process_id_was_reused_is_dead(tmp_path: Path) -> None:
-    owner(tmp_path, "before", pid=os.getpid(), born=str(int(born(os.getpid())) - 1))
+    owner(tmp_path, "before", pid=os.getpid(), born=str(int(start_time(os.getpid())) - 1))
     with Claims(tmp_path) as ours:
         assert ours.take("a")
 
@@ -84,7 +84,7 @@ def test_an_owner_that_lost_its_claims_finds_out(tmp_path: Path) -> None:
 def test_a_heartbeat_does_not_restore_a_removed_owner(tmp_path: Path) -> None:
     with Claims(tmp_path, beat=0.05) as sleeper:
         mine = tmp_path / "owners" / f"{sleeper.name}.json"
-        with alone(tmp_path / ".mutex"):  # as one does who takes over, while a beat waits
+        with hold_lock(tmp_path / ".mutex"):  # as one does who takes over, while a beat waits
             time.sleep(0.2)
             mine.unlink()
         wait_for(lambda: sleeper.lost)
@@ -154,12 +154,12 @@ def test_claims_of_a_dead_owner_are_each_taken_once_in_a_race(tmp_path: Path) ->
 
 def test_a_lock_is_waited_for_and_then_refused(tmp_path: Path) -> None:
     with (
-        alone(tmp_path / "x.lock"),
-        pytest.raises(HeadwayError, match="another process works"),
-        alone(tmp_path / "x.lock", patience=0.2),
+        hold_lock(tmp_path / "x.lock"),
+        pytest.raises(HeadwayError, match="another process holds the lock"),
+        hold_lock(tmp_path / "x.lock", patience=0.2),
     ):
         pass
-    with alone(tmp_path / "x.lock", patience=0.2):
+    with hold_lock(tmp_path / "x.lock", patience=0.2):
         (tmp_path / "x.lock").unlink()
-    with alone(tmp_path / "x.lock", patience=0.2):
+    with hold_lock(tmp_path / "x.lock", patience=0.2):
         pass

@@ -1,9 +1,9 @@
-"""Certificates: a proof, by going through all cases, that a model is right at every length.
+"""Certificates: a proof by exhaustion that a model is right at every length.
 
-Where attention goes through windows and positions are relative, an answer depends on a bounded neighbourhood of
-tokens, the same wherever it stands. There are finitely many neighbourhoods, the borders included. Each is put before
-the real model inside a real problem, and what it says is held against the truth. docs/certificates.md has the argument
-in one page, and what it does not cover.
+If attention is windowed and positions are relative, an answer depends on a bounded neighbourhood of tokens, wherever
+it is in the sequence. There are finitely many neighbourhoods, the borders included. The real model runs on each of
+them, inside a real problem, and its output is compared with the right answer. docs/certificates.md has the argument on
+one page, and what it does not cover.
 """
 
 from headway.certify.columns import certify_columns
@@ -15,11 +15,11 @@ from headway.tasks import Task
 from headway.tasks.problems import Columns, Neighbours
 
 PROOFS = {(Columns, "decoder"): certify_columns, (Neighbours, "classifier"): certify_neighbours}
-"""by what a task says its answers depend on, and the kind of the model"""
+"""by the kind of locality that a task declares, and the kind of the model"""
 
 
 def certify(model: Model, task: Task, watch: Watch | None = None) -> Verdict:
-    """Goes through every context there is; says why not where there can be no certificate."""
+    """Checks every context; the verdict has a reason if there can be no certificate."""
     was_training = model.training
     model.eval()
     try:
@@ -27,7 +27,7 @@ def certify(model: Model, task: Task, watch: Watch | None = None) -> Verdict:
         if isinstance(local, str):
             raise NotLocal(local)
         if (prove := PROOFS.get((type(local), model.config.kind))) is None:
-            raise NotLocal(f"{task.name} with this model has no contexts that could be listed")
+            raise NotLocal(f"the contexts of {task.name} cannot be enumerated for this model")
         return prove(stream, task, local, watch).settle()
     except NotLocal as reason:
         return Verdict(reason=str(reason))

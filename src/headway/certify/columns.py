@@ -1,4 +1,4 @@
-"""A certificate for sums: every content of the columns that an answer digit depends on."""
+"""A certificate for sums: checks every content of the columns that an answer digit depends on."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,18 +12,18 @@ from headway.models import Decoder
 from headway.tasks import Problems, Task
 from headway.tasks.problems import Columns
 
-LONG = 24  # digits of sums that are long enough for attention to gather its keys
+LONG = 24  # digits of sums long enough that attention gathers its keys
 
 
 @dataclass(frozen=True)
 class ColumnPattern:
-    """The tokens that one answer digit depends on, told by what they are and how many columns away they stand."""
+    """The tokens that one answer digit depends on: the role of each, and its column relative to the digit."""
 
     tokens: tuple[tuple[str, int], ...]
 
     @property
     def columns(self) -> list[int]:
-        """The operand columns among them, relative to the digit that is predicted."""
+        """The operand columns among them, relative to the predicted digit."""
         return sorted({column for role, column in self.tokens if role in ("a", "b")})
 
     @property
@@ -32,11 +32,11 @@ class ColumnPattern:
 
     @property
     def begins(self) -> bool:
-        """Whether the answer's start is in view, so that nothing lies further right."""
+        """Whether the start of the answer is visible, so that there are no columns further right."""
         return any(role in ("start", "operator") for role, _ in self.tokens)
 
     def has_room(self, column: int) -> bool:
-        """Whether enough lies to the right of it there to bring in any carry and to show any answer digit."""
+        """Returns whether there are enough columns on its right for any carry and any visible answer digits."""
         return self.begins or column + min([*self.columns, *self.answers], default=0) >= 1
 
     def __str__(self) -> str:
@@ -45,17 +45,17 @@ class ColumnPattern:
 
 @torch.no_grad()
 def certify_columns(model: Decoder, task: Task, columns: Columns, watch: Watch | None) -> Verdict:
-    """Goes through every content of every neighbourhood of an answer digit."""
+    """Checks every content of every neighbourhood of an answer digit."""
     if model.config.index != "coupled":
-        raise NotLocal(f"with the index {model.config.index} a window does not follow the columns; only coupled does")
+        raise NotLocal(f"with the index {model.config.index} a window does not follow columns; use coupled")
     base, (behind, ahead), device = columns.base, find_reach(model), next(model.parameters()).device
     inner = base ** (2 * (behind + 1 + ahead)) * 2 * base
     if inner > MOST:
-        raise NotLocal(f"there are {inner:,} contexts of inner columns; at most {MOST:,} are gone through")
+        raise NotLocal(f"there are {inner:,} contexts of inner columns; at most {MOST:,} can be checked")
     found = patterns(model, task)
     total = sum(_count(pattern, base) for pattern in found)
     if total > MOST:
-        raise NotLocal(f"there are {total:,} contexts; at most {MOST:,} are gone through")
+        raise NotLocal(f"there are {total:,} contexts; at most {MOST:,} can be checked")
     problems = task.testing(3, 64, device=device)
     (a, plus, b), zeros = columns.operands(problems), problems.source.new_zeros(64, LONG)
     longer = columns.problems(torch.cat((zeros, a), dim=1), plus, torch.cat((zeros, b), dim=1))  # the same columns
@@ -79,11 +79,11 @@ def _read(model: Decoder, problems: Problems) -> Tensor:
 
 
 def patterns(model: Decoder, task: Task) -> dict[ColumnPattern, tuple[int, int]]:
-    """Every kind of neighbourhood that there is, each with the digits and the column of a problem that has it.
+    """Finds every kind of neighbourhood, each with the digits and the column of a problem that has it.
 
-    A window reaches a known number of columns, so a neighbourhood depends on how near the borders are, as far as that,
-    and on nothing else: numbers of twice the reach show all kinds that there are. Longer ones are looked at all the
-    same, and may not bring a new kind.
+    A window covers a known number of columns, so a neighbourhood depends only on the distance to the borders within
+    that range: numbers of twice its width show every kind. Longer numbers are examined as well, and must not show a
+    new kind.
     """
     found: dict[ColumnPattern, tuple[int, int]] = {}
     enough = 2 * (sum(find_reach(model)) + 2)
@@ -92,24 +92,24 @@ def patterns(model: Decoder, task: Task) -> dict[ColumnPattern, tuple[int, int]]
             if pattern not in found or not pattern.has_room(found[pattern][1]):
                 found[pattern] = place
     if new := [pattern for pattern in _kinds(model, task, max(LONG, enough + 1)) if pattern not in found]:
-        raise NotLocal(f"its neighbourhoods grow with the length: {new[0]} is new in longer numbers")
+        raise NotLocal(f"its neighbourhoods grow with the length: {new[0]} occurs only in longer numbers")
     return found
 
 
 def _kinds(model: Decoder, task: Task, digits: int) -> dict[ColumnPattern, tuple[int, int]]:
-    """The neighbourhoods of numbers of so many digits, each with the last column that has it."""
+    """Finds the neighbourhoods in numbers of this many digits, each with the last column that has it."""
     problems = task.testing(0, 1, length=digits, device=next(model.parameters()).device)
     depends = depends_on(model, model.order(problems.source, digits + 1))
     falling, found = range(digits - 1, -1, -1), {}
     operands = [*(("a", column) for column in falling), ("operator", 0), *(("b", column) for column in falling)]
-    roles = [*operands, ("start", 0), *(("answer", column) for column in range(digits))]  # each in its own column
+    roles = [*operands, ("start", 0), *(("answer", column) for column in range(digits))]  # each with its column
     for column in range(digits + 1):
         row = depends[2 * digits + 1 + column]
         seen = [(role, place - column) for (role, place), inside in zip(roles, row.tolist(), strict=True) if inside]
         pattern = ColumnPattern(tuple(sorted((role, 0 if role in ("start", "operator") else at) for role, at in seen)))
         columns = pattern.columns
         if not columns or columns != [*range(columns[0], columns[-1] + 1)]:
-            raise NotLocal(f"answer digit {column} depends on {pattern}: columns with a gap between them, or none")
+            raise NotLocal(f"answer digit {column} depends on {pattern}: the columns have a gap, or there are none")
         found[pattern] = (digits, column)
     return found
 
@@ -121,7 +121,7 @@ def _count(pattern: ColumnPattern, base: int) -> int:
 
 
 def contexts(local: Columns, pattern: ColumnPattern, digits: int, column: int) -> Iterator[Problems]:
-    """Real problems, one for each content of the neighbourhood that a right sum can have there."""
+    """Yields real problems, one for each content of the neighbourhood that can occur in a right sum."""
     base, columns = local.base, pattern.columns
     lowest = column + min(columns, default=0)
     free = [] if pattern.begins else [column + at for at in pattern.answers if column + at < lowest]
@@ -139,20 +139,20 @@ def contexts(local: Columns, pattern: ColumnPattern, digits: int, column: int) -
 
 
 def _fill(operands: Tensor, lowest: int, free: list[int], carry: Tensor, number: Tensor, base: int) -> None:
-    """Columns below the neighbourhood that bring `carry` into its lowest column and show the wanted answer digits."""
+    """Fills the columns below the neighbourhood to make `carry` into it and to show the wanted answer digits."""
     for column in range(lowest - 1, -1, -1):
         shown = torch.zeros_like(carry)
         if column in free:
             shown, number = number % base, number // base
         total = carry * base + shown
-        carry = (total > 2 * (base - 1)).long()  # what the next has to hand on: 9 + 9 is not enough, one must come in
+        carry = (total > 2 * (base - 1)).long()  # the carry that the next column must make: 9 + 9 alone is too small
         rest = total - carry
         operands[0, :, column] = rest.clamp(max=base - 1)
         operands[1, :, column] = rest - operands[0, :, column]
 
 
 def _check_digit(model: Decoder, task: Task, pattern: ColumnPattern, digits: int, column: int) -> None:
-    """Tokens outside the neighbourhood are replaced; the logits of the digit must not move."""
+    """Replaces the tokens outside the neighbourhood and checks that the logits of the digit do not change."""
     device = next(model.parameters()).device
     problems, others = (task.testing(seed, 64, length=digits, device=device) for seed in (1, 2))
     inside = torch.tensor([place - column in pattern.columns for place in range(digits - 1, -1, -1)], device=device)

@@ -1,7 +1,7 @@
-"""What a model's answer can depend on: derived from the masks that it really applies, through all its layers.
+"""The tokens that a model's answer can depend on, derived from the masks that it applies, through all its layers.
 
-Two tokens of which one sees the other are neighbours; what a token depends on is whatever can be reached in as many
-steps as there are layers. That the rest has no say is then also tried: it is replaced, and the answer must not move.
+Two tokens are neighbours if one attends to the other; a token depends on whatever can be reached in as many steps as
+there are layers. That the rest has no influence is also tested: it is replaced, and the answer must not change.
 """
 
 import copy
@@ -18,62 +18,62 @@ from headway.models import MODELS, Attention, Classifier, Decoder, Model, Order
 from headway.positions import Positions, Relative
 from headway.tasks import Problems
 
-SAME = 1e-9  # logits that differ by no more are the same, in float64
-FAR = (100, 100_000)  # distances over which a window is looked at
+SAME = 1e-9  # logits that differ by no more count as equal, in float64
+FAR = (100, 100_000)  # distances up to which a window is checked
 STREAMS = ("decoder", "classifier")  # kinds of models that read everything in one sequence, through one stack
 
 Stream = Decoder | Classifier
 Reading = Callable[[Any, Problems], Tensor]
-"""What a model says at each place, rows by places: called with the model and problems."""
+"""Called with a model and problems; returns the model's output at each place, rows by places."""
 
 
 class NotLocal(HeadwayError):
-    """No certificate can be had: the reason why."""
+    """There can be no certificate; the message is the reason."""
 
 
 def check_relative(model: Model) -> Stream:
-    """Refuses a model that is told more of order than the distance of two tokens, or whose masks cannot be read off."""
+    """Rejects a model that uses more than the distance between tokens, or whose masks are not known."""
     if model.config.kind not in STREAMS or type(model) is not MODELS[model.config.kind]:
-        raise NotLocal(f"a {type(model).__name__} is not one of the models whose masks are known: decoder, classifier")
+        raise NotLocal(f"{type(model).__name__} is not one of the models whose masks are known: decoder, classifier")
     stream = cast(Stream, model)
     positions = stream.positions
     name = type(positions).__name__
     if positions.log_length is not None:
         raise NotLocal("its scores grow with the number of keys (log-length), so every answer depends on the length")
     if type(positions).embed is not Positions.embed:
-        raise NotLocal(f"{name} adds something to the tokens that depends on their absolute place")
+        raise NotLocal(f"{name} adds a signal of the absolute position to the tokens")
     if type(positions).temper is not Positions.temper:
         raise NotLocal(f"{name} multiplies scores by a function of the number of keys")
     if type(positions).rotate is not Positions.rotate:
-        raise NotLocal(f"{name} turns queries and keys by their absolute places; no window hides the far ones")
+        raise NotLocal(f"{name} rotates queries and keys by their absolute positions; no window masks distant keys")
     if not isinstance(positions, Relative) or type(positions).bias is not Relative.bias:
-        raise NotLocal(f"{name} is no bias of the distance alone")
+        raise NotLocal(f"{name} is not a bias that depends on the distance alone")
     if positions.offsets is None:
-        raise NotLocal(f"{name} hides no key from some head: neighbourhoods grow with the length, without bound")
+        raise NotLocal(f"{name} has a head that masks no key: neighbourhoods grow with the length, without bound")
     _check_window(positions, positions.offsets)
     return stream
 
 
 @torch.no_grad()
 def _check_window(positions: Relative, offsets: range) -> None:
-    """Refuses a window with a gap, or one that sees past its offsets, or whose bias depends on how far others are."""
+    """Rejects a window with a gap, one that exceeds its offsets, and a bias that depends on other distances."""
     device = next(positions.parameters()).device
     inside = torch.tensor(offsets, device=device)
     alone = positions.of_distance(inside)
     if not bool(alone.isfinite().all()):
-        raise NotLocal("a bias inside the window is not a number that could be gone through: it hides, or is no number")
+        raise NotLocal("a bias inside the window is not finite: it masks a key, or is NaN")
     for far in FAR:
         every = torch.arange(-far, far + 1, device=device)
         found = positions.of_distance(every)
         outside = (every < offsets[0]) | (every > offsets[-1])
         if not bool((found[:, outside] == -torch.inf).all()):
-            raise NotLocal(f"a key at a distance outside {offsets[0]} to {offsets[-1]} is seen")
+            raise NotLocal(f"a key at a distance outside {offsets[0]} to {offsets[-1]} is not masked")
         if not torch.equal(found[:, ~outside], alone):
-            raise NotLocal("the bias at a distance depends on which other distances there are (normalised distances)")
+            raise NotLocal("the bias at a distance depends on the other distances (normalised distances)")
 
 
 def find_reach(model: Stream) -> tuple[int, int]:
-    """How far behind and ahead, in numbers of the index, the window reaches through all layers that have heads."""
+    """Returns how far behind and ahead, in index steps, the window reaches through all layers that have heads."""
     offsets = model.positions.offsets
     assert offsets is not None
     layers = len(_attentions(model))
@@ -86,8 +86,8 @@ def _attentions(model: Stream) -> list[Attention]:
 
 @torch.no_grad()
 def depends_on(model: Stream, order: Order) -> Bool[Tensor, "token token"]:
-    """Which tokens can have a say in what the last layer writes at each token: in every layer, those at which the score
-    of some head that is left is not hidden."""
+    """Returns which tokens can influence the last layer's output at each token: in every layer, those that some
+    remaining head does not mask."""
     bias = order.bias
     assert bias is not None
     itself = reached = torch.eye(bias.shape[-1], device=bias.device)
@@ -99,21 +99,21 @@ def depends_on(model: Stream, order: Order) -> Bool[Tensor, "token token"]:
 
 @torch.no_grad()
 def check_outside(read: Reading, model: Stream, problems: Problems, others: Problems, place: int, what: str) -> None:
-    """Refuses a model that says something else at a place in two batches that differ only in tokens that can have no
-    say there."""
+    """Rejects a model whose output at a place differs between two batches that differ only in tokens that cannot
+    influence it."""
     exact = copy.deepcopy(model).double()
     moved = float((read(exact, problems)[:, place] - read(exact, others)[:, place]).abs().max())
-    if not moved <= SAME:  # what is no number is refused as well
+    if not moved <= SAME:  # also rejects NaN
         why = "something in the model sees past the masks"
-        raise NotLocal(f"{what} moves by {moved:.2g} when tokens outside its window are replaced: {why}")
+        raise NotLocal(f"{what} changes by {moved:.2g} when tokens outside its window are replaced: {why}")
 
 
 @torch.no_grad()
 def measure_rounding(
     read: Reading, model: Stream, problems: Problems, longer: Problems, alone: int, shared: slice
 ) -> float:
-    """The largest difference at a place between many problems at once, some of them one at a time, and problems so long
-    that attention gathers its keys; of the places that see the same in both. Infinite where one is no number."""
+    """Measures rounding: the largest difference at a place between a batch, some of its problems one at a time, and
+    problems so long that attention gathers its keys, at places with the same context. Infinite if one is NaN."""
     many = read(model, problems)
     one = torch.cat([read(model, problems[row : row + 1]) for row in range(alone)])
     return largest(one - many[:alone], read(model, longer)[:, shared] - many[:, shared])

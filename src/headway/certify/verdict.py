@@ -1,4 +1,4 @@
-"""What going through all contexts showed, and whether that is a proof."""
+"""The result of checking all contexts, and whether it is a proof."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-MARGIN_OVER_ROUNDING = 10  # a margin must be so many times the largest difference that rounding was seen to make
-MOST = 50_000_000  # contexts that are gone through at most
+MARGIN_OVER_ROUNDING = 10  # a margin must exceed this many times the largest rounding difference measured
+MOST = 50_000_000  # contexts to check at most
 ROWS = 1_000  # at a time
 
 Watch = Callable[[int, int], None]
@@ -19,12 +19,12 @@ Watch = Callable[[int, int], None]
 
 @dataclass
 class Verdict:
-    """What going through all contexts showed."""
+    """The result of checking all contexts."""
 
     contexts: int = 0
     wrong: int = 0
     smallest_margin: float = float("inf")
-    patterns: dict[str, int] = field(default_factory=dict)  # how many contexts of each kind
+    patterns: dict[str, int] = field(default_factory=dict)  # contexts of each kind
     offending: str | None = None
     rounding: float = 0.0
     reason: str | None = None
@@ -34,8 +34,8 @@ class Verdict:
         return self.reason is None and self.contexts > 0 and not self.wrong
 
     def add(self, name: str, margins: Tensor, show: Callable[[int], str]) -> None:
-        """Margins of a batch of contexts: how far the right answer leads; below 0, or 0, it is wrong."""
-        margins = margins.nan_to_num(nan=-torch.inf)  # what is no number is wrong
+        """Adds a batch of contexts by their margins: the lead of the right answer; it is wrong at 0 or below."""
+        margins = margins.nan_to_num(nan=-torch.inf)  # NaN counts as wrong
         wrong = ~(margins > 0)
         self.contexts += len(margins)
         self.wrong += int(wrong.sum())
@@ -45,13 +45,13 @@ class Verdict:
         self.patterns[name] = self.patterns.get(name, 0) + len(margins)
 
     def settle(self) -> Verdict:
-        """Adds the reason where there is one against it."""
+        """Sets the reason if the certificate is refused."""
         if self.wrong:
             self.reason = f"{self.wrong:,} of {self.contexts:,} contexts are wrong, such as {self.offending}"
         elif not self.smallest_margin > MARGIN_OVER_ROUNDING * self.rounding:
             self.reason = (
                 f"the smallest margin, {self.smallest_margin:.2g}, is not {MARGIN_OVER_ROUNDING} times the largest "
-                f"difference that rounding makes, {self.rounding:.2g}"
+                f"rounding difference, {self.rounding:.2g}"
             )
         return self
 

@@ -95,7 +95,7 @@ class Resample(Ablation):
         order = torch.randperm(len(others), generator=torch.Generator().manual_seed(seed))
         others = others[order.to(others.source.device)]
         same = (others.source == problems.source).all(1).nonzero()[:, 0]
-        return others.replaced(same, others[(same + 1) % len(others)]) if len(same) else others
+        return others.replace_rows(same, others[(same + 1) % len(others)]) if len(same) else others
 
     def replacements(self, donors: Problems | None = None) -> Replacements:
         assert donors is not None

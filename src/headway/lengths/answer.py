@@ -1,4 +1,4 @@
-"""The answer of a length study: what was trained, how far each run works, and the sentences that the numbers allow."""
+"""The answer of a length study: what was trained, how far each run works, and the findings that the numbers support."""
 
 import statistics
 from dataclasses import asdict, dataclass, field
@@ -16,7 +16,7 @@ SCHEMA = "headway.lengths/1"
 
 @dataclass(frozen=True)
 class Entry:
-    """What is compared: an encoding, an index and a pooling."""
+    """One row of the comparison: an encoding, an index and a pooling."""
 
     positions: str
     index: str
@@ -34,7 +34,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class LengthsPlan:
-    """Everything that a study of length trains and asks."""
+    """Everything that a length study trains and tests."""
 
     task: str
     entries: tuple[Entry, ...]
@@ -43,14 +43,14 @@ class LengthsPlan:
     lengths: tuple[int, ...]
     probes: tuple[str, ...]
     options: dict[str, Any]
-    overrides: Overrides = field(default_factory=Overrides)  # of the user's own, over those of the track
+    overrides: Overrides = field(default_factory=Overrides)  # the user's, applied over those of the track
     examples: int = LEAST_EXAMPLES
     test_seed: int = 0
 
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """One seed of an entry, with what was measured of it."""
+    """One seed of an entry, with its measurements."""
 
     entry: Entry
     seed: int
@@ -71,17 +71,17 @@ class LengthStudy:
     plan: LengthsPlan
     trained_lengths: tuple[int, int]
     runs: tuple[TrainedRun, ...]
-    precision: str  # in which was tested
-    signals: tuple[dict[str, Any], ...] = ()  # what the encoding of each entry signals, of its first seed
+    precision: str  # of the tests
+    signals: tuple[dict[str, Any], ...] = ()  # the encoding of each entry, from its first seed
     withheld: dict[Entry, tuple[dict[str, str], ...]] = field(default_factory=dict)
-    """by entry, the checks that forbid a conclusion from what was found, each with its reason"""
+    """by entry, the checks that forbid a conclusion, each with its reason"""
 
     def of(self, entry: Entry) -> list[TrainedRun]:
-        """The seeds of an entry."""
+        """Returns the runs of an entry, one per seed."""
         return [run for run in self.runs if run.entry == entry]
 
     def reach(self, entry: Entry, probe: str) -> list[int | None]:
-        """By seed; None where the seed has not converged, or nothing may be concluded about the entry."""
+        """Returns the reach of each seed; None if the seed has not converged or a check forbids a conclusion."""
         sound = not self.withheld.get(entry)
         return [reach(run.found.rows, probe) if sound and run.found.converged else None for run in self.of(entry)]
 
@@ -114,34 +114,34 @@ class LengthStudy:
         }
 
     def _repr_html_(self) -> str:
-        """Sentences and the reach of every entry in a notebook."""
+        """Shows the findings and the reach of every entry in a notebook."""
         shown = ("positions", "index", "probe", "worst", "median")
         return as_html(self.findings(), [{key: row[key] for key in shown} for row in self.to_json()["reach"]])
 
     def findings(self) -> list[str]:
-        """One sentence an entry."""
+        """Returns one sentence per entry."""
         return [f"{entry.title}: {self._finding(entry)}." for entry in self.plan.entries]
 
     def _finding(self, entry: Entry) -> str:
         own = self.of(entry)
         learned = [run.found for run in own if run.found.converged]
         if not learned:
-            best = f"best {max(run.found.in_range for run in own):.4f}"
-            return f"no seed of {len(own)} learned the task in range ({best}); nothing can be said about length"
+            best = f"best accuracy {max(run.found.in_range for run in own):.4f}"
+            return f"none of {len(own)} seeds learned the task in range ({best}); no conclusion about length"
         for each in self.withheld.get(entry, ()):
-            return f"no finding is told: {each['check']}: {each['reason']}"
+            return f"withheld: {each['check']}: {each['reason']}"
         probe = self.plan.probes[0]
         reached = sorted(reach(found.rows, probe) for found in learned)
         left_out = len(own) - len(learned)
-        short = f" ({left_out} of {len(own)} did not learn and are left out)" if left_out else ""
+        short = f" ({left_out} of {len(own)} seeds did not learn the task and are left out)" if left_out else ""
         where = f"from {reached[0]:,} to {reached[-1]:,}" if reached[0] != reached[-1] else f"{reached[0]:,}"
         longest = max(self.plan.lengths)
-        words = f"trained to {self.trained_lengths[1]}, reach {where} on {probe}{short}"
+        words = f"trained up to {self.trained_lengths[1]}, reach {where} (probe {probe}){short}"
         if reached[0] >= longest:
-            return f"{words}, as far as was tested, in {len(learned)} of {len(learned)} seeds"
+            return f"{words}, the longest length tested, in {len(learned)} of {len(learned)} seeds"
         beyond = [row for found in learned for row in found.rows if row.probe == probe and row.length > reached[0]]
         if not any(row.errors for row in beyond):
             few = min(row.examples for row in beyond)
-            return f"{words}; none wrong up to {longest:,} either, but {few:,} problems are too few for the interval"
+            return f"{words}; no errors up to {longest:,} either, but {few:,} problems are too few for the interval"
         why = next((each.sentence for found in learned for each in found.diagnosis if each.probe == probe), "")
         return f"{words}. {why.removesuffix('.')}" if why else words

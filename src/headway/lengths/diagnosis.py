@@ -1,8 +1,8 @@
-"""Why it stops: what is measured where a model first falls short, and the sentence that the numbers allow.
+"""The diagnosis of a length failure: measurements at the first length that a model fails, and a sentence about them.
 
-Nothing here guesses. Each possible cause has a number at the failing length and, where that makes sense, the same
-number at the longest training length; the sentence names those that changed. What is wrong with the answers themselves
-the task describes.
+Nothing here is a guess. Each possible cause has a number at the failing length and, where that makes sense, the same
+number at the longest training length; the sentence names those that changed. The task itself describes the errors in
+the answers.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any
 
 import torch
 
-from headway.lengths.probes import Measured, reach, write_answers
+from headway.lengths.probes import ProbeResult, reach, write_answers
 from headway.models import Model, Trace
 from headway.tasks import Task
 from headway.tasks.problems import Neighbours
 
-SAME = 1e-12  # logits that differ by no more are the same, in float64
-MAP_CELLS, MOST_TOKENS = 60_000_000, 2_000_000  # cells of attention maps, and tokens of all problems, kept at a time
-ROWS, WRITTEN = 64, 512  # problems whose attention is measured, and problems that are answered
-FELL = 0.5  # a number that fell below this share of what it was in range has changed
+SAME = 1e-12  # logits that differ by no more count as equal, in float64
+MAP_CELLS, MOST_TOKENS = 60_000_000, 2_000_000  # attention-map cells and tokens in memory at a time
+ROWS, WRITTEN = 64, 512  # problems for attention maps, and for answers
+FELL = 0.5  # a number below this share of its value in range counts as changed
 
 
 @dataclass(frozen=True)
@@ -40,26 +40,26 @@ class Diagnosis:
 
 
 def diagnose(
-    model: Model, task: Task, measured: Sequence[Measured], device: torch.device, examples: int = WRITTEN
+    model: Model, task: Task, measured: Sequence[ProbeResult], device: torch.device, examples: int = WRITTEN
 ) -> list[Diagnosis]:
-    """For each probe, what is different at the first length that is not reached."""
-    reached, first = {each.probe: reach(measured, each.probe) for each in measured}, dict[str, Measured]()
+    """Diagnoses, for each probe, the first length past its reach at which there are errors."""
+    reached, first = {each.probe: reach(measured, each.probe) for each in measured}, dict[str, ProbeResult]()
     for each in sorted(measured, key=lambda each: each.length):
-        if each.length > reached[each.probe] and each.errors:  # else none is wrong: only too few to be sure
+        if each.length > reached[each.probe] and each.errors:  # without errors, the problems are merely too few
             first.setdefault(each.probe, each)
     return [_diagnose_at(model, task, first[probe], device, examples) for probe in reached if probe in first]
 
 
-def diverged(measured: Sequence[Measured]) -> Diagnosis:
-    """The diagnosis of a run whose weights are no numbers: there is nothing to measure."""
+def diagnose_divergence(measured: Sequence[ProbeResult]) -> Diagnosis:
+    """Returns the diagnosis of a run whose weights are not finite: there is nothing to measure."""
     first = measured[0]
-    words = "its training diverged: the loss is no number, and so is nothing that it says."
-    return Diagnosis(first.probe, first.length, f"At {first.length:,} on {first.probe}: {words}", ("diverged",), {}, ())
+    words = f"At length {first.length:,} (probe {first.probe}): training diverged, the loss is not finite."
+    return Diagnosis(first.probe, first.length, words, ("diverged",), {}, ())
 
 
 @torch.inference_mode()
-def _diagnose_at(model: Model, task: Task, failing: Measured, device: torch.device, examples: int) -> Diagnosis:
-    """What is different at a length that a model fails at."""
+def _diagnose_at(model: Model, task: Task, failing: ProbeResult, device: torch.device, examples: int) -> Diagnosis:
+    """Measures what has changed at a length at which a model fails."""
     trained, length = task.lengths[1], failing.length
     source, answer = task.source_tokens(length), task.answer_tokens(length)
     positions, count = model.ranges(source, answer)[0]
@@ -84,13 +84,14 @@ def _diagnose_at(model: Model, task: Task, failing: Measured, device: torch.devi
     if errors.summary is not None and not causes:
         nothing = f"none of the measured causes stands out ({errors.summary})"
         symptoms.append((None, nothing if length > trained else f"in range: {errors.summary}"))
-    opening = f"At {length:,}{task.counted and ' '}{task.counted} on {failing.probe} it is right on"
-    sentence = f"{opening} {failing.accuracy:.3f}" + (": " if symptoms else "") + "; ".join(w for _, w in symptoms)
+    where = f"{length:,} {task.counted}" if task.counted else f"length {length:,}"
+    opening = f"At {where} (probe {failing.probe}) accuracy is {failing.accuracy:.3f} (n = {failing.examples:,})"
+    sentence = opening + (": " if symptoms else "") + "; ".join(words for _, words in symptoms)
     return Diagnosis(failing.probe, length, f"{sentence}.", causes, evidence | errors.evidence, errors.examples)
 
 
-def _find_symptoms(task: Task, evidence: dict[str, Any], failing: Measured) -> Iterator[tuple[str, str]]:
-    """What the numbers measured of a model name as a cause, and the words for it."""
+def _find_symptoms(task: Task, evidence: dict[str, Any], failing: ProbeResult) -> Iterator[tuple[str, str]]:
+    """Yields each cause that the measurements show, with the words for it."""
     trained, unseen = task.lengths[1], evidence["unseen"]
     permuted, backwards = evidence.get("permuted"), evidence.get("reversed")
     if permuted is not None and permuted <= SAME:
@@ -105,21 +106,21 @@ def _find_symptoms(task: Task, evidence: dict[str, Any], failing: Measured) -> I
         yield "unseen positions", f"{unseen['count']} of {unseen['of']} {unseen['what']}"
     if "attention" in evidence:
         before, now = (evidence[when]["neighbour"] for when in ("attention_in_range", "attention"))
-        if before > 2 / trained and now < FELL * before:  # more than by looking everywhere alike
-            head = f"the head that looks most at a neighbour ({evidence['attention']['head']})"
-            yield "dispersion", f"{head} gives it {now:.3f} of its attention, {before:.3f} at {trained}"
+        if before > 2 / trained and now < FELL * before:  # more than uniform attention gives it
+            head = f"the head that attends most to a neighbour ({evidence['attention']['head']})"
+            yield "dispersion", f"{head} gives it {now:.3f} of its attention, down from {before:.3f} at {trained}"
     if task.twin_probe is not None and evidence["twin_gap"] < FELL * evidence["twin_gap_in_range"]:
         twin, before, now = task.twin_probe.replace("-", " "), evidence["twin_gap_in_range"], evidence["twin_gap"]
         cause = "dilution" if evidence["pooling"] == "mean" else f"deaf to {twin}"
-        yield cause, f"{twin} moves the answer by {now:.2f}, by {before:.2f} at {trained}"
+        yield cause, f"{twin} changes the logit difference by {now:.2f}, down from {before:.2f} at {trained}"
 
 
 def _measure_blindness(model: Model, task: Task, device: torch.device) -> dict[str, float | None]:
-    """The largest change of a logit, in float64, when the sequence is permuted, and when it is reversed; None where the
-    index is drawn by the sequence, and so would change as well."""
+    """Measures the largest change of a logit, in float64, when the sequence is permuted or reversed; None if the
+    index is drawn from the sequence, and so would change as well."""
     if model.config.index != "sequential":
         return {"permuted": None, "reversed": None}
-    source = task.independent(2, ROWS, device=device).source  # what cannot be seen there is not seen anywhere
+    source = task.independent(2, ROWS, device=device).source  # blind at the training length is blind everywhere
     order = torch.randperm(source.shape[1], generator=torch.Generator().manual_seed(0)).to(device)
     exact = copy.deepcopy(model).double()
     plain, permuted, backwards = (exact(each, None) for each in (source, source[:, order], source.flip(1)))
@@ -129,9 +130,9 @@ def _measure_blindness(model: Model, task: Task, device: torch.device) -> dict[s
 def _measure_attention(
     model: Model, task: Task, length: int, device: torch.device, head: tuple[int, ...] | None = None
 ) -> tuple[tuple[int, ...], dict[str, str | float]]:
-    """How one head looks at a neighbour: the given (site, number, direction), or the one that does so most. `neighbour`
-    is the mean weight that it gives to that neighbour; `entropy` the mean over all heads, as a share of the entropy of
-    looking everywhere alike."""
+    """Measures one head's attention to a neighbour: the given (site, number, direction), or the head with the most.
+    `neighbour` is the mean weight that it gives to that neighbour; `entropy` is the mean over all heads, as a share of
+    the entropy of uniform attention."""
     rows = max(1, min(ROWS, MAP_CELLS // (model.config.layers * model.config.heads * length**2)))
     trace, problems = Trace(), task.independent(3, rows, length=length, device=device)
     model(problems.source, problems.answer, trace=trace)
@@ -146,7 +147,7 @@ def _measure_attention(
 
 
 def _measure_twin_gap(model: Model, task: Task, probe: str, length: int, device: torch.device) -> float:
-    """By how much one change moves the answer: the median difference of the logits' gap within a pair."""
+    """Measures how much one change moves the output: the median change of the logit difference within a pair."""
     problems = task.testing(4, 2 * ROWS, probe=probe, length=length, device=device)
     some = max(2, 2_000_000 // length**2)
     pieces = [problems[start : start + some] for start in range(0, len(problems), some)]

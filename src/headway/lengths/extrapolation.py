@@ -1,8 +1,8 @@
-"""The study of length: train every encoding on short problems, then ask every probe at every length.
+"""The length study: train every encoding on short problems, then test every probe at every length.
 
-An entry is an encoding, an index and a pooling. On a GPU its seeds are one population; where a track has several
-learning rates, all of them are trained and the rate that is best in range, over all seeds together, is the entry's.
-Nothing longer than training is looked at before that choice.
+An entry is an encoding, an index and a pooling. On a GPU its seeds are one population; if a track has several
+learning rates, all of them are trained, and the entry uses the rate that is best in range over all seeds.
+No problem longer than those of training plays a part in that choice.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -14,9 +14,9 @@ import torch
 from headway.errors import HeadwayError, unknown
 from headway.flags import parse_numbers, parse_range, parse_rates, parse_seeds, parse_words
 from headway.lengths.answer import Entry, LengthsPlan, LengthStudy, TrainedRun
-from headway.lengths.measuring import errors_in_range, measure_run, questions_of
+from headway.lengths.measuring import errors_in_range, measure_run, prepare_problems
 from headway.lengths.question import DIGITS, LENGTHS, LengthsQuestion
-from headway.lengths.signals import signals
+from headway.lengths.signals import collect_signals
 from headway.machine import choose_precision, cores
 from headway.models import build_model
 from headway.positions import find_index, find_positions
@@ -33,18 +33,18 @@ from headway.trials.local import InProcess, LocalEngine
 from headway.trials.plan import choose_best, pieces_of
 from headway.trials.trial import Piece, Resources, Terms, Trial
 
-SIDE_BY_SIDE = 1.3  # runs a core each are that much faster than one after another on all cores (results/populations.md)
+SIDE_BY_SIDE = 1.3  # speedup of one run per core over one after another on all cores (results/populations.md)
 POOLINGS = ("mean", "max", "violation")
 
-Forbids = Callable[[Run], tuple[dict[str, str], ...]]
+Vetoes = Callable[[Run], tuple[dict[str, str], ...]]
 
 
 def study_lengths(
-    plan: LengthsPlan, out: Path, device: torch.device, precision: str, quiet: bool, forbids: Forbids = lambda run: ()
+    plan: LengthsPlan, out: Path, device: torch.device, precision: str, quiet: bool, vetoes: Vetoes = lambda run: ()
 ) -> LengthStudy:
-    """Trains what is not yet trained in `out`, measures what is not yet measured, and writes lengths.json.
+    """Trains and measures the runs in `out` that are not yet trained or measured, and writes lengths.json.
 
-    `forbids` looks at one seed of each entry that has learned, and says what forbids a conclusion from it.
+    `vetoes` examines one converged seed of each entry and returns the checks that forbid a conclusion from it.
     """
     trials = {entry: _trials(plan, entry) for entry in plan.entries}
     every = [trial for group in trials.values() for trial in group]
@@ -62,11 +62,11 @@ def study_lengths(
         trials = {entry: choose_best(group, "rate", errors) for entry, group in trials.items()}
     rates = {entry: float(group[0].settings["rate"] or 1) for entry, group in trials.items()}
     chosen = [(entry, rates[entry], [trial.folder(out) for trial in group]) for entry, group in trials.items()]
-    return put_together(plan, chosen, out, device, exactness, quiet, forbids)
+    return measure_entries(plan, chosen, out, device, exactness, quiet, vetoes)
 
 
 def plan_study(task: str, question: LengthsQuestion) -> LengthsPlan:
-    """Everything that a question asks for, with what it leaves open filled in; refuses what cannot be."""
+    """Turns a question into a complete plan by filling in the defaults; rejects what is impossible."""
     track = find_track(question.track)
     if question.rates is not None:
         rates = parse_rates(question.rates)
@@ -100,12 +100,12 @@ def plan_study(task: str, question: LengthsQuestion) -> LengthsPlan:
 
 
 def lengths_of(task: Task, asked: Sequence[int]) -> tuple[int, ...]:
-    """The test lengths that were asked for, or those of the task."""
+    """Returns the requested test lengths, or the defaults of the task."""
     return tuple(sorted(asked)) or (DIGITS if task.classes is None else LENGTHS)
 
 
 def _trials(plan: LengthsPlan, entry: Entry) -> list[Trial]:
-    """Every run of an entry; refuses what cannot be trained, or not be tested as long as asked."""
+    """Lists every run of an entry; rejects what cannot be trained, or tested at the requested lengths."""
     recipe = plan.track.overrides(create_task(plan.task, plan.options))
     own = {key: value for key, value in asdict(entry).items() if value is not None}
     overrides = Overrides(**{**recipe.to_dict(), **plan.overrides.to_dict(), **own})
@@ -120,7 +120,7 @@ def _trials(plan: LengthsPlan, entry: Entry) -> list[Trial]:
 
 
 def check_lengths(config: RunConfig, lengths: Sequence[int]) -> None:
-    """Refuses lengths that a model has no positions for, before anything is trained."""
+    """Rejects, before anything is trained, lengths for which a model has no positions."""
     task, model = create_task(config.task, config.options), build_model(config.model)
     for length in lengths:
         if length < 2:
@@ -129,41 +129,41 @@ def check_lengths(config: RunConfig, lengths: Sequence[int]) -> None:
 
 
 def _train_on_cores(trials: Sequence[Trial], terms: Terms, quiet: bool) -> None:
-    """All runs of the study on a CPU: a core each, in rounds; those that would leave too many cores idle in a last
-    round, one after another on all cores."""
+    """Trains all runs of the study on a CPU: one per core, in rounds; if the last round would leave too many cores
+    idle, its runs one after another on all cores."""
     lanes = min(cores(), len(trials))
     rest = len(trials) % lanes if lanes > 1 else len(trials)
-    # by their place among all, not among those left: a study that goes on rounds as it did before
+    # by their place among all, not among those left: a resumed study then makes the same rounding errors
     together = len(trials) - (rest if rest < lanes / SIDE_BY_SIDE or lanes == 1 else 0)
     for some, engine in ((trials[:together], LocalEngine(terms, lanes)), (trials[together:], InProcess(terms))):
         train_trials(pieces_of(some, ()), engine, f"{len(some)} runs", quiet)
 
 
-def put_together(
+def measure_entries(
     plan: LengthsPlan,
     chosen: Iterable[tuple[Entry, float, list[RunFolder]]],
     out: Path,
     device: torch.device,
     precision: torch.dtype,
     quiet: bool,
-    forbids: Forbids,
+    vetoes: Vetoes,
 ) -> LengthStudy:
-    """The study of these trained runs, an entry's seeds at a time; writes lengths.json."""
+    """Measures these trained runs, entry by entry, and writes lengths.json."""
     task = create_task(plan.task, plan.options)
-    questions = questions_of(task, plan.lengths, plan.probes, plan.examples, plan.test_seed, device)
+    tests = prepare_problems(task, plan.lengths, plan.probes, plan.examples, plan.test_seed, device)
     runs, shown, withheld = list[TrainedRun](), [], {}
     for entry, rate, folders in chosen:
         with Progress(f"{entry.title}: every probe at every length", quiet) as watch:
             for number, folder in enumerate(folders):
-                found, ended = measure_run(folder, questions, precision), folder.training()
+                found, ended = measure_run(folder, tests, precision), folder.training()
                 seed, path = folder.config().seed, str(folder.path)
                 runs.append(TrainedRun(entry, seed, path, rate, ended.final_loss, ended.seconds, found))
                 watch(number + 1, len(folders))
         first = open_run(folders[0])
         if not first.model.decodes and first.folder.training().final_loss is not None:
-            shown.append({**asdict(entry), **signals(first.config, first.model)})
+            shown.append({**asdict(entry), **collect_signals(first.config, first.model)})
         learned = next((run for run in runs if run.entry == entry and run.found.converged), None)
-        if learned is not None and (reasons := forbids(open_run(RunFolder(Path(learned.run)), device))):
+        if learned is not None and (reasons := vetoes(open_run(RunFolder(Path(learned.run)), device))):
             withheld[entry] = reasons
     study = LengthStudy(plan, task.lengths, tuple(runs), str(precision).removeprefix("torch."), tuple(shown), withheld)
     disk.write_json(out / "lengths.json", study.to_json())

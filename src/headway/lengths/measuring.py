@@ -1,5 +1,5 @@
-"""What is measured of one trained run, and kept in its folder: `measured.json`, how it does in range and on every probe
-at every length; `choosing.json`, the errors by which a learning rate is chosen."""
+"""The measurements of one trained run, cached in its folder: `measured.json` has its accuracy in range and on every
+probe at every length; `choosing.json` has the errors by which a learning rate is chosen."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from headway.evaluation.exact import evaluate_sample
-from headway.lengths.diagnosis import Diagnosis, diagnose, diverged
-from headway.lengths.probes import Measured, Questions, reach
+from headway.lengths.diagnosis import Diagnosis, diagnose, diagnose_divergence
+from headway.lengths.probes import ProbeProblems, ProbeResult, reach
 from headway.plugins import source_hash
 from headway.positions import find_positions
 from headway.runs import disk
@@ -21,10 +21,10 @@ from headway.subjects.own import Run, open_run
 from headway.tasks import Task
 
 IN_RANGE = 4_500
-"""problems of the training lengths on which a model is judged, and others as many that choose its learning rate"""
-CHOOSING = 1  # the seed of the latter
+"""problems of the training lengths that test convergence, and as many others that choose the learning rate"""
+CHOOSING = 1  # the seed of the latter problems
 CONVERGED = 0.95
-VERSION = 3  # of what is measured and how: rows of another are measured again
+VERSION = 3  # of the measuring code: results of another version are measured again
 SCHEMA = "headway.measured/1"
 
 
@@ -32,7 +32,7 @@ SCHEMA = "headway.measured/1"
 class MeasuredRun:
     in_range: float
     interval: tuple[float, float]
-    rows: tuple[Measured, ...]
+    rows: tuple[ProbeResult, ...]
     diagnosis: tuple[Diagnosis, ...]
 
     @property
@@ -51,47 +51,47 @@ class MeasuredRun:
 
     @staticmethod
     def from_json(raw: Any) -> MeasuredRun:
-        rows = tuple(Measured.from_json(row) for row in raw["rows"])
+        rows = tuple(ProbeResult.from_json(row) for row in raw["rows"])
         diagnosis = tuple(Diagnosis.from_json(each) for each in raw["diagnosis"])
         return MeasuredRun(raw["in_range"], tuple(raw["interval"]), rows, diagnosis)
 
 
-def questions_of(
+def prepare_problems(
     task: Task, lengths: Sequence[int], probes: Sequence[str], examples: int, seed: int, device: torch.device
-) -> Questions:
-    """The questions of a study; the longest training length is always among them."""
-    return Questions(task, sorted({task.lengths[1], *lengths}), probes, examples, seed, device)
+) -> ProbeProblems:
+    """Returns the test problems of a study; the longest training length is always included."""
+    return ProbeProblems(task, sorted({task.lengths[1], *lengths}), probes, examples, seed, device)
 
 
-def measure_run(folder: RunFolder, questions: Questions, precision: torch.dtype) -> MeasuredRun:
-    """How a run does: what is kept in its folder where that answers the same questions, else measured now."""
-    run = open_run(folder, questions.device)
+def measure_run(folder: RunFolder, tests: ProbeProblems, precision: torch.dtype) -> MeasuredRun:
+    """Measures a run, or reads the cached measurements in its folder if they are of the same tests."""
+    run = open_run(folder, tests.device)
     positions, weights = run.config.model.positions, folder.training().weights_sha256
     source = source_hash(find_positions(positions).kind) if ":" in positions else None
-    key = {"version": VERSION, "source": source, "weights": weights, **questions.key()}
+    key = {"version": VERSION, "source": source, "weights": weights, **tests.key()}
     key["precision"] = str(precision).removeprefix("torch.")
     known = read_sealed(folder.path / "measured.json")
     if known.get("asked") == key:
         return MeasuredRun.from_json(known)
-    older = read_sealed(folder.path / "lengths.json")  # where it was kept before it had a name of its own
-    found = MeasuredRun.from_json(older) if older.get("asked") == key else _measure(run, questions, precision)
+    older = read_sealed(folder.path / "lengths.json")  # the file of older versions
+    found = MeasuredRun.from_json(older) if older.get("asked") == key else _measure(run, tests, precision)
     folder.record("measured", seal({"schema": SCHEMA, "asked": key, **found.to_json()}))
     return found
 
 
-def _measure(run: Run, questions: Questions, precision: torch.dtype) -> MeasuredRun:
+def _measure(run: Run, tests: ProbeProblems, precision: torch.dtype) -> MeasuredRun:
     in_range = evaluate_sample(run.model, run.task, IN_RANGE)
-    rows = questions.measure(run.model if precision == torch.float32 else run.model.to(precision))
-    run = run if precision == torch.float32 else open_run(run.folder, questions.device)
+    rows = tests.measure(run.model if precision == torch.float32 else run.model.to(precision))
+    run = run if precision == torch.float32 else open_run(run.folder, tests.device)
     finite = run.folder.training().final_loss is not None
-    why = diagnose(run.model, run.task, rows, questions.device) if finite else [diverged(rows)]
+    why = diagnose(run.model, run.task, rows, tests.device) if finite else [diagnose_divergence(rows)]
     assert in_range.interval is not None
     interval = (in_range.interval.low, in_range.interval.high)
     return MeasuredRun(in_range.exact_match, interval, tuple(rows), tuple(why))
 
 
 def errors_in_range(folder: RunFolder, device: torch.device) -> int:
-    """By what a rate is chosen: how many of the problems for that purpose a run has wrong."""
+    """Counts the errors by which a learning rate is chosen, on problems drawn for that purpose."""
     kept, weights = folder.path / "choosing.json", folder.training().weights_sha256
     content = read_sealed(kept)
     if content.get("weights") != weights:

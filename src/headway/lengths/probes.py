@@ -1,6 +1,6 @@
-"""The questions of a length study: every probe at every length, the same problems for every model.
+"""The tests of a length study: every probe at every length, with the same problems for every model.
 
-Several probes share their sorted sequences; a problem that several ask is answered once.
+Some probes share their sorted sequences; a problem that occurs in several is answered once.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from headway.tasks.random import digest
 
 GPU_TOKENS = 1_000_000
 GPU_PAIRS = 1_500_000_000
-"""of query and key, all heads and problems of a pass together, where each problem has an index of its own"""
+"""pairs of query and key in a pass, over all heads and problems, if each problem has its own index"""
 REACHED = 0.99
 
 
 @dataclass(frozen=True)
-class Measured:
-    """How a model did on one probe at one length."""
+class ProbeResult:
+    """The result of a model on one probe at one length."""
 
     probe: str
     length: int
     examples: int
     errors: int
-    positive_rate: float | None  # of two classes: the share of problems that are answered with class 1
+    positive_rate: float | None  # for two classes: the share of answers that are class 1
 
     @property
     def accuracy(self) -> float:
@@ -57,18 +57,18 @@ class Measured:
         return {key: getattr(self, key) for key in keys} | {"interval": self.interval.to_json()}
 
     @staticmethod
-    def from_json(raw: dict[str, Any]) -> Measured:
+    def from_json(raw: dict[str, Any]) -> ProbeResult:
         errors = round((1 - raw["accuracy"]) * raw["examples"])
-        return Measured(raw["probe"], raw["length"], raw["examples"], errors, raw["positive_rate"])
+        return ProbeResult(raw["probe"], raw["length"], raw["examples"], errors, raw["positive_rate"])
 
 
-Sheet = tuple[Problems, dict[str, Tensor]]
-"""All problems of one length, each once, and the rows that each probe asks."""
+ProblemSet = tuple[Problems, dict[str, Tensor]]
+"""All problems of one length, each once, and the rows that each probe uses."""
 
 
 @dataclass(frozen=True)
-class Questions:
-    """The sheets of a study, drawn when first asked for and kept for the next model."""
+class ProbeProblems:
+    """The test problems of a study, drawn at first use and cached for the next model."""
 
     task: Task
     lengths: Sequence[int]
@@ -77,17 +77,17 @@ class Questions:
     seed: int
     device: torch.device
     most_tokens: int = 12_000_000
-    """of all problems of a probe and length together: of very long ones fewer are asked, and their number is told"""
-    _drawn: dict[int, Sheet] = field(default_factory=dict)
+    """of one probe at one length: very long problems are fewer, and their number is reported"""
+    _drawn: dict[int, ProblemSet] = field(default_factory=dict)
 
     def key(self) -> dict[str, int | list[int] | list[str]]:
-        """What answers depend on beside the model: rows that were measured for another key are measured again."""
+        """Returns what the results depend on besides the model; results with another key are measured again."""
         own = [source_hash(load_function(probe)) for probe in self.probes if ":" in probe]
         key = {"lengths": list(self.lengths), "probes": list(self.probes), "examples": self.examples, "seed": self.seed}
         return {**key, **({"own_probes": own} if own else {})}
 
-    def sheet(self, length: int) -> Sheet:
-        """The problems of every probe at a length; of very long ones fewer."""
+    def problems_at(self, length: int) -> ProblemSet:
+        """Draws the problems of every probe at a length; fewer if they are very long."""
         if length in self._drawn:
             return self._drawn[length]
         rows = min(self.examples, max(1, self.most_tokens // self.task.source_tokens(length)))
@@ -99,21 +99,21 @@ class Questions:
         self._drawn[length] = every[first], dict(zip(self.probes, place.split(rows), strict=True))
         return self._drawn[length]
 
-    def measure(self, model: Model) -> list[Measured]:
-        """Every probe at every length."""
+    def measure(self, model: Model) -> list[ProbeResult]:
+        """Tests a model on every probe at every length."""
         found = []
         for length in self.lengths:
-            problems, asked = self.sheet(length)
+            problems, probe_rows = self.problems_at(length)
             written = write_answers(model, problems)
             correct, positive = same_answer(written, problems), written[:, 0] == 1
-            for probe, rows in asked.items():
+            for probe, rows in probe_rows.items():
                 share = float(positive[rows].double().mean()) if self.task.classes == 2 else None
-                found.append(Measured(probe, length, len(rows), int((~correct[rows]).sum()), share))
+                found.append(ProbeResult(probe, length, len(rows), int((~correct[rows]).sum()), share))
         return found
 
 
 def write_answers(model: Model, problems: Problems) -> Int[Tensor, "row answer"]:
-    """The likeliest token at each place of the answer, given the right ones before it."""
+    """Returns the argmax token at each place of the answer, given the right tokens before it (teacher forcing)."""
     device, tokens = problems.source.device, problems.source.shape[1] + problems.answer.shape[1]
     rows = (CPU_TOKENS if device.type == "cpu" else GPU_TOKENS) // tokens
     if device.type != "cpu" and model.config.index != "sequential":
@@ -127,7 +127,7 @@ def write_answers(model: Model, problems: Problems) -> Int[Tensor, "row answer"]
     return torch.cat(map_in_threads(piece, range(0, len(problems), max(1, rows)), device))
 
 
-def reach(measured: Sequence[Measured], probe: str) -> int:
-    """The longest tested length up to which the lower end of the 95% interval stays at or above 0.99; 0 for none."""
+def reach(measured: Sequence[ProbeResult], probe: str) -> int:
+    """Returns the longest tested length up to which the lower end of the 95% interval stays at or above 0.99, or 0."""
     rising = sorted((each for each in measured if each.probe == probe), key=lambda each: each.length)
     return max((each.length for each in takewhile(lambda each: each.interval.low >= REACHED, rising)), default=0)

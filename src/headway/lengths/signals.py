@@ -1,4 +1,4 @@
-"""What an encoding signals, as numbers for pictures: tables, biases, and likeness against distance."""
+"""The position signals of an encoding, as numbers for figures: tables, biases, and similarity by distance."""
 
 from typing import Any
 
@@ -10,13 +10,13 @@ from headway.models import Model, build_model
 from headway.positions import Positions
 from headway.runs.config import RunConfig
 
-LONGER, MOST_TOKENS = 4, 512  # times the training length that is shown, and tokens at most
+LONGER, MOST_TOKENS = 4, 512  # multiple of the training length to show, and at most so many tokens
 
 Signal = dict[str, list[Any] | None]
 
 
-def signals(config: RunConfig, trained: Model) -> dict[str, int | Signal]:
-    """What the first layer's input or scores are told of order, before training and after."""
+def collect_signals(config: RunConfig, trained: Model) -> dict[str, int | Signal]:
+    """Collects the position signal in the first layer's input or scores, before and after training."""
     before, after = (
         next(part for part in model.children() if isinstance(part, Positions))
         for model in (build_model(config.model, config.seed), trained)
@@ -24,7 +24,7 @@ def signals(config: RunConfig, trained: Model) -> dict[str, int | Signal]:
     tokens = min(LONGER * config.model.trained, MOST_TOKENS)
     try:
         before.check_length(tokens)
-    except HeadwayError:  # a table that is no longer
+    except HeadwayError:  # the table is too short
         tokens = config.model.trained
     shown = {"before": read_signal(before, tokens), "after": read_signal(after.cpu(), tokens)}
     return {"trained": config.model.trained, "tokens": tokens, **shown}
@@ -32,8 +32,8 @@ def signals(config: RunConfig, trained: Model) -> dict[str, int | Signal]:
 
 @torch.no_grad()
 def read_signal(positions: Positions, tokens: int) -> Signal:
-    """`table` is what is added at each place; `bias` what each head adds to its scores at each distance, −∞ as None;
-    `likeness`, of the others, how alike two places are at each distance, from 0 on."""
+    """Reads an encoding's signal: `table` is added at each position; `bias` is what each head adds to its scores at
+    each distance, −∞ as None; `likeness` is the similarity of two positions at each distance, from 0 on."""
     index, shape = torch.arange(tokens)[None], positions.shape
     table = positions.embed(torch.zeros(1, tokens, shape.d_model), index)[0]
     bias = positions.bias(index, index)

@@ -1,1 +1,1 @@
-"""Sweeps: a file of axes and studies, its trials carried out by the driver, one table at the end."""
+"""Sweeps: a file of axes and studies, trials run by the driver, and one table at the end."""

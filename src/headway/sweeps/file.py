@@ -1,7 +1,7 @@
-"""What a person writes: a base, axes, studies, resources and the comparison wanted.
+"""The sweep file: a base, axes, studies, resources and a comparison.
 
-A TOML file is only read: nothing in it is run, so names of Python code (module:Class) are refused there. A Python
-function (file.py:function, module:function) returns the same entries as a dict and may name whatever it likes.
+A TOML file is only parsed: nothing in it runs, so it may not name Python code (module:Class). A Python function
+(file.py:function, module:function) returns the same entries as a dict and may name any code.
 """
 
 import math
@@ -20,23 +20,23 @@ from headway.trials.plan import Axis, Draws, Grid, Range, trials_of
 from headway.trials.trial import Resources, Study, Trial, Value
 
 SETTINGS = ("task", "track", "rate", "seed", *(entry.name for entry in fields(Overrides)))
-"""what can be set of a trial; options of the task beside, as option.NAME"""
+"""the settings of a trial; options of the task are option.NAME"""
 TABLES = ("name", "out", "base", "axis", "studies", "choose", "resources", "compare")
 HOWS = ("grid", "zip", "list", "random")
 PRECISIONS = ("auto", "float32", "bfloat16")
 SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 PACKAGE = re.compile(r"[A-Za-z0-9._-]+(\[[A-Za-z0-9,._-]+\])?([=<>!~]=?[A-Za-z0-9.*+!_-]+)?")
-"""a package of an index: an address or a folder would be code that the file brings along"""
+"""a package of an index: a URL or a folder would let the file bring its own code"""
 LARGEST = 10_000_000  # bytes of a sweep file
-DEEPEST = 20  # levels of tables and lists in one another
+DEEPEST = 20  # levels of nested tables and lists
 
 
 @dataclass(frozen=True)
-class ComparisonWanted:
-    """The comparison at the end."""
+class ComparisonRequest:
+    """The comparison to make at the end."""
 
     by: tuple[str, ...] = ()
-    metrics: tuple[str, ...] = ()  # the first of them says which trial is best so far
+    metrics: tuple[str, ...] = ()  # the first one ranks the trials while they run
 
 
 @dataclass(frozen=True)
@@ -47,21 +47,21 @@ class SweepFile:
     axes: tuple[Axis, ...]
     studies: tuple[Study, ...] = ()
     choose: str | None = None
-    """the setting whose best value in range is taken, over all seeds; only its trials are studied"""
+    """the setting whose best value in range, over all seeds, is used; only its trials are studied"""
     resources: Resources = field(default_factory=Resources)
-    compare: ComparisonWanted = field(default_factory=ComparisonWanted)
-    home: Path | None = None  # the folder of the Python file whose neighbours trials may import
+    compare: ComparisonRequest = field(default_factory=ComparisonRequest)
+    home: Path | None = None  # the folder of the Python file, from which trials may import
 
     def trials(self) -> list[Trial]:
-        """Every trial once, in the order of the axes; refuses what cannot be trained."""
+        """Lists every trial once, in the order of the axes; rejects what cannot be trained."""
         return trials_of(self.axes, self.base)
 
 
 def read_sweep(name: str, out: str | None = None) -> SweepFile:
-    """The sweep of a TOML file, or of a Python function."""
+    """Reads a sweep from a TOML file or a Python function."""
     file, colon, _ = name.partition(":")
     is_toml = Path(name).suffix == ".toml" or not colon
-    raw = _read_toml(Path(name)) if is_toml else _call(name)
+    raw = _read_toml(Path(name)) if is_toml else _call_function(name)
     try:
         _check_tree(raw, is_toml)
         if is_toml:
@@ -72,46 +72,46 @@ def read_sweep(name: str, out: str | None = None) -> SweepFile:
         raise HeadwayError(f"{name}: {error}") from error
 
 
-def _call(name: str) -> Any:
+def _call_function(name: str) -> Any:
     with import_neighbours(name):
         build = load_function(name)
         try:
             raw = build()
-        except (Exception, SystemExit) as error:  # whatever a user's function may raise
-            said = f"{type(error).__name__}: {error}"
-            raise HeadwayError(f"{name} raised {said}; call it by itself to see where") from error
+        except (Exception, SystemExit) as error:  # a user's function may raise anything
+            raised = f"{type(error).__name__}: {error}"
+            raise HeadwayError(f"{name} raised {raised}; call it directly to see where") from error
     if not isinstance(raw, dict):
-        raise HeadwayError(f"{name} returned {type(raw).__name__}; it must return a dict like that of a sweep file")
+        raise HeadwayError(f"{name} returned {type(raw).__name__}; it must return a dict of sweep entries")
     return raw
 
 
 def _read_toml(path: Path) -> Any:
     if not path.is_file():
-        raise HeadwayError(f"there is no sweep file {path}; name a TOML file, or a function like sweep.py:build")
+        raise HeadwayError(f"there is no sweep file {path}; name a TOML file, or a function such as sweep.py:build")
     if path.stat().st_size > LARGEST:
-        raise HeadwayError(f"{path} has {path.stat().st_size:,} bytes; a sweep file has at most {LARGEST:,}")
+        raise HeadwayError(f"{path} has {path.stat().st_size:,} bytes; a sweep file may have at most {LARGEST:,}")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # of TOML, of UTF-8, or of a number with thousands of digits
-        raise HeadwayError(f"{path} is no TOML: {error}") from error
+    except ValueError as error:  # not TOML, not UTF-8, or a number with thousands of digits
+        raise HeadwayError(f"{path} is not valid TOML: {error}") from error
     except RecursionError as error:
-        raise HeadwayError(f"{path} is nested too deeply to be a sweep file") from error
+        raise HeadwayError(f"{path} is nested too deeply for a sweep file") from error
 
 
 def _check_tree(raw: Any, is_toml: bool, where: str = "", deep: int = 0) -> None:
-    """Refuses keys that are no texts, as a Python function may have them; in TOML, what is, or brings along, code."""
+    """Rejects keys that are not strings, which a Python function may return; in TOML, everything that names code."""
     if deep > DEEPEST:
-        raise HeadwayError(f"{where[:40]} is nested too deeply for a sweep file; there are at most {DEEPEST} levels")
+        raise HeadwayError(f"{where[:40]} is nested too deeply for a sweep file; the limit is {DEEPEST} levels")
     if isinstance(raw, str) and is_toml and where == "resources.pip" and not PACKAGE.fullmatch(raw):
-        raise HeadwayError(f"pip has {raw!r}; in a TOML file write a name and a version, like a==1.0")
+        raise HeadwayError(f"pip has {raw!r}; in a TOML file write a name and a version, such as a==1.0")
     if isinstance(raw, str) and is_toml and where != "resources.pip" and ":" in raw:
         raise HeadwayError(
             f"{where} is {raw!r}, a name of Python code, and a TOML file runs none; write the sweep as a function in "
-            "a Python file and name it like sweep.py:build"
+            "a Python file and name it, such as sweep.py:build"
         )
     for key, value in raw.items() if isinstance(raw, dict) else ():
         if not isinstance(key, str):
-            raise HeadwayError(f"{where or 'the sweep'} has the key {key!r}; keys are texts")
+            raise HeadwayError(f"{where or 'the sweep'} has the key {key!r}; keys must be strings")
         _check_tree(value, is_toml, f"{where}.{key}".strip("."), deep + 1)
     for value in raw if isinstance(raw, list) else ():
         _check_tree(value, is_toml, where, deep + 1)
@@ -133,7 +133,7 @@ def _number(kind: Any, least: int | float, most: int | float = 1_000_000) -> Che
 
 
 def _seconds(value: Any) -> float:
-    """90, "90s", "15m" or "2h"; 0 for anything else."""
+    """Parses 90, "90s", "15m" or "2h" as seconds; returns 0 for anything else."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", str(value).strip())
     return 0.0 if found is None or isinstance(value, bool) else float(found[1]) * SECONDS[found[2]]
 
@@ -142,32 +142,32 @@ PARTS = ("base", "options", "studies", "resources", "compare")
 WORDS = _list_of(lambda word: isinstance(word, str) and bool(word))
 SEEDS = _list_of(_number(int, -math.inf, math.inf), 1)
 ENTRIES: dict[str, tuple[Check, str]] = {
-    **dict.fromkeys(("name", "out", "choose"), (_is(str), "it must be a text")),
-    **dict.fromkeys(("by", "metrics", "pip"), (lambda it: isinstance(it, str) or WORDS(it), "write a list of words")),
+    **dict.fromkeys(("name", "out", "choose"), (_is(str), "it must be a string")),
+    **dict.fromkeys(("by", "metrics", "pip"), (lambda it: isinstance(it, str) or WORDS(it), "write a list of names")),
     **dict.fromkeys(("threads", "population"), (_number(int, 1), "it must be a whole number of at least 1")),
     **{name: (_is(dict), f"it must be a table, such as [{name}]") for name in PARTS},
     "axis": (_list_of(_is(dict)), "write tables, each under [[axis]]"),
     "seeds": (lambda it: _number(int, 1)(it) or SEEDS(it), "write how many, such as 5, or a list such as [0, 3, 7]"),
     "draws": (_number(int, 1), "a random axis needs a whole number of draws from 1 to 1,000,000"),
-    "draw_seed": (_number(int, 0, math.inf), "it must be a whole number from 0 on"),
+    "draw_seed": (_number(int, 0, math.inf), "it must be a whole number of at least 0"),
     "retries": (_number(int, 0), "it must be a whole number of at least 0"),
-    "gpus": (_number(int | float, 0, 64), "it must be a number from 0 on, such as 1 or 0.25"),
+    "gpus": (_number(int | float, 0, 64), "it must be a number of at least 0, such as 1 or 0.25"),
     "memory": (lambda value: parse_memory(str(value)) > 0, "write it like 4GB"),
     "timeout": (lambda value: 0 < _seconds(value) < 1e8, 'write seconds, or "15m" or "2h"'),
     "precision": (lambda value: value in PRECISIONS, f"there are: {', '.join(PRECISIONS)}"),
 }
-"""what an entry must be, and what is said of one that is not"""
+"""the check of each entry, and the advice if it fails"""
 
 
 def _entry(raw: Any, name: str, otherwise: Any = None) -> Any:
-    """An entry of a table, held against what it must be."""
+    """Reads an entry of a table and checks it."""
     value, (check, words) = raw.get(name, otherwise), ENTRIES[name]
     if not (check(value) if name in raw else value is otherwise):
         raise HeadwayError(f"{name} is {value!r}; {words}")
     return value
 
 
-def _words(value: Any) -> tuple[str, ...]:
+def _as_tuple(value: Any) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value)
 
 
@@ -199,9 +199,9 @@ def _sweep(raw: Any, stem: str, out: str | None, home: Path | None) -> SweepFile
     _check_known("entry of compare", wanted, ("by", "metrics"))
     asked = _entry(raw, "resources", {})
     _check_known("resource", asked, [entry.name for entry in fields(Resources)])
-    kinds = {"gpus": float, "memory": lambda text: parse_memory(str(text)), "timeout": _seconds, "pip": _words}
+    kinds = {"gpus": float, "memory": lambda text: parse_memory(str(text)), "timeout": _seconds, "pip": _as_tuple}
     resources = Resources(**{name: kinds.get(name, lambda value: value)(_entry(asked, name)) for name in asked})
-    compare = ComparisonWanted(_words(_entry(wanted, "by", ())), _words(_entry(wanted, "metrics", ())))
+    compare = ComparisonRequest(_as_tuple(_entry(wanted, "by", ())), _as_tuple(_entry(wanted, "metrics", ())))
     made = tuple(Study(key, dict(options)) for key, options in studies.items())
     place = Path(out or _entry(raw, "out") or Path("runs") / name.replace(" ", "-"))
     return SweepFile(name, place, settings, tuple(axes), made, choose, resources, compare, home)
@@ -210,7 +210,7 @@ def _sweep(raw: Any, stem: str, out: str | None, home: Path | None) -> SweepFile
 def _axis(raw: Any) -> Axis:
     how = raw.get("how", "grid")
     if how not in HOWS:
-        raise unknown("way of an axis", str(how), HOWS)
+        raise unknown("kind of axis", str(how), HOWS)
     values = {key: value for key, value in raw.items() if key not in ("how", "draws", "draw_seed")}
     if how == "random":
         draws, seed = _entry({"draws": 0, **raw}, "draws"), _entry(raw, "draw_seed", 0)
@@ -218,14 +218,14 @@ def _axis(raw: Any) -> Axis:
         _check_lists({key: value for key, value in table.items() if not isinstance(value, Range)}, values)
         return Draws(table, draws, seed)
     if "draws" in raw or "draw_seed" in raw:
-        raise HeadwayError(f"draws and draw_seed are of a random axis, and this one is a {how}; leave them out")
+        raise HeadwayError(f"draws and draw_seed belong to a random axis, and this one is a {how}; leave them out")
     if how == "list":
         if set(values) != {"trials"} or not isinstance(values["trials"], list) or not values["trials"]:
-            raise HeadwayError("an axis that is a list has one entry, trials: a list of tables of settings")
-        tables, wanted = [], "write a table of settings, such as {layers = 2}"
+            raise HeadwayError("a list axis has one entry, trials: a list of tables of settings")
+        tables, advice = [], "write a table of settings, such as {layers = 2}"
         for entry in values["trials"]:
             if not isinstance(entry, dict) or not entry:
-                raise HeadwayError(f"trials of an axis has {entry!r}; {wanted}")
+                raise HeadwayError(f"trials of an axis has {entry!r}; {advice}")
             tables.append({key: value if isinstance(value, list) else [value] for key, value in entry.items()})
             _check_settings(tables[-1])
         return Grid(tuple(tables))
@@ -233,8 +233,8 @@ def _axis(raw: Any) -> Axis:
     if how == "grid":
         return Grid((values,))
     if len({*map(len, values.values())}) > 1:
-        told = ", ".join(f"{key} has {len(value)}" for key, value in values.items())
-        raise HeadwayError(f"a zip axis needs as many values of each setting; {told}")
+        counts = ", ".join(f"{key} has {len(value)}" for key, value in values.items())
+        raise HeadwayError(f"a zip axis needs equally many values for each setting; {counts}")
     rows = zip(*values.values(), strict=True)
     return Grid(tuple({key: [value] for key, value in zip(values, row, strict=True)} for row in rows))
 
@@ -242,7 +242,7 @@ def _axis(raw: Any) -> Axis:
 def _check_lists(values: Any, settings: Any) -> None:
     _check_settings(settings)
     if not settings:
-        raise HeadwayError('an axis names no setting; give it one, such as positions = ["rope", "fire"]')
+        raise HeadwayError('an axis has no setting; add one, such as positions = ["rope", "fire"]')
     for key, value in values.items():
         if not isinstance(value, list) or not value:
             raise HeadwayError(f"{key} of an axis is {value!r}; write a list of values")
@@ -253,7 +253,7 @@ def _check_settings(table: Any) -> None:
     for key, values in table.items():
         for value in values if isinstance(values, list) else ():
             if not isinstance(value, int | float | str):
-                raise HeadwayError(f"{key} is {value!r}; it must be a number, a text, or true or false")
+                raise HeadwayError(f"{key} is {value!r}; it must be a number, a string, true or false")
 
 
 def _range(key: str, value: Any) -> Range:
@@ -261,6 +261,6 @@ def _range(key: str, value: Any) -> Range:
     low, high, log = value.get("low", math.nan), value.get("high", math.nan), value.get("log", False)
     is_number = _number(int | float, -1e300, 1e300)
     if not (is_number(low) and is_number(high) and isinstance(log, bool) and low < high) or (log and low <= 0):
-        wanted = "write {low = 1e-4, high = 1e-2, log = true}, low below high"
-        raise HeadwayError(f"{key} is drawn from {value!r}; {wanted}")
+        advice = "write {low = 1e-4, high = 1e-2, log = true}, with low below high"
+        raise HeadwayError(f"{key} is drawn from {value!r}; {advice}")
     return Range(low, high, log)

@@ -1,5 +1,5 @@
-"""What may be asked of each trial once it is trained. A study is its options, checked before anything is trained; it
-writes into the trial's folder and answers with a few metrics for the table."""
+"""The studies of a sweep, which run on each trained trial. A study is its options, checked before anything is trained;
+it writes to the trial's folder and returns a few metrics for the table."""
 
 import itertools
 import json
@@ -20,8 +20,8 @@ from headway.heads.ablation import TooWeak
 from headway.heads.ablations import find_ablation
 from headway.heads.question import HeadsQuestion
 from headway.lengths.extrapolation import check_lengths, lengths_of
-from headway.lengths.measuring import errors_in_range, measure_run, questions_of
-from headway.lengths.probes import Questions, reach
+from headway.lengths.measuring import errors_in_range, measure_run, prepare_problems
+from headway.lengths.probes import ProbeProblems, reach
 from headway.lengths.question import LEAST_EXAMPLES
 from headway.machine import choose_precision
 from headway.runs.config import RunConfig
@@ -32,16 +32,16 @@ from headway.trials.trial import Metrics, Study
 
 
 class StudyOfTrial(ABC):
-    """A study that knows how to be made of a trial."""
+    """A study that can be run on a trial."""
 
-    fixed: ClassVar[tuple[str, ...]] = ()  # fields of its question that a sweep decides, not its file
+    fixed: ClassVar[tuple[str, ...]] = ()  # fields of its question that the sweep sets, not its file
 
     def check(self, config: RunConfig) -> None:  # noqa: B027
-        """Refuses what cannot be asked of such a run."""
+        """Rejects options that are not possible for such a run."""
 
     @abstractmethod
     def make(self, run: Run, device: torch.device, precision: str) -> Metrics:
-        """The metrics of a trained run."""
+        """Studies a trained run and returns its metrics."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ class HeadsOfTrial(HeadsQuestion, StudyOfTrial):
     def make(self, run: Run, device: torch.device, precision: str) -> Metrics:
         try:
             found = study_heads(run, self).to_json()
-        except TooWeak as error:  # what a trial may well turn out to be
+        except TooWeak as error:  # an expected outcome of a trial, not an error
             return {"heads_refused": str(error)}
         alone, together = found["alone"] or {"count": None}, found["together"] or {"count": None, "accuracy": None}
         counts = {"heads_alone": alone["count"], "heads_together": together["count"]}
@@ -87,28 +87,28 @@ class LengthsOfTrial(StudyOfTrial):
         for probe in self.probes:
             task.find_probe(probe)
         if self.examples < LEAST_EXAMPLES:
-            raise HeadwayError(f"examples of studies.lengths is {self.examples}; at least {LEAST_EXAMPLES:,}")
-        check_lengths(config, self.asked_lengths(task))
+            raise HeadwayError(f"examples of studies.lengths is {self.examples}; use at least {LEAST_EXAMPLES:,}")
+        check_lengths(config, self.test_lengths(task))
 
-    def asked_lengths(self, task: Task) -> tuple[int, ...]:
+    def test_lengths(self, task: Task) -> tuple[int, ...]:
         return lengths_of(task, self.lengths)
 
-    def asked_probes(self, task: Task) -> tuple[str, ...]:
+    def test_probes(self, task: Task) -> tuple[str, ...]:
         return tuple(self.probes) or task.probes
 
     def make(self, run: Run, device: torch.device, precision: str) -> Metrics:
-        probes, lengths = self.asked_probes(run.task), self.asked_lengths(run.task)
+        probes, lengths = self.test_probes(run.task), self.test_lengths(run.task)
         about = [run.config.task, run.config.options, lengths, probes, self.examples, self.seed, str(device)]
-        if (key := json.dumps(about, sort_keys=True)) not in _kept:  # else they are those of the trial before
-            _kept.clear()
-            _kept[key] = questions_of(run.task, lengths, probes, self.examples, self.seed, device)
-        found = measure_run(run.folder, _kept[key], choose_precision(precision, device))
+        if (key := json.dumps(about, sort_keys=True)) not in _cache:  # otherwise reuse those of the last trial
+            _cache.clear()
+            _cache[key] = prepare_problems(run.task, lengths, probes, self.examples, self.seed, device)
+        found = measure_run(run.folder, _cache[key], choose_precision(precision, device))
         reached = {f"reach.{probe}": reach(found.rows, probe) if found.converged else None for probe in probes}
         first = reached[f"reach.{probes[0]}"]
         return {"in_range": found.in_range, "converged": found.converged, "reach": first, **reached}
 
 
-_kept: dict[str, Questions] = {}
+_cache: dict[str, ProbeProblems] = {}
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class CertificateOfTrial(StudyOfTrial):
 
 @dataclass(frozen=True)
 class ErrorsInRange(StudyOfTrial):
-    """By what the best value of an axis is chosen: problems of the training lengths, and no others."""
+    """Counts the errors that choose the best value of an axis, on problems of the training lengths only."""
 
     def make(self, run: Run, device: torch.device, precision: str) -> Metrics:
         return {"choosing_errors": errors_in_range(run.folder, device)}
@@ -144,12 +144,12 @@ STUDIES: dict[str, type[StudyOfTrial]] = {
 
 
 def study_trial(study: Study, run: Run, device: torch.device, precision: str) -> Metrics:
-    """Makes a study of a trained trial; the worker that trained it calls this."""
+    """Runs a study on a trained trial; called by the worker that trained it."""
     return find_study(study).make(run, device, precision)
 
 
 def find_study(study: Study) -> StudyOfTrial:
-    """A study with its options; one that is unknown or ill-typed is named."""
+    """Finds a study and checks its options; an error names those that are unknown or ill-typed."""
     if study == IN_RANGE:
         return ErrorsInRange()
     if study.name not in STUDIES:
@@ -165,6 +165,6 @@ def find_study(study: Study) -> StudyOfTrial:
 
 
 def check_studies(studies: Sequence[Study], configs: Sequence[RunConfig]) -> None:
-    """Refuses before anything is trained what cannot be asked of one of these runs; one of each shape is looked at."""
+    """Rejects, before anything is trained, studies that are impossible for one of these configs."""
     for each, config in itertools.product(map(find_study, studies), configs):
         each.check(config)

@@ -1,11 +1,11 @@
 """A sweep from its file to its table.
 
-OUT/runs/        a folder a trial
-OUT/table.csv    every trial in one line: what was set, what was found
+OUT/runs/        one folder per trial
+OUT/table.csv    one line per trial: its settings and its metrics
 OUT/sweep.json   the same, with the trials that failed
 OUT/failures/    why a trial failed, with the end of its log
-OUT/lengths.json the leaderboard, where trials were asked for their reach
-OUT/compare.*    the comparison that was asked for, and report.html, a page of it
+OUT/lengths.json the leaderboard, if the sweep studies lengths
+OUT/compare.*    the requested comparison, and report.html, its page
 """
 
 import sys
@@ -22,7 +22,7 @@ from headway.compare.describe import KEYS, OPEN
 from headway.doctor.examination import find_vetoes
 from headway.errors import HeadwayError, unknown
 from headway.lengths.answer import Entry, LengthsPlan
-from headway.lengths.extrapolation import put_together
+from headway.lengths.extrapolation import measure_entries
 from headway.machine import choose_device, choose_precision
 from headway.output import Output, Rows, as_csv
 from headway.plugins import import_neighbours
@@ -43,22 +43,22 @@ from headway.trials.local import Engine, LocalEngine, default_workers
 from headway.trials.plan import by_shape, choose_best, estimate, pieces_of
 from headway.trials.trial import Metrics, Study, Terms, Trial, metrics_of
 
-ENTRY = ("positions", "index", "pooling", "seed")  # what the entries of a leaderboard differ in
+ENTRY = ("positions", "index", "pooling", "seed")  # the settings that distinguish the entries of a leaderboard
 
 
 @dataclass(frozen=True)
-class CarriedOut:
-    """A sweep whose trials have been carried out."""
+class FinishedSweep:
+    """A sweep whose trials have run."""
 
     sweep: SweepFile
     trials: list[Trial]
-    studied: list[Trial]  # those that were chosen, where one value of a setting is
+    studied: list[Trial]  # the chosen ones, if the sweep chooses a value of a setting
     outcomes: Outcomes
     terms: Terms
 
 
 def _terms(sweep: SweepFile, how: SweepQuestion) -> Terms:
-    if how.engine == "ray":  # what this machine has says nothing about the nodes
+    if how.engine == "ray":  # the devices of this machine say nothing about the nodes
         device = "cuda" if sweep.resources.gpus else "cpu"
     else:
         device = "cpu" if how.device == "auto" and sweep.resources.gpus == 0 else choose_device(how.device).type
@@ -76,9 +76,9 @@ def _engine(terms: Terms, how: SweepQuestion) -> Engine:
 
 
 def run_sweep(name: str, how: SweepQuestion) -> Output:
-    """Carries out what is not done yet of a sweep, and writes its table."""
+    """Runs the unfinished trials of a sweep and writes its table."""
     began = time.monotonic()
-    with import_neighbours(name), redirect_stdout(sys.stderr):  # what others print, Ray among them, is no result
+    with import_neighbours(name), redirect_stdout(sys.stderr):  # libraries such as Ray print to stdout, which is for results
         sweep = read_sweep(name, how.out)
         trials, terms = _checked_trials(sweep), _terms(sweep, how)
         if not how.quiet:
@@ -91,55 +91,55 @@ def run_sweep(name: str, how: SweepQuestion) -> Output:
             slots, outcomes, studied = engine.slots, driver.outcomes, trials
             try:
                 if sweep.choose is not None:
-                    driver.run(pieces_of(trials, (IN_RANGE,), engine.terms.together), last=False)
+                    driver.run(pieces_of(trials, (IN_RANGE,), engine.terms.population_size), last=False)
                     studied = choose_best(trials, sweep.choose, _choosing_errors(outcomes.found))
                     chosen = {trial.address for trial in studied}
                     for trial in trials:
                         if trial.address not in chosen and (metrics := outcomes.found.get(trial.address)) is not None:
                             board.end(trial, metrics, reused=trial.address in outcomes.reused)
-                driver.run(pieces_of(studied, sweep.studies, engine.terms.together))
+                driver.run(pieces_of(studied, sweep.studies, engine.terms.population_size))
             finally:
                 engine.stop()
         for trial in (trial for trial in studied if trial.address in outcomes.failed):
-            # another driver on the same folder may have done it since
+            # another driver on the same folder may have finished it since
             if (metrics := metrics_of(trial.folder(sweep.out), trial.config, sweep.studies)) is not None:
                 del outcomes.failed[trial.address]
                 outcomes.found[trial.address] = metrics
                 outcomes.reused.add(trial.address)
-        done = CarriedOut(sweep, trials, studied, outcomes, engine.terms)
+        done = FinishedSweep(sweep, trials, studied, outcomes, engine.terms)
         return _write(done, how, slots, time.monotonic() - began)
 
 
 def plan_sweep(name: str, how: SweepQuestion) -> Output:
-    """What a sweep would do, and roughly what it would cost; nothing is trained and nothing written."""
+    """Shows what a sweep would do and its approximate cost, without training or writing anything."""
     with import_neighbours(name), redirect_stdout(sys.stderr):
         sweep = read_sweep(name, how.out)
         trials, terms = _checked_trials(sweep), _terms(sweep, how)
-        done = _done(sweep, trials)
+        done = _find_done(sweep, trials)
         left = [trial for trial in trials if trial.address not in done]
         cost = estimate(left, choose_device("cpu" if terms.device == "cpu" else "auto"))
-    slots, pieces = how.workers or default_workers(terms), len(pieces_of(left, (), terms.together))
+    slots, pieces = how.workers or default_workers(terms), len(pieces_of(left, (), terms.population_size))
     counts = {"trials": len(trials), "done": 0, "reused": len(done), "failed": [], "seconds": 0.0, "left": len(left)}
     timed = {"shapes": cost.shapes, "timed": cost.timed} if left else None
     costs = {"pieces": pieces, "training_seconds": cost.seconds, "workers": slots, "estimate": timed}
     content = {**counts, **costs, "out": str(sweep.out), "dry_run": True}
     rows = [{"trial": t.title, "state": "done" if t.address in done else "to do", "run": t.address} for t in trials]
-    words = [f"{len(trials):,} trials, {len(done):,} of them done already; {len(left):,} to do."]
+    words = [f"{len(trials):,} trials, {len(done):,} of them already done; {len(left):,} to do."]
     if left:
-        apart = "each by itself" if terms.together is None else f"in {pieces:,} populations"
+        mode = "one at a time" if terms.population_size is None else f"in {pieces:,} populations"
         words.append(
-            f"About {cost.seconds:,.0f} seconds of training, {apart}: {cost.seconds / slots / 60:,.1f} minutes with "
-            f"{slots} at a time (by a few steps of {cost.timed} of {cost.shapes} shapes, training alone; studies come "
-            "on top)."
+            f"About {cost.seconds:,.0f} seconds of training, {mode}: {cost.seconds / slots / 60:,.1f} minutes with "
+            f"{slots} at a time (estimated from a few steps of {cost.timed} of {cost.shapes} shapes; studies take "
+            "extra time)."
         )
     return Output(content, "Trials", rows, words=words)
 
 
 def _checked_trials(sweep: SweepFile) -> list[Trial]:
-    """The trials, after everything that can be refused before training was."""
+    """Lists the trials and checks everything that can be checked before training."""
     trials = sweep.trials()
     if not trials:
-        raise HeadwayError("the axes make no trial; give each setting at least one value")
+        raise HeadwayError("the axes define no trials; give each setting at least one value")
     check_studies(sweep.studies, [group[0].config for group in by_shape(trials).values()])
     for key in (*sweep.compare.by, *sweep.compare.metrics):
         if key not in KEYS and not key.startswith(OPEN):
@@ -151,8 +151,8 @@ def _choosing_errors(found: dict[str, Metrics]) -> dict[str, int]:
     return {address: int(metrics["choosing_errors"] or 0) for address, metrics in found.items()}
 
 
-def _done(sweep: SweepFile, trials: Sequence[Trial]) -> set[str]:
-    """The trials of which nothing is left to do; where one is chosen among several, as far as that can be known."""
+def _find_done(sweep: SweepFile, trials: Sequence[Trial]) -> set[str]:
+    """Finds the finished trials; if the sweep chooses a value, as far as the choice is known."""
 
     def found(some: Sequence[Trial], studies: Sequence[Study]) -> dict[str, Metrics]:
         each = {trial.address: metrics_of(trial.folder(sweep.out), trial.config, studies) for trial in some}
@@ -165,8 +165,8 @@ def _done(sweep: SweepFile, trials: Sequence[Trial]) -> set[str]:
     return (trained.keys() - {trial.address for trial in chosen}) | found(chosen, sweep.studies).keys()
 
 
-def _write(done: CarriedOut, how: SweepQuestion, slots: int, seconds: float) -> Output:
-    """Writes the table and what follows from it."""
+def _write(done: FinishedSweep, how: SweepQuestion, slots: int, seconds: float) -> Output:
+    """Writes the table, the leaderboard and the comparison."""
     sweep, outcomes, rows = done.sweep, done.outcomes, _table(done)
     addresses = [trial.address for trial in done.trials if trial.address in outcomes.failed]
     failed = [{"trial": address, "error": outcomes.failed[address]} for address in addresses]
@@ -186,14 +186,14 @@ def _write(done: CarriedOut, how: SweepQuestion, slots: int, seconds: float) -> 
         words.append(f"and {len(failed) - 10:,} more, in {sweep.out / 'failures'}")
     words.append(
         f"{finished:,} done, {reused:,} reused, {len(failed):,} failed, of {len(done.trials):,} trials in "
-        f"{seconds:,.1f} s; {slots} at a time were busy {efficiency:.0%} of it. The table is {sweep.out / 'table.csv'}."
+        f"{seconds:,.1f} s; {slots} slots were busy {efficiency:.0%} of it. The table is {sweep.out / 'table.csv'}."
     )
     shown = [{key: value for key, value in row.items() if key != "run"} for row in rows]
     return Output(content, sweep.name, shown, more, words, status=1 if failed else 0)
 
 
-def _table(done: CarriedOut) -> list[Metrics]:
-    """A row a trial, with nothing in it that another machine or another day would change."""
+def _table(done: FinishedSweep) -> list[Metrics]:
+    """Returns one row per trial, without anything that depends on the machine or the time."""
     chosen = {trial.address for trial in done.studied}
     rows = []
     for trial in done.trials:
@@ -205,15 +205,15 @@ def _table(done: CarriedOut) -> list[Metrics]:
     return rows
 
 
-def _comparison(done: CarriedOut) -> tuple[list[tuple[str, Rows]], str | None, list[str]]:
-    """The comparison that was asked for: a table, where its page is, and what it says."""
+def _comparison(done: FinishedSweep) -> tuple[list[tuple[str, Rows]], str | None, list[str]]:
+    """Makes the requested comparison: its table, the path of its page, and its sentences."""
     sweep, only = done.sweep, {trial.address for trial in done.studied if trial.address in done.outcomes.found}
     if not sweep.compare.by or not only:
         return [], None, []
     try:
         found = compare([sweep.out / "runs"], sweep.compare.by, sweep.compare.metrics, only=only)
     except HeadwayError as error:
-        return [], None, [f"There is no comparison: {error}."]
+        return [], None, [f"The comparison failed: {error}."]
     report = write_comparison(found, sweep.out)["report"]
     if (sweep.out / "lengths.json").exists():
         report = write_page([sweep.out], sweep.out / "report.html")["report"]
@@ -221,8 +221,8 @@ def _comparison(done: CarriedOut) -> tuple[list[tuple[str, Rows]], str | None, l
     return [(f"By {', '.join(sweep.compare.by)}", found.table())], report, words
 
 
-def _leaderboard(done: CarriedOut, quiet: bool) -> list[str]:
-    """The study of length, where the trials are one: entries and seeds that differ in nothing else."""
+def _leaderboard(done: FinishedSweep, quiet: bool) -> list[str]:
+    """Makes the leaderboard if the trials form a length study: entries and seeds that differ in nothing else."""
     sweep, studied = done.sweep, done.studied
     study = next((each for each in sweep.studies if each.name == "lengths"), None)
     keys = {key for trial in studied for key in trial.settings} - {sweep.choose}
@@ -241,7 +241,7 @@ def _leaderboard(done: CarriedOut, quiet: bool) -> list[str]:
         return []
     name = sweep.base.get("track")
     track = find_track(name) if isinstance(name, str) else Track(sweep.name, none, none)
-    lengths, probes = tuple(sorted(asked.asked_lengths(task))), asked.asked_probes(task)
+    lengths, probes = tuple(sorted(asked.test_lengths(task))), asked.test_probes(task)
     plan = LengthsPlan(
         first.task, tuple(entries), track, seeds, lengths, probes, first.options, none, asked.examples, asked.seed
     )
@@ -250,7 +250,7 @@ def _leaderboard(done: CarriedOut, quiet: bool) -> list[str]:
     precision = choose_precision(sweep.resources.precision, torch.device(done.terms.device))
     here = choose_device("cpu" if done.terms.device == "cpu" else "auto")
     chosen = zip(entries, rates, folders, strict=True)
-    found = put_together(
+    found = measure_entries(
         plan, chosen, sweep.out, here, precision, quiet, lambda run: find_vetoes(subject_of(run), "lengths")
     )
     lengths_figures(sweep.out / "lengths.json", sweep.out)

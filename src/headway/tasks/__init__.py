@@ -1,4 +1,4 @@
-"""What is learned: tasks by name."""
+"""The tasks that models learn, by name."""
 
 from dataclasses import MISSING, fields, is_dataclass
 from inspect import isabstract
@@ -18,19 +18,19 @@ __all__ = ["TASKS", "Addition", "Dice", "Problems", "Sortedness", "Task", "creat
 
 
 def create_task(name: str, options: dict[str, Any] | None = None) -> Task:
-    """A task by its name, or a user's own as `module:Class`; refuses options that it lacks, or of the wrong type."""
+    """Creates a task by its name, or a user's as `module:Class`; rejects unknown options and wrong types."""
     kind = load_class(name, Task) if ":" in name else TASKS.get(name)
     if kind is None:
         raise unknown("task", name, TASKS)
     if isabstract(kind):
         missing = ", ".join(sorted(kind.__abstractmethods__))
-        raise HeadwayError(f"task {name!r} lacks {missing}; recipes/reversal.py shows a whole one")
+        raise HeadwayError(f"task {name!r} does not implement {missing}; see recipes/reversal.py for a complete task")
     if not is_dataclass(kind):
-        raise HeadwayError(f"task {name!r} is no dataclass; put @dataclass(frozen=True) before it")
+        raise HeadwayError(f"task {name!r} is not a dataclass; decorate it with @dataclass(frozen=True)")
     known = {entry.name: entry for entry in fields(kind)}
     for option, value in (options or {}).items():
         if option not in known:
-            what = f"it has: {', '.join(known)}" if known else "it has none"
+            what = f"it has: {', '.join(known)}" if known else "it has no options"
             raise HeadwayError(f"task {name!r} has no option {option!r}; {what}")
         default = known[option].default
         if default is not MISSING and type(value) is not type(default):
@@ -39,5 +39,5 @@ def create_task(name: str, options: dict[str, Any] | None = None) -> Task:
 
 
 def options_of(task: Task) -> dict[str, Any]:
-    """Every option of a task with its value."""
+    """Returns every option of a task with its value."""
     return {entry.name: getattr(task, entry.name) for entry in fields(task)}  # pyright: ignore[reportArgumentType]

@@ -1,7 +1,7 @@
-"""Addition of two numbers of n digits, and subtraction where asked.
+"""Addition of two n-digit numbers, and subtraction on request.
 
-The source is the digits of a, the operator, the digits of b; the answer has a start token of its own and
-every one of its digits is predicted. Tokens: the digits, then plus, minus, start, end.
+The source is the digits of a, the operator, the digits of b; the answer begins with a start token, and every
+digit of it is predicted. Tokens: the digits, then plus, minus, start, end.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ Results = Int[Tensor, "row column"]  # one more than the digits
 
 
 def draw_evenly(task: Addition, dice: Dice, length: int) -> Problems:
-    """Digits and operators drawn evenly."""
+    """Draws digits and operators uniformly."""
     return task.problems(*task.draw_operands(dice, length)[:3])
 
 
 def draw_carry_heavy(task: Addition, dice: Dice, length: int) -> Problems:
-    """Half of the columns pass on whatever carry comes in."""
+    """Draws problems in which half of the columns propagate any incoming carry."""
     a, operator, b, words = task.draw_operands(dice, length)
-    return task.problems(a, operator, torch.where(random.below(words, 2) == 0, task.passing_on(a, operator), b))
+    return task.problems(a, operator, torch.where(random.below(words, 2) == 0, task.propagating_digits(a, operator), b))
 
 
 def draw_carry_chain(task: Addition, dice: Dice, length: int) -> Problems:
-    """One carry, made in the last column, goes through all the others."""
+    """Draws problems in which one carry, made in the last column, propagates through all the others."""
     a, operator, _, words = task.draw_operands(dice, length)
-    b = task.passing_on(a, operator)
+    b = task.propagating_digits(a, operator)
     a = torch.cat((a[:, :-1], a[:, -1:].clamp(min=1)), dim=1)
     made = task.base - a[:, -1:] + random.below(words[:, :1], a[:, -1:])
     last = torch.where((operator == task.plus)[:, None], made, b[:, -1:])
@@ -51,10 +51,10 @@ PROBES: dict[str, Probe] = {"default": draw_evenly, "carry-heavy": draw_carry_he
 
 @dataclass(frozen=True)
 class Addition(Task):
-    """Sums of two numbers, right or wrong as a whole."""
+    """Sums of two numbers; an answer counts as right only as a whole."""
 
     digits: int = 3
-    """digits of each operand; of the longest, where training shows several lengths"""
+    """digits of each operand; of the longest operands where training uses several lengths"""
     base: int = 10
     """the number base"""
     operators: str = "+"
@@ -64,7 +64,7 @@ class Addition(Task):
     natural: bool = False
     """answers of natural length, closed by an end token, instead of padded to n + 1 digits"""
     shortest: int = 0
-    """digits of the shortest operands that training shows; 0 for all of one length"""
+    """digits of the shortest training operands; 0 if all have one length"""
 
     name: ClassVar[str] = "addition"
     probes: ClassVar[tuple[str, ...]] = tuple(PROBES)
@@ -74,9 +74,9 @@ class Addition(Task):
 
     def __post_init__(self) -> None:
         if self.digits < 1:
-            raise HeadwayError(f"digits is {self.digits}; an operand has at least 1")
+            raise HeadwayError(f"digits is {self.digits}; it must be at least 1")
         if not 0 <= self.shortest <= self.digits:
-            raise HeadwayError(f"shortest is {self.shortest}; it lies between 1 and the {self.digits} digits")
+            raise HeadwayError(f"shortest is {self.shortest}; it must lie between 1 and {self.digits}, the digits")
         if not 2 <= self.base <= 1000:
             raise HeadwayError(f"base is {self.base}; it must lie between 2 and 1000")
         if self.operators not in ("+", "-", "+-"):
@@ -106,7 +106,7 @@ class Addition(Task):
 
     @property
     def columns(self) -> tuple[int, bool] | None:
-        if self.natural and self.first == "most":  # then an answer does not say where its columns begin
+        if self.natural and self.first == "most":  # then an answer does not show where its columns begin
             return None
         return self.base, self.first == "least"
 
@@ -124,14 +124,14 @@ class Addition(Task):
         return PROBES[probe](self, dice, length)
 
     def draw_operands(self, dice: Dice, length: int) -> tuple[Digits, Int[Tensor, " row"], Digits, Digits]:
-        """Digits of a, operators and digits of b, and a random word for each column."""
+        """Draws the digits of a, the operators, the digits of b, and a random word for each column."""
         drawn = dice.words(3 * length + 1)
         a, b = random.below(drawn[:, : 2 * length], self.base).split(length, dim=1)
         operators = torch.tensor([self._signs[sign] for sign in self.operators], device=drawn.device)
         return a, operators[random.below(drawn[:, -1], len(operators))], b, drawn[:, 2 * length : -1]
 
-    def passing_on(self, a: Digits, operator: Int[Tensor, " row"]) -> Digits:
-        """The digits of b with which every column passes on a carry (or borrow) that comes in."""
+    def propagating_digits(self, a: Digits, operator: Int[Tensor, " row"]) -> Digits:
+        """Returns the digits of b with which every column propagates an incoming carry (or borrow)."""
         return torch.where((operator == self.plus)[:, None], self.base - 1 - a, a)
 
     @property
@@ -139,7 +139,7 @@ class Addition(Task):
         return {"+": self.plus, "-": self.minus}
 
     def problems(self, a: Digits, operator: Int[Tensor, " row"], b: Digits) -> Problems:
-        """The problems a ∘ b, digits most significant first; operands are swapped so that no difference is below 0."""
+        """Builds the problems a ∘ b, most significant digit first; swaps operands so that no difference is negative."""
         swapped = ((operator == self.minus) & _less(a, b))[:, None]
         a, b = torch.where(swapped, b, a), torch.where(swapped, a, b)
         result, _ = self.results(a, operator, b)
@@ -147,7 +147,7 @@ class Addition(Task):
         answer = result if self.first == "most" else result.flip(1)
         if not self.natural:
             return Problems(source, answer)
-        # without leading zeros, closed by the end token, which also fills what is left over
+        # without leading zeros, closed by the end token, which is also the padding
         length, columns = natural_length(result)[:, None], result.shape[1]
         place = torch.arange(columns + 1, device=answer.device).expand(len(answer), -1)
         taken = place + columns - length if self.first == "most" else place
@@ -155,20 +155,20 @@ class Addition(Task):
         return Problems(source, torch.where(place < length, moved, self.base + 3), scored=place <= length)
 
     def results(self, a: Digits, operator: Tensor, b: Digits) -> tuple[Results, Results]:
-        """The n + 1 digits of the result and the carry (or borrow) into each of its columns."""
+        """Computes the n + 1 digits of the result and the carry (or borrow) into each of its columns."""
         minus = (operator == self.minus)[:, None]
-        made = torch.where(minus, a < b, a + b >= self.base)  # a carry, whatever comes in
-        passed = torch.where(minus, a == b, a + b == self.base - 1)  # a carry, if one comes in
+        made = torch.where(minus, a < b, a + b >= self.base)  # carries regardless of the carry in
+        passed = torch.where(minus, a == b, a + b == self.base - 1)  # carries only if one comes in
         place = torch.arange(1, a.shape[1] + 1, device=a.device)  # counted from the left; 0 means none
         decides = torch.where(passed, a.shape[1] + 1, place).flip(1).cummin(1).values.flip(1)
         carry = torch.cat((made.long(), torch.zeros_like(minus, dtype=torch.long).expand(-1, 2)), dim=1)
-        out = carry.gather(1, decides - 1)  # of each column: that of the nearest to the right that decides
+        out = carry.gather(1, decides - 1)  # a column takes the carry of the nearest deciding column to its right
         carries = torch.cat((out, torch.zeros_like(out[:, :1])), dim=1)
         total = torch.where(minus, a - b - carries[:, 1:], a + b + carries[:, 1:])
         return torch.cat((out[:, :1].where(~minus, 0), total % self.base), dim=1), carries
 
     def solve(self, source: Int[Tensor, "row token"]) -> Problems:
-        return self.problems(*self.operands(Problems(source, source)))  # which looks at no answer
+        return self.problems(*self.operands(Problems(source, source)))  # `operands` ignores the answer
 
     def operands(self, problems: Problems) -> tuple[Digits, Int[Tensor, " row"], Digits]:
         length = problems.source.shape[1] // 2
@@ -176,7 +176,7 @@ class Addition(Task):
         return a, operator[:, 0], b
 
     def identity(self, problems: Problems) -> Int[Tensor, " row"]:
-        """a + b and b + a are one problem: whoever has seen the one has seen the other."""
+        """Hashes a + b and b + a alike: seeing the one in training gives away the other."""
         a, operator, b = self.operands(problems)
         first, second = random.digest(a), random.digest(b)
         return random.mix(first + torch.where(operator == self.plus, second, random.mix(second)) + operator)
@@ -184,9 +184,9 @@ class Addition(Task):
     def strata(self, problems: Problems) -> dict[str, Int[Tensor, " row"]]:
         a, operator, b = self.operands(problems)
         result, carries = self.results(a, operator, b)
-        carry_in, carry_out = carries[:, 1:], carries[:, :-1]  # of each operand column, most significant first
-        propagated = (carry_in == 1) & (b == self.passing_on(a, operator))
-        place = torch.arange(a.shape[1], 0, -1, device=a.device)  # columns from the right, from 1 on
+        carry_in, carry_out = carries[:, 1:], carries[:, :-1]  # per operand column, most significant first
+        propagated = (carry_in == 1) & (b == self.propagating_digits(a, operator))
+        place = torch.arange(a.shape[1], 0, -1, device=a.device)  # column number from the right, starting at 1
         begins = torch.where((carry_out == 1) & propagated, 0, place).flip(1).cummax(1).values.flip(1)
         strata = {
             "carries": carry_out.sum(1),
@@ -211,19 +211,19 @@ class Addition(Task):
         return self.operators == "+"
 
     def listing(self, start: int, stop: int, device: torch.device | str = "cpu") -> Problems:
-        """All a + b in the order of a, then b; after them all a - b."""
+        """Lists every a + b, ordered by a, then b; then every a - b."""
         if self.count is None or self.count >= 2**62:
             return super().listing(start, stop, device)
         numbers = self.base**self.digits
         at = torch.arange(start, min(stop, self.count), device=device)
         sums = numbers**2 if "+" in self.operators else 0
-        pair = at - sums  # the number of a difference: pairs with b <= a, row by row of a triangle
+        pair = at - sums  # numbers the differences: pairs with b <= a, row by row of a triangle
         row = ((8 * pair.clamp(min=0).double() + 1).sqrt() - 1).div(2).long()
         row = row - (row * (row + 1) // 2 > pair).long() + ((row + 1) * (row + 2) // 2 <= pair).long()
         is_sum = at < sums
         a = torch.where(is_sum, at // numbers, row)
         b = torch.where(is_sum, at % numbers, pair - row * (row + 1) // 2)
-        return self.problems(self.spell(a), torch.where(is_sum, self.plus, self.minus), self.spell(b))
+        return self.problems(self.to_digits(a), torch.where(is_sum, self.plus, self.minus), self.to_digits(b))
 
     @property
     def layout(self) -> Layout | None:
@@ -233,8 +233,8 @@ class Addition(Task):
         answer = tuple(range(self.digits, -1, -1))
         return Layout((*columns, None, *columns), self.digits, answer if self.first == "most" else answer[::-1])
 
-    def spell(self, number: Int[Tensor, " row"]) -> Digits:
-        """Whole numbers as `digits` digits, most significant first."""
+    def to_digits(self, number: Int[Tensor, " row"]) -> Digits:
+        """Converts whole numbers to `digits` digits, most significant first."""
         weights = [self.base**place for place in range(self.digits - 1, -1, -1)]
         return torch.stack([number // weight % self.base for weight in weights], dim=1)
 
@@ -249,7 +249,7 @@ class Addition(Task):
     @property
     def local(self) -> Columns | str:
         if self.operators != "+" or self.natural or self.first != "least":
-            return "only sums, padded to one more digit and answered least significant digit first, go column by column"
+            return "only sums padded to one more digit and answered least significant digit first are local to columns"
         return Columns(self.base, self.plus, self.problems, self.operands)
 
     def describe_errors(self, problems: Problems, written: Int[Tensor, "row answer"]) -> Errors:
@@ -260,7 +260,7 @@ class Addition(Task):
         source = whole_numbers(item, "input")
         length, odd = divmod(len(source), 2)
         if not odd or not self.lengths[0] <= length <= self.digits:
-            right = f"{self.digits} digits, a sign and {self.digits} digits are {2 * self.digits + 1}"
+            right = f"{self.digits} digits, a sign and {self.digits} digits make {2 * self.digits + 1}"
             raise HeadwayError(f"input has {len(source)} tokens; {right}")
         a, sign, b = source[:length], source[length], source[length + 1 :]
         if sign not in [self._signs[operator] for operator in self.operators]:
@@ -279,10 +279,10 @@ class Addition(Task):
         length = length or self.digits
         found = re.fullmatch(r"\s*(\d+)\s*([-+])\s*(\d+)\s*", written.replace("−", "-"))
         first, sign, second = found.groups() if found is not None else ("", "", "")
-        foreign = any(int(digit) >= self.base for digit in first + second)
-        if found is None or sign not in self.operators or foreign or max(len(first), len(second)) > length:
-            like = f"like '12{self.operators[0]}7', of at most {length} digits"
-            raise HeadwayError(f"{written[:40]!r} is no problem of this task; write one {like}")
+        too_large = any(int(digit) >= self.base for digit in first + second)
+        if found is None or sign not in self.operators or too_large or max(len(first), len(second)) > length:
+            like = f"like '12{self.operators[0]}7', with at most {length} digits"
+            raise HeadwayError(f"{written[:40]!r} is not a problem of this task; write one {like}")
         a, b = (torch.tensor([list(map(int, number.zfill(length)))], device=device) for number in (first, second))
         return self.problems(a, torch.tensor([self._signs[sign]], device=device), b)
 
@@ -292,18 +292,18 @@ class Addition(Task):
 
         length = (len(source) - 1) // 2
         sign = "+" if source[length] == self.plus else "-"
-        spoken = answer if self.first == "most" else answer[::-1]
-        return f"{number(source[:length])} {sign} {number(source[length + 1 :])} = {number(spoken)}"
+        ordered = answer if self.first == "most" else answer[::-1]
+        return f"{number(source[:length])} {sign} {number(source[length + 1 :])} = {number(ordered)}"
 
 
 def _less(a: Digits, b: Digits) -> Tensor:
-    """Whether a < b, by the first digit in which they differ."""
+    """Returns whether a < b, by the first digit in which they differ."""
     differs = a != b
     first = differs.int().argmax(1, keepdim=True)
     return (a.gather(1, first) < b.gather(1, first))[:, 0]
 
 
 def natural_length(number: Results) -> Int[Tensor, " row"]:
-    """Digits without the leading zeros; 0 itself has one."""
+    """Counts the digits without leading zeros; 0 itself has one."""
     leading_zeros = (number.cumsum(1) == 0).sum(1)
     return (number.shape[1] - leading_zeros).clamp(min=1)

@@ -1,18 +1,18 @@
-"""Pairs of problems that differ in one thing only, to ask what carries that thing to a token of the answer.
+"""Pairs of problems that differ in one thing only, for activation patching: which heads carry it to an answer token?
 
-Any task that can solve gets pairs that differ in one token (`token_contrasts`). Sums have better ones:
+Any task with `solve` gets pairs that differ in one token (`token_contrasts`). Sums have better ones:
 
-operand     a digit of column k is another; no carry changes
+operand     a digit of column k differs; no carry changes
 carry       the column below k makes a carry or does not; column k itself and all above it are the same
-propagated  the column below k adds up to nine and only passes on the carry of the one below it
-placebo     for each of these a change at the same place (for operand: in another column) that alters neither a carry
-            nor the digit asked about
+propagated  the column below k adds up to nine and only propagates the carry of the column below it
+placebo     for each of these a change in the same column (for operand: in another one) that alters neither a carry
+            nor the digit in question
 
-Columns count from the least significant, 0. The digit asked about is that of column k; a pair's answers differ there
-and in no column above it (those of a placebo do not differ there). One digit of one number is changed, of a in every
-other pair, of b in the rest: a mixture of the two problems is then one of them. The first problem of a pair has no
-carry, the second has it. (Where the least significant digit of an answer comes first, the digits below k are written
-before it and do differ: what they tell is read from the answer so far, which no patch of a head changes.)
+Columns count from 0, the least significant. The digit in question is that of column k; a pair's answers differ there
+and in no column above it (those of a placebo do not differ there). Only one digit changes, in a for every other pair
+and in b for the rest, so that any mixture of the two problems is one of them. The first problem of a pair has no
+carry, the second has it. (Where answers begin with the least significant digit, the digits below k come before it and
+do differ: that information is in the answer so far, which patching a head does not change.)
 """
 
 from dataclasses import dataclass
@@ -26,12 +26,12 @@ from headway.tasks.problems import Contrast, Problems
 from headway.tasks.task import Task
 
 DRAWN, MOST_DRAWS, PLENTY, MOST_PLACES = 4_000, 100, 4, 8
-BELOW = {"operand": 0, "carry": 1, "propagated": 2}  # how far below the column asked about a digit is changed
+BELOW = {"operand": 0, "carry": 1, "propagated": 2}  # how far below column k the changed digit is
 
 
 def token_contrasts(task: Task, pairs: int, seed: int, device: torch.device | str = "cpu") -> list[Contrast]:
-    """For some tokens of the answer, spread evenly: pairs that differ in the one token of the source that changes it
-    most often; in a placebo that token of the source differs which changes it least often, and it stays the same."""
+    """Draws, for some evenly spaced answer tokens, pairs that differ in the source token that changes it most often;
+    a placebo differs in the source token that changes it least often, and leaves it the same."""
     clean, donors = (task.testing((seed + side) % 2**62, DRAWN, device=device) for side in (0, 500))
     places = torch.eye(clean.source.shape[1], dtype=torch.bool, device=clean.source.device)
     mixed = [task.solve(torch.where(place, donors.source, clean.source)) for place in places]
@@ -50,8 +50,8 @@ def token_contrasts(task: Task, pairs: int, seed: int, device: torch.device | st
 
 
 def sum_contrasts(task: Addition, pairs: int, seed: int, device: torch.device | str = "cpu") -> list[Contrast]:
-    """As many pairs of each kind at each column, and of its placebo, whose digits change by as much. What the base
-    does not allow (in base 2 no one digit makes a carry whatever comes in) is left out."""
+    """Draws as many pairs of each kind at each column, and placebos whose digits change by the same amounts. Leaves
+    out what the base does not allow (in base 2 no single digit makes a carry regardless of the carry in)."""
     kinds = [(kind, k) for kind, low in BELOW.items() for k in range(low, task.digits + (kind != "operand"))]
     found = []
     for number, (kind, column) in enumerate(kinds):
@@ -69,7 +69,7 @@ def sum_contrasts(task: Addition, pairs: int, seed: int, device: torch.device | 
 
 
 def change(one: Problems, two: Problems) -> Int[Tensor, " row"]:
-    """By how much the digit that differs is another."""
+    """Returns the size of the change in the digit that differs."""
     return (one.source - two.source).abs().amax(1)
 
 
@@ -84,7 +84,7 @@ class _SumPairs:
     device: torch.device | str
 
     def draw(self, pairs: int, seed: int, sizes: Tensor | None) -> tuple[Problems, Problems] | None:
-        """Pairs in which a and b are changed in turn; with `sizes` by as much as there, or by what comes nearest."""
+        """Draws pairs in which a and b change in turn; with `sizes`, by those amounts or the nearest available."""
         ones, twos, sides = list[Problems](), list[Problems](), torch.empty(0, dtype=torch.long, device=self.device)
         enough = pairs if sizes is None else PLENTY * pairs
         for number in range(MOST_DRAWS):
@@ -98,38 +98,38 @@ class _SumPairs:
         if min(map(len, each)) < pairs // 2 + 1:
             return None
         if sizes is not None:
-            each = [_as_large(rows, change(one, two), sizes[side::2]) for side, rows in enumerate(each)]
+            each = [_match_sizes(rows, change(one, two), sizes[side::2]) for side, rows in enumerate(each)]
         taken = torch.stack([rows[: pairs // 2 + 1] for rows in each], dim=1).flatten()[:pairs]
         return one[taken], two[taken]
 
     def _candidates(self, seed: int, number: int) -> tuple[Problems, Problems, Tensor]:
-        """Problems, the same with a digit changed, of a in even rows and of b in odd ones, and which of them fit."""
+        """Draws problems, copies with one digit changed (of a in even rows, of b in odd ones), and which fit."""
         task, digits, first = self.task, self.task.digits, number * DRAWN
         a, operator, b = task.operands(task.testing(seed, DRAWN, first=first, device=self.device))
         x, _, y = task.operands(task.testing(seed + 500, DRAWN, first=first, device=self.device))
         changed = self.column - BELOW[self.kind]
         if self.kind == "operand" and self.placebo:  # each of the other columns in turn
             changed = (self.column + 1 + number % (digits - 1)) % digits
-        at, asked = digits - 1 - changed, digits - self.column  # of an operand, of an answer
+        at, asked = digits - 1 - changed, digits - self.column  # index in an operand, in an answer
         a2, b2 = a.clone(), b.clone()
         a2[::2, at], b2[1::2, at] = x[::2, at], y[1::2, at]
         plus, sums, sums2 = torch.full_like(operator, task.plus), a + b, a2 + b2
         (answer, carries), (answer2, carries2) = task.results(a, plus, b), task.results(a2, plus, b2)
         fits = (operator == plus) & (sums[:, at] != sums2[:, at])
-        if self.kind != "operand" or not self.placebo:  # else the column that is changed may be one of those above
+        if self.kind != "operand" or not self.placebo:  # otherwise the changed column may lie above
             fits &= (answer[:, :asked] == answer2[:, :asked]).all(1)
         if self.kind == "propagated":
             fits &= sums[:, asked] == task.base - 1
         if self.placebo:
             fits &= (carries == carries2).all(1)
-        elif self.kind != "operand":  # the second makes a carry, and the changed column whatever comes into it
+        elif self.kind != "operand":  # the second makes a carry, whatever the carry into the changed column
             fits &= (sums[:, at] < sums2[:, at]) & (sums[:, at] != task.base - 1) & (sums2[:, at] != task.base - 1)
         fits &= (answer[:, asked] != answer2[:, asked]) != self.placebo
         return task.problems(a, plus, b), task.problems(a2, plus, b2), fits
 
 
-def _as_large(rows: Tensor, moved: Tensor, wanted: Tensor) -> Tensor:
-    """Of these rows one for each wanted size: of that size, or else of the nearest that is left."""
+def _match_sizes(rows: Tensor, moved: Tensor, wanted: Tensor) -> Tensor:
+    """Picks one row for each wanted size: of that size, or of the nearest size that is left."""
     left = {size: rows[moved[rows] == size].tolist() for size in moved[rows].unique().tolist()}
     taken = []
     for size in wanted.tolist():

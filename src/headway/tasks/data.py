@@ -1,10 +1,10 @@
-"""Problems in files: the JSON form that people already have.
+"""Problems in JSON files, in the format that people already have.
 
 A folder with `train.json`, `val.json` and `test.json`, each a list of items:
 addition      {"input": [1, 2, 3, 10, 4, 5, 6], "target": [0, 5, 7, 9]}    10 is the plus sign
 sortedness    {"sequence": [3, 7, 7, 40], "is_sorted": 1, "length": 4}
-A task of one's own has `input` and `target` too, unless it says otherwise (`item`, `read_item`). Every item is checked
-against the task, and its answer where the task can solve: a wrong answer in a file is refused, not learned.
+A user's task has `input` and `target` too, unless it overrides `item` and `read_item`. Every item is checked against
+the task, and so is its answer where the task has `solve`: a wrong answer in a file is an error, not training data.
 """
 
 import json
@@ -41,7 +41,7 @@ class Stored:
         return min(self.by_length), max(self.by_length)
 
     def length_at(self, step: int) -> int:
-        """The length of a step's problems: each as often as the file has it."""
+        """Returns the length of a step's problems; each length is as frequent as in the file."""
         word = Dice.of(random.TRAINING, seed=0, step=step, rows=1, device="cpu").words(1)
         lengths = sorted(self.by_length)
         ends = list(accumulate(len(self.by_length[length]) for length in lengths))
@@ -54,19 +54,19 @@ class Stored:
 
 
 def read_split(task: Task, folder: Path, split: str) -> Stored:
-    """One file of a data folder, every item checked."""
+    """Reads one file of a data folder and checks every item."""
     if split not in SPLITS:
         raise unknown("split", split, SPLITS)
     path = folder / f"{split}.json"
     if not path.is_file():
-        raise HeadwayError(f"there is no {path}; a data folder holds train.json, val.json and test.json")
+        raise HeadwayError(f"there is no {path}; a data folder has train.json, val.json and test.json")
     content = disk.read_bytes(path)
     try:
         items = json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise HeadwayError(f"{path} is no JSON: {error}") from error
+        raise HeadwayError(f"{path} is not valid JSON: {error}") from error
     if not isinstance(items, list) or not items:
-        raise HeadwayError(f"{path} must be a list of problems with at least one in it")
+        raise HeadwayError(f"{path} must be a list with at least one problem")
     rows: dict[int, list[tuple[int, list[int], list[int]]]] = defaultdict(list)
     for number, item in enumerate(items):
         try:
@@ -86,23 +86,23 @@ def read_split(task: Task, folder: Path, split: str) -> Stored:
     return Stored(by_length)
 
 
-def trainable(task: Task, stored: Stored) -> tuple[Stored, int]:
-    """The problems without those of the held-out tenth, which no run is trained on, and how many those were."""
+def drop_held_out(task: Task, stored: Stored) -> tuple[Stored, int]:
+    """Drops the problems of the held-out tenth, which no run trains on; returns the rest and the number dropped."""
     kept = {length: problems[~task.held_out(problems)] for length, problems in stored.by_length.items()}
     left = Stored({length: problems for length, problems in kept.items() if len(problems)})
     if not left.by_length:
-        raise HeadwayError("every problem of train.json belongs to the held-out tenth; there is nothing to train on")
+        raise HeadwayError("every problem of train.json belongs to the held-out tenth; add problems to train on")
     return left, stored.count - left.count
 
 
 def write_data(task: Task, folder: Path, counts: dict[str, int], seed: int) -> list[Path]:
-    """Writes the files: train and val from what training may see, test from the held-out tenth.
-    No problem, nor one that gives it away (b + a for a + b), is in two of them."""
+    """Writes the files: train and val from the trainable problems, test from the held-out tenth.
+    No problem is in two of them, nor one that gives it away (b + a for a + b)."""
     for split, count in counts.items():
         if count < 0:
             raise HeadwayError(f"{split} is {count}; it must be at least 0")
         if count and (folder / f"{split}.json").exists():
-            raise HeadwayError(f"{folder / split}.json is there already; choose another --out")
+            raise HeadwayError(f"{folder / split}.json already exists; choose another `out`")
     check_seed(seed)
     drawn, owner, content = 0, dict[int, str](), dict[str, list[Item]]()
     for split, count in counts.items():
@@ -125,9 +125,9 @@ def write_data(task: Task, folder: Path, counts: dict[str, int], seed: int) -> l
 
 
 def _rows(task: Task, seed: int, step: int, held_out: bool) -> list[tuple[list[int], list[int], int]]:
-    """Some problems on one side of the held-out line: source, answer, identity."""
+    """Draws problems that are held out, or that are not: the source, answer and identity of each."""
     problems = task.draw(Dice.of(random.STORING, seed, step, 256, "cpu"), "default", task.training_length(step))
     if problems.scored is not None and task.solve(problems.source) is None:
-        raise HeadwayError(f"answers of {task.name} count in part; give it `solve`, which says which part")
+        raise HeadwayError(f"only some answer tokens of {task.name} are scored; implement `solve`, which marks them")
     kept = problems[task.held_out(problems) == held_out]
     return list(zip(kept.source.tolist(), kept.answer.tolist(), task.identity(kept).tolist(), strict=True))

@@ -1,4 +1,4 @@
-"""Problems, what a task may say about them beyond their answers, and what is wrong with answers that a model wrote."""
+"""Batches of problems, what a task may declare about them, and descriptions of the errors in a model's answers."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from torch import Tensor
 
 Answers = Int[Tensor, "row answer"]
 Evidence = dict[str, float | dict[str, float | None] | None]
-SHOWN = 3  # problems that are given as examples
+SHOWN = 3  # problems shown as examples
 
 
 @dataclass(frozen=True)
 class Problems:
     """A batch of problems of one length with their right answers."""
 
-    source: Int[Tensor, "row token"] | Float[Tensor, "row ..."]  # tokens; of a user's own model also sounds or pictures
+    source: Int[Tensor, "row token"] | Float[Tensor, "row ..."]  # tokens; for a user's model also audio or images
     answer: Answers
-    scored: Bool[Tensor, "row answer"] | None = None  # which answer tokens count; None where all do
+    scored: Bool[Tensor, "row answer"] | None = None  # which answer tokens count; None if all do
 
     def __len__(self) -> int:
         return len(self.source)
@@ -39,8 +39,8 @@ class Problems:
         source, answer = torch.cat([part.source for part in parts]), torch.cat([part.answer for part in parts])
         return Problems(source, answer, torch.cat(scored) if scored else None)
 
-    def replaced(self, rows: Int[Tensor, " some"], other: Problems) -> Problems:
-        """These problems with these rows taken from `other`, in order."""
+    def replace_rows(self, rows: Int[Tensor, " some"], other: Problems) -> Problems:
+        """Returns a copy with these rows taken from `other`, in order."""
         place = torch.arange(len(self), device=rows.device)
         place[rows] = torch.arange(len(self), len(self) + len(rows), device=rows.device)
         return Problems.join([self, other])[place]
@@ -48,23 +48,23 @@ class Problems:
 
 @dataclass(frozen=True)
 class Layout:
-    """What the tokens of a problem represent, where every problem has them in the same places."""
+    """The meaning of each token, for tasks whose problems all have the same layout."""
 
-    source: tuple[int | None, ...]  # the column of each token's digit, 0 the least significant; None for no digit
-    operator: int  # the place of the operator
+    source: tuple[int | None, ...]  # the column of each digit, 0 the least significant; None for other tokens
+    operator: int  # the position of the operator
     answer: tuple[int, ...]  # the column of each answer token
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """Pairs of problems that differ in one thing only, to ask which heads carry it to one token of the answer."""
+    """Pairs of problems that differ in one thing only; patching shows which heads carry it to one answer token."""
 
     kind: str  # one word
     column: int
-    placebo: bool  # whether the answer token asked about stays the same
+    placebo: bool  # whether the answer token in question stays the same
     clean: Problems
     other: Problems
-    place: int  # of the answer token asked about
+    place: int  # position of the answer token in question
 
     @property
     def name(self) -> str:
@@ -73,38 +73,38 @@ class Contrast:
 
 @dataclass(frozen=True)
 class Errors:
-    """What a task says about wrong answers."""
+    """A task's description of wrong answers."""
 
     evidence: Evidence
-    symptoms: tuple[tuple[str | None, str], ...] = ()  # a cause, or None where it names none, and the words for it
-    summary: str | None = None  # what to say where nothing names a cause
-    examples: tuple[str, ...] = ()  # a few of the problems, with what was answered
+    symptoms: tuple[tuple[str | None, str], ...] = ()  # a cause, or None, and a sentence
+    summary: str | None = None  # used where no symptom names a cause
+    examples: tuple[str, ...] = ()  # a few problems with the model's answers
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Sums of two numbers, the digits of a, an operator, the digits of b, answered with one digit more, the ones
-    first: each answer digit is that of its column and of the carry into it."""
+    """Sums given as the digits of a, an operator and the digits of b, answered with one digit more, the ones first:
+    each answer digit depends on its column and the carry into it."""
 
     base: int
     plus: int  # the operator's token
-    problems: Callable[[Tensor, Tensor, Tensor], Problems]  # called with a, most significant digit first, operators, b
-    operands: Callable[[Problems], tuple[Tensor, Tensor, Tensor]]  # the same of problems
+    problems: Callable[[Tensor, Tensor, Tensor], Problems]  # called with a (most significant digit first), operators, b
+    operands: Callable[[Problems], tuple[Tensor, Tensor, Tensor]]  # the inverse
 
 
 @dataclass(frozen=True)
 class Neighbours:
-    """Sequences of the class 1 where a relation holds between every two neighbours, and of the class 0 otherwise."""
+    """Sequences of class 1 if a relation holds between all adjacent tokens, and of class 0 otherwise."""
 
     values: int
-    holds: Callable[[Tensor, Tensor], Tensor]  # called with the left one and the right one
+    holds: Callable[[Tensor, Tensor], Tensor]  # called with the left and the right token
 
 
 def token_errors(
     problems: Problems, written: Answers, trained: int, nouns: tuple[str, str, str], ends: bool, backwards: bool = False
 ) -> Errors:
-    """Wrong tokens among the first `trained`, which training has shown, and past them. Answers that end by a token of
-    their own have no such places; `backwards` counts places from the last token."""
+    """Describes wrong tokens up to place `trained`, the last one in training, and past it. Answers with an end token
+    have no such places; `backwards` counts places from the last token."""
     whole, tokens, place = nouns
     wrong = written != problems.answer
     if problems.scored is not None:
@@ -125,7 +125,7 @@ def token_errors(
         words = f"{inside:.1%} of the {tokens} up to {place} {trained} are wrong, {past:.1%} of those past it"
         symptoms.append((None, words))
     if first is not None and not ends:
-        symptoms.append((None, f"a wrong {whole} goes wrong first in {place} {first} (median)"))
+        symptoms.append((None, f"the first error of a wrong {whole} is in {place} {first} (median)"))
     evidence: Evidence = {
         f"{tokens}_wrong": share,
         f"{tokens}_wrong_in_trained_{place}s": inside,
@@ -138,15 +138,15 @@ def token_errors(
 
 
 def _show_difference(answer: Tensor, written: Tensor, token: str) -> str:
-    """The tokens around the first wrong one, as they are written."""
+    """Shows the tokens around the first wrong one, in the order of the answer."""
     place = int((answer != written).int().argmax())
     near = slice(max(0, place - 3), place + 4)
     right, wrong = (" ".join(map(str, each[near].tolist())) for each in (answer, written))
-    return f"from {token} {near.start} of the answer as written: {right}; said {wrong}"
+    return f"from {token} {near.start} of the answer as written: expected {right}, got {wrong}"
 
 
 def class_errors(problems: Problems, written: Answers, classes: int) -> Errors:
-    """The share of wrong answers among the problems of each class."""
+    """Describes wrong answers by their share among the problems of each class."""
     wrong, right = (written != problems.answer)[:, 0], problems.answer[:, 0]
     by_class = {str(n): share(wrong, right == n) for n in range(classes) if (right == n).any()}
     words = ", ".join(f"{percent(value)} of class {name}" for name, value in by_class.items())
@@ -159,7 +159,7 @@ def class_errors(problems: Problems, written: Answers, classes: int) -> Errors:
 
 
 def share(part: Tensor, of: Tensor) -> float | None:
-    """The share of the rows `of` that are in `part` as well; None where there are none."""
+    """Returns the share of the rows `of` that are also in `part`; None if there are none."""
     return float((part & of).sum() / of.sum()) if of.any() else None
 
 

@@ -18,12 +18,12 @@ _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 Four = tuple[Tensor, Tensor, Tensor, Tensor]
 
-# What a draw is for. (The length of a training step is read off the first word of row 0 of seed 0.)
+# The purpose of a draw. (The length of a training step comes from the first word of row 0 of seed 0.)
 TRAINING, TESTING, STORING = 0, 1, 2
 
 
 def philox(counter: Four, key: tuple[Tensor, Tensor]) -> Four:
-    """Four random 32-bit words for every four words of counter and two of key."""
+    """Returns four random 32-bit words for every four words of counter and two of key."""
     (c0, c1, c2, c3), (k0, k1) = counter, key
     for _ in range(10):
         left, right = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
@@ -35,7 +35,7 @@ def philox(counter: Four, key: tuple[Tensor, Tensor]) -> Four:
 
 @dataclass(frozen=True)
 class Dice:
-    """Random words for rows. What a row gets depends on its own entries here and on nothing around it."""
+    """Random words for rows. The words of a row depend on its entries here alone, not on other rows."""
 
     stream: int
     seed: Int[Tensor, " row"]
@@ -45,7 +45,7 @@ class Dice:
 
     @staticmethod
     def of(stream: int, seed: int, step: int, rows: int, device: torch.device | str) -> Dice:
-        """The dice of rows 0 to `rows` of one step."""
+        """Creates the dice for rows 0 to `rows` of one step."""
         row = torch.arange(rows, device=device)
         return Dice(stream, torch.full_like(row, seed), torch.full_like(row, step), row)
 
@@ -56,7 +56,7 @@ class Dice:
         return Dice(self.stream, self.seed[rows], self.step[rows], self.row[rows], self.attempt)
 
     def words(self, count: int) -> Int[Tensor, "row {count}"]:
-        """`count` random 32-bit words for each row."""
+        """Draws `count` random 32-bit words for each row."""
         blocks = -(-count // 4)
         block = torch.arange(blocks, device=self.row.device)[None]
         seed, step, row = self.seed[:, None], self.step[:, None], self.row[:, None]
@@ -67,19 +67,19 @@ class Dice:
 
 
 def below(word: Int[Tensor, "*shape"], limit: int | Tensor) -> Int[Tensor, "*shape"]:
-    """A word as a whole number in [0, limit); the bias is below limit / 2**32."""
+    """Maps a word to a whole number in [0, limit); the bias is below limit / 2**32."""
     return (word * limit) >> 32
 
 
 def mix(x: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
-    """A 64-bit hash of each number (the finaliser of SplitMix64, Steele et al., 2014)."""
+    """Hashes each number to 64 bits (the finaliser of SplitMix64, Steele et al., 2014)."""
     x = (x ^ ((x >> 30) & 0x3FFFFFFFF)) * -0x40A7B892E31B1A47
     x = (x ^ ((x >> 27) & 0x1FFFFFFFFF)) * -0x6B2FB644ECCEEE15
     return x ^ ((x >> 31) & 0x1FFFFFFFF)
 
 
 def digest(tokens: Int[Tensor, "row token"]) -> Int[Tensor, " row"]:
-    """A 64-bit hash of each row of tokens, in one pass whatever the length."""
+    """Hashes each row of tokens to 64 bits, in one pass for any length."""
     place = torch.arange(1, tokens.shape[1] + 1, device=tokens.device)
     return mix(mix(tokens * 0x10001 + mix(place)).sum(1) + tokens.shape[1])
 

@@ -1,1 +1,1 @@
-"""Making one, or many."""
+"""Training one model, or many as one stack."""

@@ -1,4 +1,4 @@
-"""What is trained on: the batches of each step, drawn on the device, or taken from a file."""
+"""The training batches of each step, drawn on the device or read from a file."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ import torch
 from headway.runs import disk
 from headway.runs.config import TrainingConfig
 from headway.tasks import Problems, Task
-from headway.tasks.data import Stored, read_split, trainable
+from headway.tasks.data import Stored, drop_held_out, read_split
 from headway.tasks.random import TRAINING, Dice
 
 DRAWN_AHEAD = {"cpu": 16, "cuda": 64}  # steps at most: a GPU draws many rows in the time of a few
@@ -23,28 +23,28 @@ class TrainingData:
     """The problems of a data folder that may be trained on."""
 
     stored: Stored
-    left_out: int  # how many belong to the held-out tenth
+    left_out: int  # problems dropped because they are held out
     sha256: str
 
 
 def read_data(task: Task, folder: str | Path) -> TrainingData:
-    """The problems of `folder`/train.json; what was read last is kept for the next run."""
+    """Reads the problems of `folder`/train.json; caches the last file for the next run."""
     path = Path(folder) / "train.json"
     return _read(task, Path(folder), disk.sha256(path) if path.is_file() else "")
 
 
 @lru_cache(maxsize=1)
 def _read(task: Task, folder: Path, sha256: str) -> TrainingData:
-    stored, left_out = trainable(task, read_split(task, folder, "train"))
+    stored, left_out = drop_held_out(task, read_split(task, folder, "train"))
     return TrainingData(stored, left_out, sha256)
 
 
 def draw_batches(
     task: Task, training: TrainingConfig, seeds: Sequence[int], stored: Stored | None, first: int, device: torch.device
 ) -> Iterator[Problems]:
-    """The batches of step `first` and after, drawn a few steps at a time: those of one length together.
+    """Yields the batches from step `first` on, drawn several steps at a time, grouped by length.
 
-    Each holds the rows of every seed, seed after seed.
+    Each batch holds the rows of every seed, seed after seed.
     """
     batch, hard = training.batch, round(training.hard * training.batch)
     rows, owner = len(seeds) * batch, torch.tensor(seeds, device=device)

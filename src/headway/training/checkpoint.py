@@ -1,5 +1,5 @@
 """The state to resume from. A new checkpoint is complete on disk before the pointer moves to it, so a kill
-at any moment leaves one that is whole; its hash is checked before it is used."""
+at any moment leaves an intact one; its hash is checked before it is used."""
 
 import math
 import os
@@ -18,7 +18,7 @@ from headway.runs.shapes import fill
 
 @dataclass(frozen=True)
 class Pointer:
-    """What `checkpoint/latest.json` says."""
+    """The content of `checkpoint/latest.json`."""
 
     file: str
     steps: int
@@ -27,7 +27,7 @@ class Pointer:
 
     @property
     def seal(self) -> str:
-        """Holds the entries above together."""
+        """A hash of the entries above, which detects edits."""
         return seal(asdict(self))[KEY]
 
 
@@ -42,20 +42,20 @@ def save_checkpoint(folder: Path, state: dict[str, Tensor], steps: int, seconds:
 
 
 def load_checkpoint(folder: Path) -> tuple[dict[str, Tensor], Pointer] | None:
-    """The last checkpoint, or None before the first."""
-    latest, remedy = folder / "latest.json", f"delete {folder} to begin again"
+    """Loads the last checkpoint; returns None before the first."""
+    latest, remedy = folder / "latest.json", f"delete {folder} to start again"
     if not os.path.lexists(latest):
         return None
     try:
         record = disk.read_json(latest)
         seal, pointer = record.pop("seal"), fill(Pointer, record)
     except (TypeError, KeyError, AttributeError) as error:
-        raise BrokenRun(f"{latest} is no checkpoint's entry ({error}); {remedy}") from error
+        raise BrokenRun(f"{latest} does not describe a checkpoint ({error}); {remedy}") from error
     if pointer.seal != seal or not (pointer.steps >= 0 and 0 <= pointer.seconds < math.inf):
         raise BrokenRun(f"{latest} was altered; {remedy}")
     path = folder / Path(pointer.file).name
     if disk.sha256(path) != pointer.sha256:
-        raise BrokenRun(f"{path} is truncated or altered: its hash is not the recorded one; {remedy}")
+        raise BrokenRun(f"{path} is truncated or altered: its hash does not match the recorded one; {remedy}")
     try:
         return load(disk.read_bytes(path)), pointer
     except (SafetensorError, ValueError, RuntimeError, OverflowError) as error:

@@ -1,4 +1,4 @@
-"""The settings a run gets where nothing is asked for: one recipe a task."""
+"""The default settings of a run: one recipe per kind of task."""
 
 from dataclasses import fields, replace
 from typing import Any
@@ -16,13 +16,13 @@ CLASSIFIER = TrainingConfig(steps=1000, batch=128, optimizer="muon", learning_ra
 ADDER = replace(CLASSIFIER, steps=600, hard=0.5)
 QUICK_CLASSIFIER = Overrides(steps=500)
 
-# Overrides that would change nothing, and so would make two runs of one.
-_IDLE = {
+# Overrides that would change nothing but the run's hash: the same run would be trained twice.
+_NO_EFFECT = {
     "pooling": lambda kind, asked, data: kind != "classifier" and "only a classifier pools",
-    "segments": lambda kind, asked, data: kind != "decoder" and "only a decoder reads both in one sequence",
-    "decoder_layers": lambda kind, asked, data: kind != "encoder-decoder" and f"a {kind} has only --layers",
-    "muon_rate": lambda kind, asked, data: asked.get("optimizer") == "adamw" and "AdamW has --learning-rate",
-    "momentum": lambda kind, asked, data: asked.get("optimizer") == "adamw" and "it is Muon's",
+    "segments": lambda kind, asked, data: kind != "decoder" and "only a decoder reads one sequence",
+    "decoder_layers": lambda kind, asked, data: kind != "encoder-decoder" and f"a {kind} has only `layers`",
+    "muon_rate": lambda kind, asked, data: asked.get("optimizer") == "adamw" and "AdamW uses `learning_rate`",
+    "momentum": lambda kind, asked, data: asked.get("optimizer") == "adamw" and "only Muon uses it",
     "hard": lambda kind, asked, data: data is not None and "the problems come from files",
 }
 
@@ -36,9 +36,9 @@ def plan(
     lengths: tuple[int, int] | None = None,
     rate: float = 1.0,
 ) -> RunConfig:
-    """The whole config of a run; refuses what does not fit together.
+    """Builds the complete config of a run; rejects settings that are incompatible.
 
-    `data` and `lengths` are the hash and the lengths of the training file, where there is one; `rate` multiplies the
+    `data` and `lengths` are the hash and the lengths of the training file, if there is one; `rate` multiplies the
     learning rates.
     """
     task = create_task(task_name, options)
@@ -46,9 +46,9 @@ def plan(
     kind = asked.pop("model", "classifier" if task.classes else "encoder-decoder")
     if (kind == "classifier") != (task.classes is not None):
         raise HeadwayError(f"{task.name} answers with {'a class' if task.classes else 'a sequence'}; a {kind} cannot")
-    for name, why_idle in _IDLE.items():
-        if name in asked and (reason := why_idle(kind, asked, data)):
-            raise HeadwayError(f"--{name.replace('_', '-')} has no effect here: {reason}; leave it out")
+    for name, check in _NO_EFFECT.items():
+        if name in asked and (reason := check(kind, asked, data)):
+            raise HeadwayError(f"`{name}` has no effect here: {reason}; leave it out")
     asked.setdefault("positions", "sinusoidal" if task.classes else "learned")
     for_model, for_training = (
         {entry.name: asked[entry.name] for entry in fields(part) if entry.name in asked}
@@ -57,7 +57,7 @@ def plan(
     digits, least_first = task.columns or (None, False)
     if kind == "classifier":
         for_model.setdefault("layers", 4)
-    if kind == "decoder":  # digits that share a number would be one to it otherwise
+    if kind == "decoder":  # otherwise it could not distinguish digits that share an index
         numbered = build_index(for_model.get("index", "sequential"), digits, least_first)
         for_model.setdefault("segments", isinstance(numbered, Coupled) and not numbered.own)
     recipe = CLASSIFIER if task.classes else ADDER
@@ -70,18 +70,18 @@ def plan(
     for_model |= {"start": None if task.classes else task.start, "end": task.end, "classes": task.classes}
     for_model |= {"digits": digits, "least_first": least_first}
     model = ModelConfig(kind, task.vocabulary, source + answer if kind == "decoder" else source, answer, **for_model)
-    check_order(model)
+    check_positions(model)
     training = replace(recipe, **for_training)
     if rate != 1:
         training = replace(training, learning_rate=training.learning_rate * rate, muon_rate=training.muon_rate * rate)
     return RunConfig(task_name, model, training, seed, options_of(task), data)
 
 
-def check_order(model: ModelConfig) -> None:
-    """Refuses positions and indices that cannot be, or that do not go together."""
+def check_positions(model: ModelConfig) -> None:
+    """Rejects invalid positions and indices, and combinations that are incompatible."""
     encoding, index = find_positions(model.positions), build_index(model.index, model.digits, model.least_first)
     if not encoding.kind.uses_index and not isinstance(index, Sequential):
-        raise HeadwayError(f"{model.positions} uses no index; leave out --index {model.index}")
+        raise HeadwayError(f"{model.positions} uses no index; leave out `index={model.index}`")
     index.check_length(model.trained, model.trained_answer)
     with torch.random.fork_rng(devices=[]):
         made = encoding(shape_of(model, index, model.trained, causal=model.kind == "decoder"))
@@ -89,5 +89,5 @@ def check_order(model: ModelConfig) -> None:
         check_shapes(model.positions, made)
         if buffers := [name for name, _ in made.named_buffers()]:
             raise HeadwayError(
-                f"{model.positions} keeps {', '.join(buffers)} as buffers; make them when needed, or as parameters"
+                f"{model.positions} has the buffers {', '.join(buffers)}; compute them when needed, or use parameters"
             )

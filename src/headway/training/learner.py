@@ -1,7 +1,7 @@
-"""A model being trained: its optimizers, its learning rate, one step at a time.
+"""The learner: a model, its optimizers and its learning rate, trained one step at a time.
 
-Hidden matrices learn by Muon where asked; embeddings, norms, biases and the output layer always by AdamW.
-All its state is a flat table of tensors, which checkpoint.py keeps.
+Hidden matrices use Muon if the config says so; embeddings, norms, biases and the output layer always use AdamW.
+All its state is a flat table of tensors, which checkpoint.py saves.
 """
 
 import math
@@ -20,19 +20,19 @@ from headway.training.muon import Muon
 
 ADAM_BETAS, ADAM_EPSILON = (0.9, 0.98), 1e-8
 STATE = {torch.optim.AdamW: ("step", "exp_avg", "exp_avg_sq"), Muon: ("momentum",)}
-"""what an optimizer keeps of a weight that it has touched"""
+"""the state that an optimizer has for each weight it has updated"""
 
 
 @dataclass(frozen=True)
 class Step:
-    """What a step saw before it changed the weights; tensors, so that a GPU need not be waited for."""
+    """The loss and accuracy of a step before its update; tensors, so that nothing waits for the GPU."""
 
     loss: Tensor
     exact_match: Tensor
 
 
-def rate(step: int, config: TrainingConfig) -> float:
-    """The learning rate's share of its peak: a linear rise, then half a cosine down to nothing."""
+def schedule_factor(step: int, config: TrainingConfig) -> float:
+    """Returns the learning rate as a fraction of its peak: linear warm-up, then cosine decay to 0."""
     if step < config.warmup:
         return (step + 1) / config.warmup
     done = (step - config.warmup) / max(1, config.steps - config.warmup)
@@ -40,7 +40,7 @@ def rate(step: int, config: TrainingConfig) -> float:
 
 
 def hidden_matrices(model: nn.Module) -> list[str]:
-    """The names of the weights that Muon takes: the matrices inside attention and feed-forward."""
+    """Returns the names of the weights that Muon updates: the matrices of attention and feed-forward layers."""
     owners = [(name, module) for name, module in model.named_modules() if isinstance(module, Attention | FeedForward)]
     return [f"{owner}.{name}" for owner, module in owners for name, p in module.named_parameters() if p.ndim >= 2]
 
@@ -63,22 +63,22 @@ class Learner:
         logits = self.model(problems.source, problems.answer)
         value = loss(logits, problems)
         value.backward()
-        share = rate(self.steps, self.config)
+        factor = schedule_factor(self.steps, self.config)
         for optimizer, peak, _ in self.parts:
             for group in optimizer.param_groups:
-                group["lr"] = peak * share
+                group["lr"] = peak * factor
             optimizer.step()
             optimizer.zero_grad()
         self.steps += 1
         return Step(value.detach(), right(logits.detach(), problems).float().mean())
 
-    def finite(self) -> bool:
-        """Whether every weight is a number."""
+    def is_finite(self) -> bool:
+        """Returns whether every weight is finite."""
         with torch.no_grad():
             return bool(torch.stack([p.sum() for p in self.model.parameters()]).isfinite().all())
 
     def state(self) -> dict[str, Tensor]:
-        """Everything the next step depends on."""
+        """Returns everything that the next step depends on."""
         table = {f"model/{name}": tensor for name, tensor in self.model.state_dict().items()}
         for optimizer, _, names in self.parts:
             entries = optimizer.state_dict()["state"]
@@ -86,18 +86,18 @@ class Learner:
         return {name: tensor.detach().cpu().contiguous() for name, tensor in table.items()}
 
     def restore(self, table: dict[str, Tensor], steps: int) -> None:
-        """Goes on from a table; one is refused whose names, shapes or steps are not those of this model."""
+        """Resumes from a table of tensors; rejects one whose names, shapes or steps do not match this model."""
         wanted = {f"model/{name}": tensor.shape for name, tensor in self.model.state_dict().items()}
         for optimizer, _, names in self.parts:
             for name, weight in zip(names, optimizer.param_groups[0]["params"], strict=True):
                 shapes = {key: () if key == "step" else weight.shape for key in STATE[type(optimizer)]}
                 own = {f"{name}/{key}": torch.Size(shape) for key, shape in shapes.items()}
-                wanted |= own if own.keys() & table.keys() else {}  # a weight may be untouched yet
+                wanted |= own if own.keys() & table.keys() else {}  # a weight may not have been updated yet
         for name in {**wanted, **table}:
             there = table.get(name)
             fits = there is not None and there.shape == wanted.get(name) and there.is_floating_point()
             if not fits or (name.endswith("/step") and not 1 <= float(table[name]) <= steps):
-                raise BrokenRun(f"the checkpoint is of another model: {name} does not fit; delete it to begin again")
+                raise BrokenRun(f"the checkpoint is of another model: {name} does not match; delete it to start again")
         weights = {name.removeprefix("model/"): t for name, t in table.items() if name.startswith("model/")}
         self.model.load_state_dict(weights)
         for optimizer, _, names in self.parts:

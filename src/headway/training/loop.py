@@ -1,7 +1,7 @@
-"""Training one run: from a config to a finished run folder; and what that has in common with a stack of runs, which
-population.py trains: the clock, the log, the end.
+"""Training one run, from a config to a finished run folder; and the clock, the log and the ending that it shares with
+a stack of runs, which population.py trains.
 
-A run killed at any moment goes on from its last checkpoint and ends with the same bytes as one never killed: the
+A run killed at any moment resumes from its last checkpoint and ends with the same bytes as one never killed: the
 problems of a step are a function of the seed and the step, and all other state is in the checkpoint.
 """
 
@@ -34,22 +34,22 @@ from headway.training.tracking import Log, Tracker, find_tracker
 
 LOG_EVERY = 20
 CHECKPOINT_EVERY = 100
-CHECK_EVERY = 50  # for runs that go on until perfect
+CHECK_EVERY = 50  # for runs that train until perfect
 RECOVERY_RATE, RECOVERY_WARMUP = 3e-4, 10
-Watch = Callable[[int, int, str], None]  # told the steps done, the steps in all, and a line of words
+Watch = Callable[[int, int, str], None]  # called with the steps done, the total, and a status line
 
 
 @dataclass(frozen=True)
 class RunReport:
-    """What a run of `train` leaves behind, as in the JSON of the command."""
+    """The outcome of a training run, as in the JSON of the `train` command."""
 
     run: str
     seed: int
     steps: int
     seconds: float
     parameters: int
-    final_loss: float | None  # None where it is no number
-    perfect: bool | None  # whether --until perfect got there; None where it was not asked for
+    final_loss: float | None  # None if it is not finite
+    perfect: bool | None  # whether it became perfect; None unless trained until perfect
 
 
 def report_of(folder: RunFolder) -> RunReport:
@@ -59,7 +59,7 @@ def report_of(folder: RunFolder) -> RunReport:
 
 
 class Clock:
-    """Seconds spent training, over all sessions; stands still during checks and checkpoints."""
+    """Seconds spent training, over all sessions; stopped during checks and checkpoints."""
 
     def __init__(self, device: torch.device) -> None:
         self.device, self.seconds = device, 0.0
@@ -79,7 +79,7 @@ class Clock:
 
 
 class Session:
-    """From the last checkpoint, if there is one, to the end of training."""
+    """One stretch of training: from the last checkpoint, if there is one, to the end."""
 
     def __init__(
         self, config: RunConfig, device: torch.device, checkpoint_every: int | None, watch: Watch | None
@@ -89,12 +89,12 @@ class Session:
         self.task, self.training, self.device = create_task(config.task, config.options), config.training, device
         self.until_perfect = config.training.until == "perfect"
         if self.until_perfect:
-            number_of_problems(self.task, "--until perfect")
+            number_of_problems(self.task, "`until=perfect`")
         self.clock, self.watch = Clock(device), watch
         self.checkpoint_every = checkpoint_every or CHECKPOINT_EVERY
 
     def is_due(self, steps: int, every: int) -> bool:
-        """Whether something done every so many steps, and at the end, is due."""
+        """Returns whether an action is due that happens every `every` steps and at the end."""
         return steps == self.training.steps or steps % every == 0
 
     def log_entry(self, steps: int, loss: float, exact_match: float, seconds: float) -> LogEntry:
@@ -111,7 +111,7 @@ class Session:
         loss: float | None,
         perfect: bool,
     ) -> None:
-        """Writes the weights of a run, and how its training ended."""
+        """Writes the weights of a run and the outcome of its training."""
         content = save({name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()})
         parameters = sum(tensor.numel() for tensor in weights.values())
         folder.finish(content, steps, seconds, parameters, loss, perfect if self.until_perfect else None)
@@ -129,9 +129,9 @@ def train_run(
     tracker: Tracker | None = None,
     may_diverge: bool = False,
 ) -> RunReport:
-    """Trains the run of `config` in the folder `out`; one that is there already is not trained again.
+    """Trains the run of `config` in the folder `out`; a finished run is not trained again.
 
-    A run whose loss is no number ends with an error; as one of many (`may_diverge`) it ends as it is.
+    A loss that is not finite raises an error; with `may_diverge`, as one of many runs, it ends the run instead.
     """
     folder = RunFolder(out)
     session = RunSession(config, folder, device, checkpoint_every, watch)
@@ -176,21 +176,21 @@ class RunSession(Session):
                 self._log(last)
             if not self.diverged and self.is_due(learner.steps, self.checkpoint_every):
                 self.clock.stop()
-                if learner.finite():
+                if learner.is_finite():
                     save_checkpoint(folder.checkpoints, learner.state(), learner.steps, self.clock.seconds)
                 else:  # the last good checkpoint is worth more
-                    self._fail(f"a weight is no number after step {learner.steps}")
+                    self._fail(f"a weight is not finite after step {learner.steps}")
                 self.clock.start()
         self.clock.stop()
         entries = folder.log_lines()
         if not entries and not self.diverged:
-            raise BrokenRun(f"{folder.log} is missing or empty; restore it or train again elsewhere")
+            raise BrokenRun(f"{folder.log} is missing or empty; restore it, or train again in another folder")
         loss = None if self.diverged else entries[-1]["loss"]
         self.finish(folder, learner.model.state_dict(), learner.steps, self.clock.seconds, loss, self.perfect)
         shutil.rmtree(folder.checkpoints, ignore_errors=True)
 
     def _is_perfect(self) -> bool:
-        """Looked at between steps, so that a resumed run looks where the first one did; and at the end."""
+        """Checks every CHECK_EVERY steps and at the end, so that a resumed run checks at the same steps."""
         steps = self.learner.steps
         if self.until_perfect and steps and self.is_due(steps, CHECK_EVERY):
             self.clock.stop()
@@ -199,7 +199,7 @@ class RunSession(Session):
         return self.perfect
 
     def _log(self, step: Step) -> None:
-        """A line in the log and on the screen; stops where the loss is no number."""
+        """Writes a log line and shows progress; stops if the loss is not finite."""
         steps, loss, exact_match = self.learner.steps, float(step.loss), float(step.exact_match)
         if not math.isfinite(loss):
             self._fail(f"the loss is {loss} at step {steps}")
@@ -219,14 +219,14 @@ class RunSession(Session):
         found = load_checkpoint(self.folder.checkpoints)
         kept = f"the checkpoint of step {found[1].steps} is kept" if found else "there was no checkpoint yet"
         raise TrainingFailed(
-            f"training stopped: {what}; {kept}. Lower --learning-rate or --muon-rate, with another --out"
+            f"training stopped: {what}; {kept}. Lower `learning_rate` or `muon_rate`, and choose another `out`"
         )
 
 
 def recover(model: Model, config: RunConfig, steps: int, watch: Callable[[int, int], object] | None = None) -> float:
-    """Trains a model on, in place, after heads were taken out: what can the rest make good? Gives the last loss.
+    """Trains a pruned model further, in place, so that the remaining heads can compensate; returns the last loss.
 
-    The problems follow those it was trained on. By AdamW alone: a site without heads has no matrix left for Muon.
+    The problems continue those of its training. Uses AdamW alone: a site without heads has no matrix left for Muon.
     """
     recipe = {"optimizer": "adamw", "learning_rate": RECOVERY_RATE, "warmup": min(RECOVERY_WARMUP, steps)}
     training = replace(config.training, steps=steps, until=None, **recipe)

@@ -1,7 +1,7 @@
 """Muon: momentum whose matrices are orthogonalised before they are applied (Jordan et al., 2024).
 
 All matrices of one shape go through the Newton–Schulz iteration as one batch, in the precision of the
-weights; PyTorch's own goes matrix by matrix in bfloat16, which costs more than the training step on a CPU.
+weights; PyTorch's Muon goes matrix by matrix in bfloat16, which costs more than the training step on a CPU.
 A parameter with more than two axes is a stack of matrices: the members of a population, or the key and
 value projections of a site.
 """
@@ -21,7 +21,7 @@ NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 def orthogonalise(
     matrices: Float[Tensor, "matrix row column"], precision: torch.dtype | None = None, steps: int = 5
 ) -> Float[Tensor, "matrix row column"]:
-    """Each matrix with its singular values brought near 1, its singular vectors kept; iterated in `precision`."""
+    """Brings the singular values of each matrix near 1 and keeps its singular vectors; iterates in `precision`."""
     a, b, c = NEWTON_SCHULZ
     tall = matrices.shape[1] > matrices.shape[2]
     x = matrices.mT if tall else matrices
@@ -60,7 +60,7 @@ class Muon(torch.optim.Optimizer):
                     parameter.sub_(piece.view_as(parameter), alpha=scale)
 
     def _momentum(self, parameter: Parameter, momentum: float) -> Tensor:
-        """The gradient pushed on by its running mean (Nesterov)."""
+        """Updates the momentum and returns the Nesterov update."""
         assert parameter.grad is not None
         state = self.state[parameter]
         if not state:

@@ -1,8 +1,8 @@
 """Training many runs as one stack: hundreds of seeds in the time of a few.
 
 Every member ends as an ordinary run folder, the same as if it had been trained alone. While the population trains, its
-state is one checkpoint in the folder that holds them all. A member that is perfect, where that was asked for, or whose
-loss is no longer a number, ends at once and leaves the stack; none is left out.
+state is one checkpoint in the folder that holds them all. A member that becomes perfect, if that is the goal, or whose
+loss is no longer finite, ends at once and leaves the stack; every member gets its folder.
 """
 
 import json
@@ -32,8 +32,8 @@ from headway.training.loop import CHECK_EVERY, LOG_EVERY, Clock, RunReport, Sess
 from headway.training.stack import Stack
 
 WRITERS = 8
-UNHURRIED = 10  # at least this many times as long as a checkpoint takes lies between two
-WRITTEN_A_SECOND = 500e6
+CHECKPOINT_PAUSE = 10  # training time between two checkpoints, as a multiple of the time that one takes
+BYTES_PER_SECOND = 500e6
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Member:
 
     @property
     def identity(self) -> int:
-        """A number that stands for the config, for a tensor of a checkpoint."""
+        """A number that identifies the config in a tensor of the checkpoint."""
         return int(self.config.digest[:15], 16)
 
 
@@ -58,16 +58,16 @@ def train_population(
     stored: Stored | None = None,
     watch: Watch | None = None,
 ) -> list[RunReport]:
-    """Trains the members as one; those that are complete already are not trained again.
+    """Trains the members as one stack; finished members are not trained again.
 
-    `home` is the folder that holds their folders, and the checkpoint while they train. Where `checkpoint_every` is
-    not given, checkpoints take a tenth of the time at most: those of a large stack are big.
+    `home` is the folder that holds their folders, and the checkpoint while they train. Without `checkpoint_every`,
+    checkpoints take a tenth of the time at most: those of a large stack are big.
     """
-    first = alike(members[0].config)
-    if others := [other for other in (alike(member.config) for member in members) if other != first]:
+    first = shared_config(members[0].config)
+    if others := [other for other in (shared_config(member.config) for member in members) if other != first]:
         raise HeadwayError(
-            f"a population has one shape: {difference(first, others[0])}; only seed, rates, momentum, weight_decay and "
-            "warmup may differ"
+            f"members of a population must have one shape: {difference(first, others[0])}; only seed, rates, momentum, "
+            "weight_decay and warmup may differ"
         )
     for member in members:
         member.folder.check(member.config, resume)
@@ -77,15 +77,15 @@ def train_population(
     for group in _groups(members, home, resume):
 
         def train(rows: slice, group: list[Member] = group) -> None:
-            """From the checkpoint of these members, if any, to their end."""
+            """Trains these members to their end, from their checkpoint if there is one."""
             some = group[rows]
             try:
                 if left := [member for member in some if not member.folder.complete]:
                     StackSession(left, home, device, precision, checkpoint_every, watch, stored).run()
             except torch.OutOfMemoryError:
                 if (count := len(some)) > 1:
-                    said = f"{count:,} members do not fit into memory; going on with {(count + 1) // 2:,} at a time"
-                    print(said, file=sys.stderr)
+                    notice = f"{count:,} members do not fit in memory; continuing with {(count + 1) // 2:,} at a time"
+                    print(notice, file=sys.stderr)
                 raise
 
         halve_on_out_of_memory(train, len(group))
@@ -94,43 +94,43 @@ def train_population(
 
 
 def _groups(members: Sequence[Member], home: Path, resume: bool) -> list[list[Member]]:
-    """The members that are left to train: those that a checkpoint holds, then the others."""
+    """Groups the unfinished members: those in the checkpoint, then the others."""
     left = [member for member in members if not member.folder.complete]
     alone = next((member for member in left if (member.folder.checkpoints / "latest.json").exists()), None)
     if alone is not None:
         raise HeadwayError(
-            f"{alone.folder.path} was begun by itself; finish it with --seed {alone.config.seed} --resume, or choose "
-            "another --out"
+            f"{alone.folder.path} was started as a single run; finish it with `seed={alone.config.seed}` and "
+            "`resume`, or choose another `out`"
         )
     found = load_checkpoint(home / "checkpoint")
     if found is None or not left:
         return [left]
     if not resume:
-        raise HeadwayError(f"{home} holds an unfinished population; add --resume to go on, or choose another --out")
+        raise HeadwayError(f"{home} holds an unfinished population; set `resume` to continue, or choose another `out`")
     _check_state(home, found[0])
     held, known = found[0]["members"].tolist(), {member.identity: member for member in members}
     if any(number not in known for number in held):
         raise HeadwayError(
-            f"{home} holds an unfinished population of other members; go on with the command that began it, or choose "
-            "another --out"
+            f"{home} holds an unfinished population of other members; resume it with the original settings, or choose "
+            "another `out`"
         )
     begun = set(held)
     return [[known[number] for number in held], [member for member in left if member.identity not in begun]]
 
 
 def _check_state(home: Path, state: dict[str, Tensor]) -> None:
-    """Refuses a checkpoint that is no population's: its members, its log, and a row of everything for each member."""
+    """Rejects a checkpoint that is not of a population: without members, a log, or a row of every table for each."""
     axes = {"members": 1, "precision": 1, "spent": 0, "log/step": 1, "log/seconds": 1, "log/loss": 2, "log/exact": 2}
     whole = all(name in state and state[name].ndim == count for name, count in axes.items())
     rows = len(state["members"]) if whole else 0
     tables = [tensor for name, tensor in state.items() if name.startswith(("model/", "first/", "second/"))]
     tables += [state[name].mT for name in ("log/loss", "log/exact") if whole]
     if not rows or any(tensor.shape[:1] != (rows,) for tensor in tables):
-        raise BrokenRun(f"{home / 'checkpoint'} holds no population; delete it to begin again")
+        raise BrokenRun(f"{home / 'checkpoint'} does not hold a population; delete it to start again")
 
 
-def alike(config: RunConfig) -> RunConfig:
-    """A config without what members may differ in: the same for all that can be stacked."""
+def shared_config(config: RunConfig) -> RunConfig:
+    """Returns a config without the settings that members may differ in: equal for all runs that can be stacked."""
     training = replace(config.training, learning_rate=1.0, muon_rate=1.0, momentum=0.0, weight_decay=0.0, warmup=0)
     return replace(config, seed=0, training=training)
 
@@ -157,20 +157,20 @@ class StackSession(Session):
         self.precision = str(precision or torch.float32).removeprefix("torch.")
         self.about = {**environment(device), "population": len(members), "precision": self.precision}
         self.alive = torch.ones(len(members), dtype=torch.bool)
-        self.spent = 0.0  # a member's share of the seconds
+        self.spent = 0.0  # seconds attributed to each member
         none = torch.zeros(0, dtype=torch.float64)
         lines = torch.zeros(0, len(members))  # line model
-        self.log = {"step": none, "seconds": none, "loss": lines, "exact": lines}  # the seconds of a member
-        self.pause, self.checkpoint_at = UNHURRIED if checkpoint_every is None else 0, 0.0
+        self.log = {"step": none, "seconds": none, "loss": lines, "exact": lines}  # seconds are per member
+        self.pause, self.checkpoint_at = CHECKPOINT_PAUSE if checkpoint_every is None else 0, 0.0
         size = sum(tensor.nbytes for table in self.stack.parts.values() for tensor in table.values())
-        self.checkpoint_cost = size / WRITTEN_A_SECOND  # until it was measured
+        self.checkpoint_cost = size / BYTES_PER_SECOND  # an estimate until it is measured
 
     def run(self) -> None:
         self._resume()
         batches = None
         self.clock.start()
         while self.alive.any():
-            if batches is None:  # anew for every set of members
+            if batches is None:  # the members have changed
                 seeds = [member.config.seed for member in self.members]
                 batches = draw_batches(self.task, self.training, seeds, self.stored, self.stack.steps, self.device)
             last, done = self.stack.step(next(batches)), self.stack.steps
@@ -179,7 +179,7 @@ class StackSession(Session):
                 diverged = self._log(last)
             if self.until_perfect and self.is_due(done, CHECK_EVERY):
                 self._stop_clock()
-                perfect = self._perfect()
+                perfect = self._find_perfect()
             ended = self.alive & (diverged | perfect | (done == self.training.steps))
             if ended.any():
                 self._stop_clock()
@@ -191,8 +191,8 @@ class StackSession(Session):
                 self._checkpoint()
             self.clock.start()
 
-    def _perfect(self) -> Bool[Tensor, " model"]:
-        """Which members have every trainable problem right; those that have ended are not asked again."""
+    def _find_perfect(self) -> Bool[Tensor, " model"]:
+        """Finds the members that have every trainable problem right; skips those that have ended."""
         rows = self.alive.nonzero()[:, 0]
         models = StackedModels(self.stack.template, self.stack.weights, one_shape=False).kept(rows.to(self.device))
         perfect = torch.zeros_like(self.alive)
@@ -205,7 +205,7 @@ class StackSession(Session):
         self.spent += (self.clock.seconds - before) / max(1, int(self.alive.sum()))
 
     def _log(self, step: Step) -> Bool[Tensor, " model"]:
-        """A line for the log, and on the screen; says which members' loss is no number."""
+        """Adds a log line and shows progress; returns which members have a loss or weight that is not finite."""
         losses, exact, seconds = step.loss.float().cpu(), step.exact_match.float().cpu(), self.clock.now()
         spent = self.spent + (seconds - self.clock.seconds) / max(1, int(self.alive.sum()))
         line = {"step": self.stack.steps, "seconds": spent, "loss": losses, "exact": exact}
@@ -218,7 +218,7 @@ class StackSession(Session):
         return ~(losses.isfinite() & self.stack.finite().cpu())
 
     def _finish(self, ended: Tensor, diverged: Tensor, perfect: Tensor) -> None:
-        """Writes the folders of members that have ended."""
+        """Writes the run folders of the members that have ended."""
         rows, log = ended.nonzero()[:, 0].tolist(), self.log
         weights = {name: weight[ended.to(weight.device)].cpu() for name, weight in self.stack.weights.items()}
 
@@ -236,8 +236,8 @@ class StackSession(Session):
         self.alive &= ~ended
 
     def _compact(self) -> bool:
-        """Goes on without the members that have ended. On a GPU only when they are half: another size of the
-        stack has to be compiled, which takes longer than some steps of members that no longer count."""
+        """Drops the members that have ended. On a GPU only when they are half of the stack: a stack of another size
+        must be compiled, which takes longer than some steps of members that no longer count."""
         left = self.alive.nonzero()[:, 0]
         if not len(left) or (self.device.type != "cpu" and 2 * len(left) > len(self.members)):
             return False
@@ -247,7 +247,7 @@ class StackSession(Session):
         return True
 
     def _checkpoint(self) -> None:
-        """Keeps the stack, whose it is, and the log so far."""
+        """Saves the stack, its members and the log so far."""
         timer = Clock(self.device)
         timer.start()
         state = {
@@ -262,7 +262,7 @@ class StackSession(Session):
         self.checkpoint_cost, self.checkpoint_at = timer.seconds, self.clock.seconds
 
     def _resume(self) -> None:
-        """Goes on from a checkpoint that holds these members; it may also hold some that have ended since."""
+        """Resumes from a checkpoint that holds these members; it may also hold some that have since ended."""
         if (found := load_checkpoint(self.home / "checkpoint")) is None:
             return
         state, pointer = found
@@ -272,7 +272,7 @@ class StackSession(Session):
             return
         precision = bytes(state.pop("precision").tolist()).decode()
         if precision != self.precision:
-            raise HeadwayError(f"{self.home} was begun with --precision {precision}; go on with that")
+            raise HeadwayError(f"{self.home} was started with `precision={precision}`; resume with the same")
         rows = torch.tensor([place[member.identity] for member in self.members])
         lines = len(state["log/step"])
         log = {key: state.pop(f"log/{key}")[:lines] for key in self.log}

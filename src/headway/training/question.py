@@ -1,4 +1,4 @@
-"""What may be asked of training: which runs, and how they are carried out. No torch in here."""
+"""The training question: which runs to train, and how. Imports no torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,13 +21,13 @@ class TrainQuestion(Overrides, Question):
     seeds: str | tuple[int, ...] | list[int] | None = None
     """several runs: 5 means seeds 0 to 4, 0,3,7 a list; they go to OUT/seed-N"""
     population: int | None = None
-    """that many seeds, from --seed on, trained as one stack; they go to OUT/seed-N"""
+    """number of seeds, from --seed on, trained as one stack; they go to OUT/seed-N"""
     precision: str = "auto"
-    """of a population's model on a GPU: float32 or bfloat16 (auto); weights are always kept in float32"""
+    """precision of a population on a GPU: float32 or bfloat16 (auto); weights always stay in float32"""
     resume: bool = True
-    """go on with an unfinished run"""
+    """resume an unfinished run"""
     checkpoint_every: int | None = None
-    """steps between checkpoints (default 100; of a population on a GPU, fewer where they would take long)"""
+    """steps between checkpoints (default 100; a population on a GPU writes fewer if they take long)"""
     out: str | Path | None = None
     """run folder (default: runs/NAME)"""
     data: str | Path | None = None
@@ -40,20 +40,20 @@ class TrainQuestion(Overrides, Question):
     def __post_init__(self) -> None:
         if self.seeds is not None:
             if self.seed is not None:
-                raise HeadwayError("`seed` and `seeds` are both given; leave one out")
+                raise HeadwayError("`seed` and `seeds` are both given; leave one of them out")
             if self.population is not None:
-                raise HeadwayError("`population` names its seeds by `seed`, the first; leave out `seeds`")
+                raise HeadwayError("`population` counts its seeds from `seed` on; leave out `seeds`")
             parse_seeds(self.seeds)
         if self.population is not None and not 1 <= self.population <= 100_000:
             raise HeadwayError(f"`population={self.population}`: ask for 1 to 100,000 members")
         if self.population is not None and self.tracker is not None:
-            raise HeadwayError(f"`tracker={self.tracker}` follows one run; leave it out of a population")
+            raise HeadwayError(f"`tracker={self.tracker}` tracks a single run; leave it out for a population")
         if self.population is None and self.precision != "auto":
             raise HeadwayError(f"`precision={self.precision}` is for a population; leave it out, or add `population`")
 
     @property
     def several(self) -> tuple[int, ...] | None:
-        """The seeds of several runs; None where one run is asked for."""
+        """The seeds of several runs; None for a single run."""
         if self.seeds is not None:
             return parse_seeds(self.seeds)
         first = self.seed or 0

@@ -1,11 +1,11 @@
 """Many models trained as one: every weight has a leading `model` axis.
 
 The model stays the one plain class; `torch.func.vmap` runs it over the stacked weights. The members of a stack
-have one shape and one kind of optimizer; seed, rates, momentum, weight decay and warm-up are each member's own.
+have one shape and one kind of optimizer; seed, rates, momentum, weight decay and warm-up may differ.
 A member's numbers do not depend on its neighbours: nothing here mixes the model axis.
 
-On a GPU the step is compiled and, where asked, the model runs in bfloat16; the weights, and all that the
-optimizer keeps, stay in their own precision.
+On a GPU the step is compiled and the model may run in bfloat16; the weights and the optimizer state stay in
+their own precision.
 """
 
 from collections import defaultdict
@@ -23,38 +23,38 @@ from headway.machine import compile_on_gpu
 from headway.models import Model
 from headway.runs.config import TrainingConfig
 from headway.tasks import Problems
-from headway.training.learner import ADAM_BETAS, ADAM_EPSILON, Step, hidden_matrices, rate
+from headway.training.learner import ADAM_BETAS, ADAM_EPSILON, Step, hidden_matrices, schedule_factor
 from headway.training.muon import orthogonalise
 
 Weights = dict[str, Tensor]  # by name, each with a leading axis `model`
-OWN = ("learning_rate", "muon_rate", "momentum", "weight_decay")
+PER_MEMBER = ("learning_rate", "muon_rate", "momentum", "weight_decay")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What members may differ in, one row a member."""
+    """The settings that members may differ in, one row per member."""
 
     learning_rate: Float[Tensor, " model"]
     muon_rate: Float[Tensor, " model"]
     momentum: Float[Tensor, " model"]
     weight_decay: Float[Tensor, " model"]
-    shares: Float[Tensor, "schedule step"]
-    """the learning rates' share of their peak, step by step, of every schedule there is"""
-    schedule: Int[Tensor, " model"]  # which schedule is a member's
+    factors: Float[Tensor, "schedule step"]
+    """the learning rate of every schedule at every step, as a fraction of its peak"""
+    schedule: Int[Tensor, " model"]  # the schedule of each member
 
 
 def settings_of(configs: Sequence[TrainingConfig], device: torch.device) -> Settings:
     schedules = {(config.steps, config.warmup): config for config in configs}
     place = {schedule: row for row, schedule in enumerate(schedules)}
-    columns = [[getattr(config, name) for config in configs] for name in OWN]
-    shares = [[rate(step, config) for step in range(config.steps)] for config in schedules.values()]
-    numbers = (torch.tensor(table, dtype=torch.float64, device=device) for table in (*columns, shares))
+    columns = [[getattr(config, name) for config in configs] for name in PER_MEMBER]
+    factors = [[schedule_factor(step, config) for step in range(config.steps)] for config in schedules.values()]
+    numbers = (torch.tensor(table, dtype=torch.float64, device=device) for table in (*columns, factors))
     schedule = [place[config.steps, config.warmup] for config in configs]
     return Settings(*numbers, schedule=torch.tensor(schedule, device=device))
 
 
 class Stack:
-    """Members being trained; `steps` counts the steps done, the same for all."""
+    """A stack of models in training; `steps` counts the steps done, the same for all."""
 
     def __init__(
         self,
@@ -64,12 +64,12 @@ class Stack:
         precision: torch.dtype | None = None,
         one_shape: bool = True,
     ) -> None:
-        """`one_shape` says that all problems have one length; otherwise steps are recorded, not compiled."""
+        """With `one_shape` all problems have one length; otherwise steps are captured as CUDA graphs, not compiled."""
         self.template, self.precision, self.steps = models[0], precision, 0
         stacked, buffers = stack_module_state(list(models))  # pyright: ignore[reportArgumentType]
         if names := ", ".join(buffers):
             raise HeadwayError(
-                f"a population stacks weights alone, and the model also keeps {names}; train with --seeds"
+                f"a population stacks parameters only, but the model also has the buffers {names}; use `seeds` instead"
             )
         self.weights: Weights = {name: tensor.detach().to(device) for name, tensor in stacked.items()}
         hidden = set(hidden_matrices(self.template)) if configs[0].optimizer == "muon" else ()
@@ -86,65 +86,65 @@ class Stack:
         return len(self.settings.momentum)
 
     def _copy(self) -> None:
-        """Makes the leaves, which are the weights in the precision that the model runs in: gradients are theirs."""
+        """Copies the weights in the precision that the model runs in; these leaves receive the gradients."""
         as_run = {name: w.to(self.precision or w.dtype, copy=True) for name, w in self.weights.items()}
         self.leaves = {name: weight.requires_grad_() for name, weight in as_run.items()}
-        self._replay = Replay(self._step, (*self.parts.values(), self.leaves))
+        self._replay = GraphReplay(self._step, (*self.parts.values(), self.leaves))
 
     def step(self, problems: Problems) -> Step:
-        """One step of every member, on its own rows: those of the first member come first."""
-        share = self.settings.shares[:, self.steps][self.settings.schedule]  # model
+        """Trains every member for one step on its rows; those of the first member come first."""
+        factor = self.settings.factors[:, self.steps][self.settings.schedule]  # model
         tensors = (problems.source, problems.answer, problems.scored)
         source, answer, *scored = (t.unflatten(0, (len(self), -1)) for t in tensors if t is not None)
         self.steps += 1
-        given = (source, answer, share, share.new_full((), self.steps), *scored)
-        values, exact = self._replay(*given) if self.recorded else self._step(*given)
+        inputs = (source, answer, factor, factor.new_full((), self.steps), *scored)
+        values, exact = self._replay(*inputs) if self.recorded else self._step(*inputs)
         return Step(values.clone(), exact.clone()) if self.recorded else Step(values, exact)
 
     def _step(
-        self, source: Tensor, answer: Tensor, share: Tensor, steps: Tensor, scored: Tensor | None = None
+        self, source: Tensor, answer: Tensor, factor: Tensor, steps: Tensor, scored: Tensor | None = None
     ) -> tuple[Float[Tensor, " model"], Float[Tensor, " model"]]:
         values, exact = self._losses(self.leaves, source, answer, scored)
-        slopes = torch.autograd.grad(values.sum(), list(self.leaves.values()))  # a member's loss is its own alone
-        named = dict(zip(self.leaves, slopes, strict=True))
+        gradients = torch.autograd.grad(values.sum(), list(self.leaves.values()))  # no member affects another's loss
+        named = dict(zip(self.leaves, gradients, strict=True))
         copies = {name: leaf.detach() for name, leaf in self.leaves.items()}
-        self._update(self.parts, copies, named, self.settings, share, steps)
+        self._update(self.parts, copies, named, self.settings, factor, steps)
         return values.detach(), exact
 
     def _losses_of(
         self, weights: Weights, source: Tensor, answer: Tensor, scored: Tensor | None
     ) -> tuple[Float[Tensor, " model"], Float[Tensor, " model"]]:
-        def of_member(own: Weights, source: Tensor, answer: Tensor, scored: Tensor | None) -> tuple[Tensor, Tensor]:
+        def member_loss(own: Weights, source: Tensor, answer: Tensor, scored: Tensor | None) -> tuple[Tensor, Tensor]:
             logits, problems = functional_call(self.template, own, (source, answer)), Problems(source, answer, scored)
             return loss(logits.float() if self.precision else logits, problems), right(logits, problems).float().mean()
 
-        return vmap(of_member, in_dims=(0, 0, 0, None if scored is None else 0))(weights, source, answer, scored)
+        return vmap(member_loss, in_dims=(0, 0, 0, None if scored is None else 0))(weights, source, answer, scored)
 
     def finite(self) -> Tensor:
-        """Which members have only numbers for weights."""
+        """Returns which members have only finite weights."""
         sums = [weight.reshape(len(weight), -1).sum(1) for weight in self.weights.values()]
         return torch.stack(sums).isfinite().all(0)
 
     def keep(self, rows: Int[Tensor, " some"]) -> None:
-        """Drops every other member: no more work is spent on them."""
+        """Drops all members but these."""
         for table in self.parts.values():
             for name, tensor in table.items():
                 table[name] = tensor[rows]
-        own = {name: getattr(self.settings, name)[rows] for name in (*OWN, "schedule")}
-        self.settings = replace(self.settings, **own)
+        kept = {name: getattr(self.settings, name)[rows] for name in (*PER_MEMBER, "schedule")}
+        self.settings = replace(self.settings, **kept)
         self._copy()
 
     def state(self) -> Weights:
-        """Everything the next step depends on."""
+        """Returns everything that the next step depends on."""
         return {f"{part}/{name}": t.cpu() for part, table in self.parts.items() for name, t in table.items()}
 
     def restore(self, table: Weights, steps: int) -> None:
-        """Goes on from a table; one that is not of this stack is refused."""
+        """Resumes from a table of tensors; rejects one that does not match this stack."""
         wanted = {f"{part}/{name}": tensor.shape for part, own in self.parts.items() for name, tensor in own.items()}
         for name in {**wanted, **table}:
             there = table.get(name)
             if there is None or there.shape != wanted.get(name) or not there.is_floating_point():
-                raise BrokenRun(f"the checkpoint is of another stack: {name} does not fit; delete it to begin again")
+                raise BrokenRun(f"the checkpoint is of another stack: {name} does not match; delete it to start again")
         for name, tensor in table.items():
             part, _, weight = name.partition("/")
             self.parts[part][weight] = tensor.to(self.parts[part][weight].device)
@@ -154,52 +154,52 @@ class Stack:
 
 @torch.no_grad()
 def update(
-    parts: dict[str, Weights], copies: Weights, slopes: Weights, settings: Settings, share: Tensor, steps: Tensor
+    parts: dict[str, Weights], copies: Weights, gradients: Weights, settings: Settings, factor: Tensor, steps: Tensor
 ) -> None:
-    """AdamW and Muon on the stack; the same step as learner.py's, member by member, in place.
+    """Applies AdamW and Muon to the stack in place: for each member the same step as in learner.py.
 
     `parts` are the weights, and their first and second moments; Muon has no second. `copies` are the weights in the
-    precision that the model runs in; `share`, of their peak, is what each member's learning rates are now.
+    precision that the model runs in; `factor` is each member's learning rate as a fraction of its peak.
     """
-    (weights, first, second), precision = parts.values(), next(iter(slopes.values())).dtype
+    (weights, first, second), precision = parts.values(), next(iter(gradients.values())).dtype
     by_shape: dict[torch.Size, list[str]] = defaultdict(list)
     for name in (name for name in weights if name not in second):
         by_shape[weights[name].shape[-2:]].append(name)
     for (rows, columns), names in by_shape.items():
         moved = []
         for name in names:
-            slope, momentum = slopes[name].to(weights[name].dtype), _beside(settings.momentum, weights[name])
-            first[name].lerp_(slope, 1 - momentum)
-            moved.append(slope.lerp(first[name], momentum.expand_as(slope)).reshape(-1, rows, columns))
+            gradient, momentum = gradients[name].to(weights[name].dtype), _broadcast(settings.momentum, weights[name])
+            first[name].lerp_(gradient, 1 - momentum)
+            moved.append(gradient.lerp(first[name], momentum.expand_as(gradient)).reshape(-1, rows, columns))
         pieces = orthogonalise(torch.cat(moved), precision).split([len(piece) for piece in moved])
         for name, piece in zip(names, pieces, strict=True):
-            step = _beside(settings.muon_rate * share, weights[name])
-            weights[name].mul_(1 - step * _beside(settings.weight_decay, weights[name]))
+            step = _broadcast(settings.muon_rate * factor, weights[name])
+            weights[name].mul_(1 - step * _broadcast(settings.weight_decay, weights[name]))
             weights[name].sub_(step * max(1, rows / columns) ** 0.5 * piece.view_as(weights[name]))
             copies[name].copy_(weights[name])
-    (beta, gamma), rises = ADAM_BETAS, [1 - power**steps for power in ADAM_BETAS]
+    (beta, gamma), corrections = ADAM_BETAS, [1 - power**steps for power in ADAM_BETAS]
     for name, mean in second.items():
-        weight, slope = weights[name], slopes[name].to(weights[name].dtype)
-        step = _beside(settings.learning_rate * share, weight)
-        first[name].lerp_(slope, 1 - beta)
-        mean.mul_(gamma).add_((1 - gamma) * slope * slope)
-        spread = mean.sqrt() / rises[1].sqrt().to(weight.dtype) + ADAM_EPSILON
-        weight.mul_(1 - step * _beside(settings.weight_decay, weight))
-        weight.sub_(step / rises[0].to(weight.dtype) * first[name] / spread)
+        weight, gradient = weights[name], gradients[name].to(weights[name].dtype)
+        step = _broadcast(settings.learning_rate * factor, weight)
+        first[name].lerp_(gradient, 1 - beta)
+        mean.mul_(gamma).add_((1 - gamma) * gradient * gradient)
+        spread = mean.sqrt() / corrections[1].sqrt().to(weight.dtype) + ADAM_EPSILON
+        weight.mul_(1 - step * _broadcast(settings.weight_decay, weight))
+        weight.sub_(step / corrections[0].to(weight.dtype) * first[name] / spread)
         copies[name].copy_(weight)
 
 
-def _beside(column: Float[Tensor, " model"], weight: Tensor) -> Tensor:
-    """A number a member, shaped to stand beside its weight."""
+def _broadcast(column: Float[Tensor, " model"], weight: Tensor) -> Tensor:
+    """Reshapes one number per member so that it broadcasts over the weight."""
     return column.to(weight.dtype).view(-1, *[1] * (weight.ndim - 1))
 
 
-class Replay:
-    """Work on a GPU recorded once for each shape of its inputs and played back: no time is lost between its pieces.
+class GraphReplay:
+    """Captures GPU work as a CUDA graph once for each shape of its inputs and replays it, without launch overhead.
 
     `work` takes tensors and changes those of `state` in place; the next call overwrites what it returns. Compiling
-    makes faster pieces but takes many seconds for every shape; recording takes a moment. So steps are recorded where
-    the problems of training have several lengths.
+    makes faster kernels but takes many seconds for every shape; capturing takes a moment. So steps are captured if
+    the training problems have several lengths.
     """
 
     def __init__(self, work: Callable[..., tuple[Tensor, ...]], state: Sequence[dict[str, Tensor]]) -> None:
@@ -210,25 +210,25 @@ class Replay:
         shape = tuple(tensor.shape for tensor in inputs)
         if shape not in self.recorded:
             self.recorded[shape] = self._record(inputs)
-        graph, own, results = self.recorded[shape]
-        for mine, given in zip(own, inputs, strict=True):
-            mine.copy_(given)
+        graph, static, results = self.recorded[shape]
+        for buffer, given in zip(static, inputs, strict=True):
+            buffer.copy_(given)
         graph.replay()
         return results
 
     def _record(self, inputs: Sequence[Tensor]) -> tuple[torch.cuda.CUDAGraph, list[Tensor], tuple[Tensor, ...]]:
-        own, changed = [tensor.clone() for tensor in inputs], [t for table in self.state for t in table.values()]
+        static, changed = [tensor.clone() for tensor in inputs], [t for table in self.state for t in table.values()]
         before = [tensor.detach().clone() for tensor in changed]
-        beside = torch.cuda.Stream()
-        beside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(beside):
-            for _ in range(2):  # whatever is set up at first use is not part of the record
-                self.work(*own)
-        torch.cuda.current_stream().wait_stream(beside)
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(2):  # warm-up: one-time setup must not be captured
+                self.work(*static)
+        torch.cuda.current_stream().wait_stream(stream)
         with torch.no_grad():
             for tensor, kept in zip(changed, before, strict=True):
                 tensor.copy_(kept)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            results = self.work(*own)
-        return graph, own, results
+            results = self.work(*static)
+        return graph, static, results

@@ -1,4 +1,4 @@
-"""Curves in a tracker of the user's: TensorBoard or trackio, from the extra `tracking`; off by default."""
+"""Training curves in TensorBoard or trackio, from the extra `tracking`; off by default."""
 
 import importlib
 from collections.abc import Callable, Iterator
@@ -9,11 +9,11 @@ from headway.errors import HeadwayError, unknown
 
 Log = Callable[[int, dict[str, float]], object]  # takes a step and its numbers
 Tracker = Callable[[Path, str], AbstractContextManager[Log | None]]
-"""Opened with the run folder and the run's name, while the run trains."""
+"""Called with the run folder and the run's name; open while the run trains."""
 
 
 def find_tracker(name: str | None) -> Tracker:
-    """The tracker of this name; refuses, before anything is trained, one whose packages are missing."""
+    """Finds the tracker of this name; fails before anything is trained if its packages are missing."""
     if name is None:
         return lambda run, title: nullcontext()
     known = {"tensorboard": (_tensorboard, "torch.utils.tensorboard"), "trackio": (_trackio, "trackio")}
@@ -25,7 +25,7 @@ def find_tracker(name: str | None) -> Tracker:
         return tracker
     except ImportError as error:
         raise HeadwayError(
-            f"--tracker {name} needs more packages ({error}): pip install 'headway[tracking]'"
+            f"`tracker={name}` needs more packages ({error}); pip install 'headway[tracking]'"
         ) from error
 
 

@@ -1,10 +1,10 @@
-"""The three tracks: what every encoding may do alike before it is compared.
+"""The three tracks: the recipes under which all encodings are trained and compared.
 
-`plain` is the setting of the published experiments: 4 layers, mean pooling, AdamW, values and disorder as they have
-them; only what kept models from learning at all is mended (pre-norm, warm-up). `tuned` gives every encoding the same
-better recipe and the same small choice of learning rates. `open` may also change what training shows, never for
-longer. Sums are trained on 1 to 20 digits, by `plain` with the published encoder-decoder, answered as they are read; by
-the others with a decoder of one layer that answers the ones first.
+`plain` is the setting of the published experiments: 4 layers, mean pooling, AdamW, the same values and disorder; it
+fixes only what kept models from learning at all (pre-norm, warm-up). `tuned` gives every encoding the same better
+recipe and the same small choice of learning rates. `open` may also change the training data, not the number of steps.
+Sums have 1 to 20 digits in training; `plain` uses the published encoder-decoder, which answers the most significant
+digit first, the others a one-layer decoder that answers the least significant digit first.
 """
 
 from dataclasses import dataclass, field, replace
@@ -22,8 +22,8 @@ class Track:
     """for tasks that answer with a class"""
     adder: Overrides  # for tasks that answer with a sequence
     rates: tuple[float, ...] = (1.0,)
-    """multiples of the recipe's learning rates; the best in range is taken, for all seeds of an encoding"""
-    options: dict[str, dict[str, Any]] = field(default_factory=dict)  # by task: what training shows
+    """multiples of the recipe's learning rates; the best one in range is used for all seeds of an encoding"""
+    options: dict[str, dict[str, Any]] = field(default_factory=dict)  # by task: options of the training data
     chooses: bool = False  # whether a rate is chosen among several
 
     def overrides(self, task: Task) -> Overrides:

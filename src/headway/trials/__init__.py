@@ -1,1 +1,1 @@
-"""Many configs, one driver: trials in this process, on local processes or on a Ray cluster; nothing done is lost."""
+"""Many configs, one driver: trials run in this process, in local processes or on Ray; finished work is never lost."""

@@ -1,6 +1,6 @@
-"""What a person sees while a sweep runs: done, running, failed, reused, time left, best so far.
+"""The progress display of a sweep: done, running, failed, reused, time left, best so far.
 
-A live table on a terminal, now and then a plain line elsewhere; all of it on standard error.
+It is a live table on a terminal and an occasional plain line elsewhere, always on standard error.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
-USUAL = ("reach", "exact_match", "heads_together", "final_loss")
-EVERY = 15.0
-RECENT = 200
+DEFAULT_METRICS = ("reach", "exact_match", "heads_together", "final_loss")
+LINE_EVERY = 15.0  # seconds
+RECENT = 200  # trials that the pace is estimated from
 
 
 class Board:
     def __init__(self, title: str, total: int, metric: str | None, quiet: bool) -> None:
         self.title, self.total, self.metric, self.quiet = title, total, metric, quiet
         self.done = self.reused = 0
-        self.words, self.failed, self.running = "", dict[str, str](), dict[str, float]()
+        self.note, self.failed, self.running = "", dict[str, str](), dict[str, float]()
         self.best: tuple[float, str] | None = None
-        self.began = self.spoke = time.monotonic()
+        self.began = self.last_line = time.monotonic()
         self._ends: deque[tuple[float, int]] = deque(maxlen=RECENT)
         self._live: Live | None = None
 
@@ -60,7 +60,7 @@ class Board:
             self.done += 1
         self._ends.append((time.monotonic(), 0 if reused else 1))
         found = metrics or {}
-        self.metric = self.metric or next((name for name in USUAL if found.get(name) is not None), None)
+        self.metric = self.metric or next((name for name in DEFAULT_METRICS if found.get(name) is not None), None)
         value = found.get(self.metric or "")
         if isinstance(value, int | float) and not isinstance(value, bool):
             sign = -1 if find_run_metric(self.metric or "").lower_is_better else 1
@@ -69,10 +69,10 @@ class Board:
         self.tick()
 
     def tick(self) -> None:
-        """A plain line now and then, where there is no terminal."""
+        """Prints a plain line now and then if there is no terminal."""
         now = time.monotonic()
-        if self._live is None and not self.quiet and now - self.spoke > EVERY:
-            self.spoke = now
+        if self._live is None and not self.quiet and now - self.last_line > LINE_EVERY:
+            self.last_line = now
             print(f"{self.title}: {self.line()}", file=sys.stderr, flush=True)
 
     def line(self) -> str:
@@ -82,14 +82,14 @@ class Board:
             parts.append(f"{_clock(seconds)} to go")
         if self.best is not None:
             parts.append(f"best {self.metric} {format_value(self.best[0])} ({self.best[1]})")
-        return ", ".join(filter(None, [*parts, self.words]))
+        return ", ".join(filter(None, [*parts, self.note]))
 
     @property
     def left(self) -> int:
         return self.total - self.done - self.reused - len(self.failed) - len(self.running)
 
     def seconds_left(self) -> float | None:
-        """By the pace of the last trials."""
+        """Estimates the time left from the pace of the last trials."""
         ended = sum(count for _, count in self._ends)
         if not ended:
             return None
@@ -113,12 +113,12 @@ class Board:
         if len(self.running) > 8:
             rows.append(("", f"and {len(self.running) - 8:,} more", ""))
         rows += [("last failure", f"{title}: {error}", "") for title, error in list(self.failed.items())[-1:]]
-        rows += [("", self.words, "bold")] if self.words else []
+        rows += [("", self.note, "bold")] if self.note else []
         table = Table(box=box.SIMPLE, title=self.title, title_justify="left", title_style="bold", show_header=False)
         table.add_column(justify="right")
         table.add_column(overflow="ellipsis", no_wrap=True)
-        for what, words, style in rows:
-            table.add_row(what, Text(words, style=style))
+        for what, text, style in rows:
+            table.add_row(what, Text(text, style=style))
         return table
 
 

@@ -1,12 +1,12 @@
-"""Who works on which trial, when several sweeps share a folder: a claim is a file that names its owner.
+"""Claims, by which several sweeps share a folder: a claim is a file that names the owner of a trial.
 
     claims/TRIAL.claim       the owner's name
-    claims/owners/NAME.json  the owner: machine, process, and a beat that it counts up every second
-    claims/.mutex            held for the moment in which a claim changes hands
+    claims/owners/NAME.json  the owner: machine, process, and a heartbeat that it increments every second
+    claims/.mutex            held while a claim changes
 
-An owner whose process is gone, or whose beat stands still for `PATIENCE` seconds of the watcher's own steady clock, is
-dead: its claims are taken over. No clock is ever compared with another one. Should an owner that was only asleep wake
-up, it finds its own file gone and stops.
+An owner whose process is gone, or whose heartbeat stops for `PATIENCE` seconds on the observer's monotonic clock, is
+dead: others take over its claims. Clocks are never compared with each other. An owner that was only suspended finds
+its file gone when it wakes up, and stops.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from headway.runs.shapes import fill
 
 BEAT = 1.0
 PATIENCE = 15.0
-MUTEX = 30.0  # seconds for another driver to let go of the mutex: it holds it for a moment, unless it was stopped in it
+MUTEX = 30.0  # seconds to wait for the mutex: drivers hold it briefly unless they are suspended
 
 
 @dataclass(frozen=True)
 class Owner:
-    """What an owner's file says."""
+    """The content of an owner's file."""
 
     place: str
     pid: int
@@ -50,17 +50,17 @@ class Claims:
     def __init__(self, folder: Path, beat: float = BEAT, patience: float = PATIENCE) -> None:
         self.folder, self.beat, self.patience = folder, beat, patience
         self.name = f"{re.sub(r'[^A-Za-z0-9]', '-', socket.gethostname())[:40]}-{os.getpid()}-{secrets.token_hex(4)}"
-        self.lost = False  # whether somebody took this owner for dead
+        self.lost = False  # whether another driver declared this owner dead
         self._owners, self._ended, self._mine = folder / "owners", threading.Event(), set[str]()
-        self._seen = dict[str, tuple[int | None, float]]()  # the last beat of other owners, and when it was first seen
+        self._seen = dict[str, tuple[int | None, float]]()  # others' last heartbeat, and when it was first seen
 
     def __enter__(self) -> Claims:
         try:
             self._owners.mkdir(parents=True, exist_ok=True)
             self._write(0)
         except OSError as error:
-            raise CannotWrite(f"cannot write in {self.folder}: {error.strerror}; choose another --out") from error
-        for left_over in self._owners.glob("*.json"):  # of drivers that were killed
+            raise CannotWrite(f"cannot write to {self.folder}: {error.strerror}; choose another `out`") from error
+        for left_over in self._owners.glob("*.json"):  # from drivers that were killed
             self._alive(left_over.stem)
         self._beating = threading.Thread(target=self._keep_beating, daemon=True)
         self._beating.start()
@@ -75,7 +75,7 @@ class Claims:
             self._owner(self.name).unlink()
 
     def take(self, address: str) -> bool:
-        """Makes a trial ours, unless a living owner has it."""
+        """Claims a trial unless a living owner has it."""
         path = self.folder / f"{address}.claim"
         try:
             with self._mutex():
@@ -86,7 +86,7 @@ class Claims:
                     return owner == self.name
                 self._replace(path, self.name)
         except OSError as error:
-            raise CannotWrite(f"cannot write {path}: {error.strerror}; what is done is kept") from error
+            raise CannotWrite(f"cannot write {path}: {error.strerror}; finished trials are kept") from error
         self._mine.add(address)
         return True
 
@@ -98,7 +98,7 @@ class Claims:
         self._mine.discard(address)
 
     def tidy(self, address: str) -> None:
-        """Takes away the claim that a dead owner has left on a trial that is done."""
+        """Removes the claim of a dead owner on a finished trial."""
         path = self.folder / f"{address}.claim"
         if path.exists():
             with contextlib.suppress(OSError, HeadwayError), self._mutex():
@@ -106,23 +106,23 @@ class Claims:
                     path.unlink(missing_ok=True)
 
     def _mutex(self) -> contextlib.AbstractContextManager[None]:
-        return alone(self.folder / ".mutex", MUTEX)
+        return hold_lock(self.folder / ".mutex", MUTEX)
 
     def _owner(self, name: str) -> Path:
         return self._owners / f"{name}.json"
 
     def _alive(self, name: str) -> bool:
-        """Whether the owner of that name is; one that is not is struck off, for good."""
+        """Returns whether this owner is alive; removes the file of a dead one."""
         if name == self.name:
             return True
         if not re.fullmatch(r"[A-Za-z0-9-]{1,80}", name) or not os.path.lexists(self._owner(name)):
-            return False  # nobody is called so; or it has ended, or never was
+            return False  # not a valid name, or the owner has ended
         beat, gone = None, False
         try:
             owner = fill(Owner, disk.read_json(self._owner(name)))
-            beat, gone = owner.beat, owner.place == place() and not _runs(owner.pid, owner.born)
+            beat, gone = owner.beat, owner.place == machine_id() and not _is_running(owner.pid, owner.born)
         except (TypeError, ValueError, OverflowError) as error:
-            # owners are written whole: this is none, unless a shared disk gives no answer, and may in a moment
+            # owner files are written atomically: this is not one, unless a shared disk fails for a moment
             gone = isinstance(error, BrokenRun) or not isinstance(error, HeadwayError)
         if name not in self._seen or beat != self._seen[name][0]:
             self._seen[name] = beat, time.monotonic()
@@ -136,14 +136,14 @@ class Claims:
         count = 0
         while not self.lost and not self._ended.wait(self.beat):
             count += 1
-            # a disk that is full now, or a mutex that is held long, may not be at the next beat
+            # a full disk or a busy mutex may be free at the next heartbeat
             with contextlib.suppress(OSError, HeadwayError), self._mutex():
                 self.lost = not self._owner(self.name).exists()
                 if not self.lost:
                     self._write(count)
 
     def _write(self, beat: int) -> None:
-        owner = Owner(place(), os.getpid(), born(os.getpid()), beat)
+        owner = Owner(machine_id(), os.getpid(), start_time(os.getpid()), beat)
         self._replace(self._owner(self.name), json.dumps(asdict(owner)))
 
     def _replace(self, path: Path, text: str) -> None:
@@ -153,60 +153,60 @@ class Claims:
 
 
 def _owner_in(path: Path) -> str:
-    """The name in a claim; nobody's where there is none, or none that can be read."""
+    """Reads the owner's name in a claim; empty if the claim is missing or unreadable."""
     try:
         return disk.read_bytes(path).decode(errors="replace").strip()
     except HeadwayError:
         return ""
 
 
-def place() -> str:
-    """The machine since it was started, and the numbering of processes on it: containers have their own."""
-    said = [socket.gethostname()]
+def machine_id() -> str:
+    """Identifies the machine, its boot and its PID namespace: containers number their processes separately."""
+    parts = [socket.gethostname()]
     with contextlib.suppress(OSError):
-        said += [Path("/proc/sys/kernel/random/boot_id").read_text().strip(), os.readlink("/proc/self/ns/pid")]
-    return " ".join(said)
+        parts += [Path("/proc/sys/kernel/random/boot_id").read_text().strip(), os.readlink("/proc/self/ns/pid")]
+    return " ".join(parts)
 
 
-def born(pid: int) -> str:
-    """When a process began, by the kernel: its number alone may be another's by now."""
+def start_time(pid: int) -> str:
+    """Returns the kernel's start time of a process: its PID alone may have been reused."""
     with contextlib.suppress(OSError, IndexError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     return ""
 
 
-def _runs(pid: int, since: str) -> bool:
+def _is_running(pid: int, since: str) -> bool:
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return False
     except OSError:
         pass
-    return pid > 0 and born(pid) == since
+    return pid > 0 and start_time(pid) == since
 
 
 @contextlib.contextmanager
-def alone(path: Path, patience: float = math.inf) -> Iterator[None]:
-    """Holds a lock of the system's own, which a process that dies lets go; waits, at most `patience` seconds."""
+def hold_lock(path: Path, patience: float = math.inf) -> Iterator[None]:
+    """Holds a lock of the operating system, which is released if the process dies; waits at most `patience` seconds."""
     until = time.monotonic() + patience
     while True:
-        # nothing is waited for but the lock: a pipe or a link in its place is refused by the system
+        # opening must neither block nor follow links: a pipe or a link at this path is an error
         with open(path, "a", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK | os.O_NOFOLLOW)) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 if time.monotonic() > until:
                     raise HeadwayError(
-                        f"another process works in what {path} guards; wait for it, or stop it"
+                        f"another process holds the lock {path}; wait for it to finish, or stop it"
                     ) from error
                 time.sleep(0.05)
                 continue
-            if _is_still(file.fileno(), path):  # and was not removed by the one that held it before
+            if _is_same_file(file.fileno(), path):  # the previous holder may have removed it
                 yield
                 return
 
 
-def _is_still(descriptor: int, path: Path) -> bool:
+def _is_same_file(descriptor: int, path: Path) -> bool:
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except FileNotFoundError:

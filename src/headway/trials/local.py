@@ -1,6 +1,6 @@
-"""What the driver needs of whoever carries out its pieces of work, and the two engines of this machine: this process
-itself, and processes, each with its own threads, memory and time. One that dies takes nothing with it but the trial in
-flight; another one is started in its place."""
+"""The engine interface of the driver, and the two engines of this machine: this process itself, and worker processes,
+each with its own threads, memory and timeout. If a worker dies, only its current trial is lost; another worker takes
+its place."""
 
 import contextlib
 import fcntl
@@ -23,31 +23,31 @@ import torch
 
 from headway.errors import HeadwayError
 from headway.machine import cores
-from headway.trials.carry import GRACE, perform
+from headway.trials.execute import GRACE, run_piece_or_raise
 from headway.trials.trial import Piece, Result, Terms, to_line
 
-TAIL = 50  # lines kept of a log
+TAIL = 50  # lines of a log to keep
 LONGEST_LOG = 1_000_000
-SOON = 2.0
+EXIT_WAIT = 2.0  # seconds for a process that closed its pipe to exit
 WORKER = "from headway.trials.worker import main; main()"
-Hear = Callable[[int, int, str], None]  # told the ticket of a piece, the steps it has done, and a line of words
+OnProgress = Callable[[int, int, str], None]  # called with the ticket of a piece, its steps done, and a status line
 
 
 @dataclass(frozen=True)
-class Ended:
-    """A piece that has ended: with a result for each of its trials, or none because the process died."""
+class EndedPiece:
+    """A piece that has ended: with a result for each of its trials, or None because the process died."""
 
     ticket: int
     results: list[Result] | None
-    why: str = ""  # how a process died, in words
+    why: str = ""  # how the process died
     tail: str = ""  # the last lines of its log
-    late: bool = False  # whether it died because its time was over; another attempt would end alike
+    late: bool = False  # whether it died because of its timeout; a retry would end the same way
 
 
 @runtime_checkable
 class Engine(Protocol):
     terms: Terms
-    hear: Hear
+    on_progress: OnProgress
 
     @property
     def slots(self) -> int: ...  # how many pieces run at a time
@@ -57,19 +57,19 @@ class Engine(Protocol):
 
     def start(self, ticket: int, piece: Piece) -> None: ...
 
-    def wait(self, seconds: float) -> list[Ended]: ...  # those that have ended; waits for one, at most so long
+    def wait(self, seconds: float) -> list[EndedPiece]: ...  # pieces that have ended; waits for one, at most so long
 
-    def stop(self) -> None: ...  # ends everything that runs, at once: a trial can be killed anywhere
+    def stop(self) -> None: ...  # kills everything that runs: a trial can be killed at any point
 
 
 class InProcess:
-    """This process: one piece after another. What goes wrong in training is raised as it is."""
+    """Runs pieces in this process, one after another; raises errors of training."""
 
     slots = 1
 
     def __init__(self, terms: Terms) -> None:
-        self.terms, self.hear = terms, lambda ticket, steps, words: None
-        self._ended: list[Ended] = []
+        self.terms, self.on_progress = terms, lambda ticket, steps, words: None
+        self._ended: list[EndedPiece] = []
 
     @property
     def room(self) -> int:
@@ -77,21 +77,21 @@ class InProcess:
 
     def start(self, ticket: int, piece: Piece) -> None:
         results: list[Result] = []
-        perform(piece, self.terms, results, lambda done, total, words: self.hear(ticket, done, words))
-        self._ended.append(Ended(ticket, results))
+        run_piece_or_raise(piece, self.terms, results, lambda done, _, words: self.on_progress(ticket, done, words))
+        self._ended.append(EndedPiece(ticket, results))
 
-    def wait(self, seconds: float) -> list[Ended]:
+    def wait(self, seconds: float) -> list[EndedPiece]:
         ended, self._ended = self._ended, []
         return ended
 
     def stop(self) -> None:
-        """There is nothing left to end."""
+        """Does nothing: every piece has already ended."""
 
 
 class LocalEngine:
     def __init__(self, terms: Terms, workers: int | None = None) -> None:
         self.terms, self.slots = terms, workers or default_workers(terms)
-        self.hear: Hear = lambda ticket, steps, words: None
+        self.on_progress: OnProgress = lambda ticket, steps, words: None
         self._lanes: dict[int, _Worker] = {}
 
     @property
@@ -108,19 +108,19 @@ class LocalEngine:
             self._lanes[lane] = _Worker(self._environment(lane))
         self._lanes[lane].send(ticket, piece, self.terms)
 
-    def wait(self, seconds: float) -> list[Ended]:
+    def wait(self, seconds: float) -> list[EndedPiece]:
         ended = []
-        spoke = connection.wait([worker.pipe for worker in self._lanes.values()], seconds)
+        readable = connection.wait([worker.pipe for worker in self._lanes.values()], seconds)
         for lane, worker in list(self._lanes.items()):
-            # a process that a trial has started may outlive the worker, and keep its pipe open
-            if worker.pipe in spoke or worker.process.poll() is not None:
-                found = worker.read(self.hear)
+            # a process that the trial started may outlive the worker and keep its pipe open
+            if worker.pipe in readable or worker.process.poll() is not None:
+                found = worker.read(self.on_progress)
             elif worker.ticket is not None and time.monotonic() > worker.deadline:
-                found = worker.died("it did not answer when its time was over, and was killed", late=True)
+                found = worker.fail("it did not respond to its timeout and was killed", late=True)
             else:
                 continue
             ended += [] if found is None else [found]
-            if worker.spoiled:
+            if worker.unusable:
                 self._lanes.pop(lane).end()
         return ended
 
@@ -139,12 +139,12 @@ class LocalEngine:
 
 
 class _Worker:
-    """One process, and the piece it is at."""
+    """A worker process and the piece that it runs."""
 
     def __init__(self, environment: dict[str, str]) -> None:
         self.pipe, theirs = Pipe()
         self.log = tempfile.TemporaryFile()  # noqa: SIM115
-        fcntl.fcntl(self.log, fcntl.F_SETFL, os.O_APPEND)  # so that it can be cut short
+        fcntl.fcntl(self.log, fcntl.F_SETFL, os.O_APPEND)  # so that it can be truncated
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-c", WORKER, str(theirs.fileno())],  # nothing from the current folder
@@ -153,23 +153,23 @@ class _Worker:
                 stderr=self.log,
                 env=environment,
                 pass_fds=[theirs.fileno()],
-                start_new_session=True,  # Ctrl-C is the driver's; and what it starts ends with it
+                start_new_session=True,  # the driver handles Ctrl-C; child processes end with the worker
             )
         self.ticket: int | None = None
-        self.ready = self.spoiled = False  # spoiled: it has ended, or is not to be used again
+        self.ready = self.unusable = False  # unusable: it has ended, or must not be used again
         self.deadline = self._limit = math.inf
-        self._from = 0
+        self._log_start = 0
 
     def send(self, ticket: int, piece: Piece, terms: Terms) -> None:
-        self.ticket, self._from = ticket, self._logged
+        self.ticket, self._log_start = ticket, self._log_size
         self._limit = (terms.seconds(piece) or math.inf) + 2 * GRACE
         self.deadline = time.monotonic() + self._limit if self.ready else math.inf
-        with contextlib.suppress(OSError):  # of a process that has died, read() will know
+        with contextlib.suppress(OSError):  # read() handles a process that has died
             self.pipe.send_bytes(to_line(piece, terms).encode())
 
-    def read(self, hear: Hear) -> Ended | None:
-        """What the process has said, if that ends its piece."""
-        over = self.process.poll() is not None  # asked first: what it said before, it has said
+    def read(self, on_progress: OnProgress) -> EndedPiece | None:
+        """Reads the messages of the process; returns its piece if that has ended."""
+        over = self.process.poll() is not None  # checked first, so that no last message is missed
         try:
             while self.pipe.poll():
                 match json.loads(self.pipe.recv_bytes()):
@@ -177,54 +177,54 @@ class _Worker:
                         self.ready = True
                         self.deadline = time.monotonic() + self._limit
                     case [int() as steps, str() as words]:
-                        hear(self.ticket or 0, steps, words)
+                        on_progress(self.ticket or 0, steps, words)
                     case results:
-                        return self._answered([Result(**each) for each in results])
+                        return self._finish_piece([Result(**each) for each in results])
         except (EOFError, OSError):
             over = True
-        return self._ended_itself() if over else None
+        return self._handle_exit() if over else None
 
-    def _answered(self, results: list[Result]) -> Ended:
+    def _finish_piece(self, results: list[Result]) -> EndedPiece:
         assert self.ticket is not None
-        ended = Ended(self.ticket, results, tail=self._tail() if any(result.error for result in results) else "")
+        ended = EndedPiece(self.ticket, results, tail=self._tail() if any(result.error for result in results) else "")
         self.ticket = None
-        self.spoiled = any(result.kind in ("OutOfMemory", "TooLong") for result in results)
-        if self._logged > LONGEST_LOG:
+        self.unusable = any(result.kind in ("OutOfMemory", "TooLong") for result in results)
+        if self._log_size > LONGEST_LOG:
             os.ftruncate(self.log.fileno(), 0)
         return ended
 
-    def _ended_itself(self) -> Ended | None:
+    def _handle_exit(self) -> EndedPiece | None:
         try:
-            status = self.process.wait(SOON)
-        except subprocess.TimeoutExpired:  # it closed what is not its own, and goes on
-            return self.died("it closed the pipe of its process")
+            status = self.process.wait(EXIT_WAIT)
+        except subprocess.TimeoutExpired:  # the trial closed the worker's pipe and still runs
+            return self.fail("it closed the pipe of its process")
         if not self.ready and status > 0:
-            last = ["it said nothing", *self._tail().splitlines()][-1]
-            raise HeadwayError(f"a process for trials cannot start: {last}")
+            last = ["it printed nothing", *self._tail().splitlines()][-1]
+            raise HeadwayError(f"a worker process cannot start: {last}")
         if status < 0:
-            memory = ", perhaps for want of memory" if -status == signal.SIGKILL else ""
-            return self.died(f"its process was ended by {signal.Signals(-status).name}{memory}")
+            memory = ", perhaps out of memory" if -status == signal.SIGKILL else ""
+            return self.fail(f"its process was killed by {signal.Signals(-status).name}{memory}")
         late = re.search(r"^Timeout \(\d+:\d\d:\d\d", self._tail(), re.MULTILINE) is not None
-        why = "it took longer than it may, and did not answer" if late else f"its process ended with status {status}"
-        return self.died(why, late)
+        why = "it exceeded its timeout and did not respond" if late else f"its process ended with status {status}"
+        return self.fail(why, late)
 
-    def died(self, why: str, late: bool = False) -> Ended | None:
-        """The end of its piece, where it is at one."""
-        ticket, self.ticket, self.spoiled = self.ticket, None, True
-        return None if ticket is None else Ended(ticket, None, why, self._tail(), late)
+    def fail(self, why: str, late: bool = False) -> EndedPiece | None:
+        """Marks the worker unusable; returns its piece, if it has one, as failed."""
+        ticket, self.ticket, self.unusable = self.ticket, None, True
+        return None if ticket is None else EndedPiece(ticket, None, why, self._tail(), late)
 
     @property
-    def _logged(self) -> int:
+    def _log_size(self) -> int:
         return os.fstat(self.log.fileno()).st_size
 
     def _tail(self) -> str:
-        """The last lines that the trial in hand wrote."""
-        start = max(self._from, self._logged - 20_000)
-        text = os.pread(self.log.fileno(), self._logged - start, start)
+        """Returns the last log lines of the current piece."""
+        start = max(self._log_start, self._log_size - 20_000)
+        text = os.pread(self.log.fileno(), self._log_size - start, start)
         return "\n".join(text.decode(errors="replace").splitlines()[-TAIL:])
 
     def end(self) -> None:
-        """Ends the process and whatever its trial has started."""
+        """Kills the process and everything that its trial has started."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -233,7 +233,7 @@ class _Worker:
 
 
 def default_workers(terms: Terms) -> int:
-    """As many as cores, memory and GPUs allow."""
+    """Returns as many workers as cores, memory and GPUs allow."""
     resources = terms.resources
     if terms.device == "cuda":
         return max(1, int(torch.cuda.device_count() / (resources.gpus or 1) + 1e-9))
@@ -242,7 +242,7 @@ def default_workers(terms: Terms) -> int:
 
 
 def _free_memory() -> int:
-    """Bytes that this machine has free."""
+    """Returns the free memory of this machine in bytes."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         return int(re.findall(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())[0]) * 1024
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

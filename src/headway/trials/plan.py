@@ -1,5 +1,5 @@
-"""From axes to trials, and from trials to pieces of work and what they cost. A trial is the config of
-a run: its hash is the name of its folder, so the same trial is never trained twice, whoever asks for it."""
+"""Expands axes to trials, and trials to pieces of work with an estimate of their cost. A trial is the config of a run:
+its hash is the name of its folder, so the same trial is never trained twice."""
 
 import hashlib
 import itertools
@@ -19,18 +19,18 @@ from headway.tasks import create_task
 from headway.training.batches import draw_batches
 from headway.training.defaults import plan
 from headway.training.learner import Learner
-from headway.training.population import alike
+from headway.training.population import shared_config
 from headway.training.tracks import find_track
 from headway.trials.trial import Piece, Study, Trial, Value
 
 MOST = 1_000_000
-SHAPES = 8  # so many are timed at most; the others take as long, a step, as the timed one next in size
-TIMED, ENOUGH = 8, 1.0
+SHAPES = 8  # timed at most; a step of the others is scaled from the timed shape nearest in size
+TIMED, ENOUGH = 8, 1.0  # steps and seconds at most
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Tables of values: every combination of the values in a table, one table after another."""
+    """An axis with every combination of the values in a table, one table after another."""
 
     tables: tuple[Mapping[str, Sequence[Value]], ...]
 
@@ -50,7 +50,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Range:
-    """What a number is drawn from: whole numbers, where both ends are."""
+    """A range to draw a number from; a whole number if both ends are."""
 
     low: int | float
     high: int | float
@@ -66,7 +66,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Draws:
-    """Values drawn at random, each setting's from a list or a range."""
+    """An axis with random values, each setting drawn from a list or a range."""
 
     table: Mapping[str, Sequence[Value] | Range]
     count: int
@@ -86,9 +86,9 @@ Axis = Grid | Draws  # one way in which trials differ
 
 
 def trials_of(axes: Sequence[Axis], base: Mapping[str, Value]) -> list[Trial]:
-    """Every trial once, in the order of the axes; refuses what cannot be trained."""
+    """Lists every trial once, in the order of the axes; rejects what cannot be trained."""
     if (count := math.prod(axis.count for axis in axes)) > MOST:
-        raise HeadwayError(f"the axes make {count:,} trials; a sweep has at most {MOST:,}")
+        raise HeadwayError(f"the axes make {count:,} trials; a sweep may have at most {MOST:,}")
     found: dict[str, Trial] = {}
     for point in itertools.product(*(list(axis.points()) for axis in axes)):
         settings: dict[str, Value] = {}
@@ -99,19 +99,19 @@ def trials_of(axes: Sequence[Axis], base: Mapping[str, Value]) -> list[Trial]:
         try:
             config = config_of({**base, **settings})
         except HeadwayError as error:
-            told = ", ".join(f"{key} = {value!r}" for key, value in settings.items())
-            raise HeadwayError(f"{error} (of the trial with {told})" if told else str(error)) from error
+            where = ", ".join(f"{key} = {value!r}" for key, value in settings.items())
+            raise HeadwayError(f"{error} (in the trial with {where})" if where else str(error)) from error
         found.setdefault(config.address, trial_of(config, settings))
     return list(found.values())
 
 
 def trial_of(config: RunConfig, settings: Mapping[str, Value]) -> Trial:
-    """A trial whose folder is named by what it is."""
+    """Creates a trial whose folder is named by the hash of its config."""
     return Trial(config, dict(settings), f"runs/{config.address}")
 
 
 def config_of(settings: Mapping[str, Value]) -> RunConfig:
-    """The run that a trial's settings ask for."""
+    """Builds the run config for the settings of a trial."""
     own = {key: value for key, value in settings.items() if not key.startswith("option.")}
     options = {key.removeprefix("option."): value for key, value in settings.items() if key.startswith("option.")}
     task, track, rate, seed = own.pop("task", None), own.pop("track", None), own.pop("rate", 1), own.pop("seed", 0)
@@ -120,7 +120,7 @@ def config_of(settings: Mapping[str, Value]) -> RunConfig:
     if not isinstance(track, str | None):
         raise HeadwayError(f"track is {track!r}; name one, such as tuned")
     if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < 1000:
-        raise HeadwayError(f"rate is {rate!r}; it is a multiple of the learning rates, above 0 and below 1,000")
+        raise HeadwayError(f"rate is {rate!r}; it multiplies the learning rates and must be above 0 and below 1,000")
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise HeadwayError(f"seed is {seed!r}; it must be a whole number")
     if track is not None:
@@ -130,7 +130,7 @@ def config_of(settings: Mapping[str, Value]) -> RunConfig:
 
 
 def pieces_of(trials: Sequence[Trial], studies: Sequence[Study], most: int | None = None) -> list[Piece]:
-    """A piece a trial; on a GPU, where trials of one shape train as one, at most so many of them together."""
+    """Splits trials into pieces: one per trial; on a GPU, populations of at most `most` trials of one shape."""
     if most is None:
         return [Piece((trial,), tuple(studies)) for trial in trials]
     pieces = []
@@ -142,16 +142,16 @@ def pieces_of(trials: Sequence[Trial], studies: Sequence[Study], most: int | Non
 
 
 def by_shape(trials: Sequence[Trial]) -> dict[str, list[Trial]]:
-    """Those that could train as one stack together."""
+    """Groups the trials that could train as one stack."""
     shapes = defaultdict(list)
     for trial in trials:
-        shapes[alike(trial.config).digest].append(trial)
+        shapes[shared_config(trial.config).digest].append(trial)
     return shapes
 
 
 def choose_best(trials: Sequence[Trial], setting: str, errors: Mapping[str, int]) -> list[Trial]:
-    """Of each combination of the other settings, the trials of the value with the fewest errors over all seeds; the
-    first of equals. A value of which a trial has no count is passed over."""
+    """Chooses, for each combination of the other settings, the trials of the value with the fewest errors over all
+    seeds, the first on a tie. Skips values with a trial that has no error count."""
     groups: dict[str, dict[str, list[Trial]]] = defaultdict(lambda: defaultdict(list))
     for trial in trials:
         others = {key: value for key, value in trial.settings.items() if key not in (setting, "seed")}
@@ -165,19 +165,19 @@ def choose_best(trials: Sequence[Trial], setting: str, errors: Mapping[str, int]
 
 @dataclass(frozen=True)
 class Estimate:
-    seconds: float  # of training, all trials one after another
+    seconds: float  # of training, if all trials run one after another
     shapes: int
     timed: int
 
 
 def estimate(trials: Sequence[Trial], device: torch.device) -> Estimate:
-    """What trials would cost, before they run: a few steps of some of their shapes are timed on this machine."""
+    """Estimates the cost of trials by timing a few steps of some of their shapes on this machine."""
     shapes = by_shape(trials)
     sizes = {key: _size(group[0].config) for key, group in shapes.items()}
     ordered = sorted(shapes, key=sizes.__getitem__)
     count = min(SHAPES, len(ordered))
     chosen = {ordered[round(place * (len(ordered) - 1) / max(count - 1, 1))] for place in range(count)}
-    timed, seconds = {key: _seconds_a_step(shapes[key][0].config, device) for key in chosen}, 0.0
+    timed, seconds = {key: _seconds_per_step(shapes[key][0].config, device) for key in chosen}, 0.0
     for key, group in shapes.items():
         near = min(timed, key=lambda other: abs(sizes[other] - sizes[key]))
         seconds += timed[near] * sizes[key] / sizes[near] * sum(trial.config.training.steps for trial in group)
@@ -185,18 +185,18 @@ def estimate(trials: Sequence[Trial], device: torch.device) -> Estimate:
 
 
 def _size(config: RunConfig) -> float:
-    """Roughly the work of a step: tokens times weights."""
+    """Approximates the work of a step: tokens times weights."""
     model = config.model
     layers = model.layers + (model.decoder_layers if model.kind == "encoder-decoder" else 0)
     weights = layers * (4 * model.d_model**2 + 2 * model.d_model * model.d_ff)
     return float(weights * config.training.batch * (model.trained + model.trained_answer))
 
 
-def _seconds_a_step(config: RunConfig, device: torch.device) -> float:
+def _seconds_per_step(config: RunConfig, device: torch.device) -> float:
     task = create_task(config.task, config.options)
     learner = Learner(build_model(config.model, config.seed).to(device), config.training)
     batches = draw_batches(task, config.training, [config.seed], None, 0, device)
-    learner.step(next(batches))  # whatever is set up at first use is not timed
+    learner.step(next(batches))  # warm-up: one-time setup is not timed
     steps, began = 0, time.perf_counter()
     while steps < TIMED and time.perf_counter() - began < ENOUGH:
         learner.step(next(batches))

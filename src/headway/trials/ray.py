@@ -1,8 +1,7 @@
-"""The Ray engine: a piece of work is a task of a Ray cluster. Ray ships this package and the user's code to the nodes,
-and finds each task a place; a task whose node dies is started again by the driver.
+"""The Ray engine: a piece of work is a task of a Ray cluster. Ray ships this package and the user's code to the nodes
+and schedules the tasks; the driver restarts a task whose node dies.
 
-Results lie in a shared folder where every node sees the same one, or come back through Ray's object store, and then the
-driver writes them.
+Results are in a folder that all nodes share, or come back through Ray's object store, and then the driver writes them.
 """
 
 import contextlib
@@ -18,13 +17,13 @@ from typing import Any
 from headway.errors import HeadwayError
 from headway.runs import disk
 from headway.runs.folder import RunFolder
-from headway.trials.carry import carry_out, set_aside
-from headway.trials.local import Ended, Hear
+from headway.trials.execute import run_piece, set_aside
+from headway.trials.local import EndedPiece, OnProgress
 from headway.trials.trial import RECORD, Piece, Result, Terms, Trial
 
 Files = dict[str, bytes]
-LAST = ("training.json", RECORD)  # the files that say that a run, and a trial, is complete: written after all others
-REACHED_WITHIN = 5.0
+LAST = ("training.json", RECORD)  # the files that mark a run, and a trial, as complete: written after all others
+CONNECT_TIMEOUT = 5.0
 
 
 class RayEngine:
@@ -32,10 +31,10 @@ class RayEngine:
         try:
             import ray
         except ImportError as error:
-            raise HeadwayError("--engine ray needs Ray; install it with: pip install 'headway[ray]'") from error
+            raise HeadwayError("`engine=ray` needs Ray; install it with: pip install 'headway[ray]'") from error
         self.ray, self.returned = ray, returned
-        self.hear: Hear = lambda ticket, steps, words: None
-        _join(ray, address, terms)
+        self.on_progress: OnProgress = lambda ticket, steps, words: None
+        _connect(ray, address, terms)
         if terms.device == "cuda" and not ray.cluster_resources().get("GPU"):
             terms = replace(terms, device="cpu")
         self.terms, resources = terms, terms.resources
@@ -43,42 +42,42 @@ class RayEngine:
         needs = {"CPU": resources.threads, "GPU": gpus, "memory": resources.memory}
         self._needs = {name: amount for name, amount in needs.items() if amount is not None}
         wanted: Any = {"num_cpus": resources.threads, "num_gpus": gpus, "memory": resources.memory}
-        self._task = ray.remote(**wanted, max_retries=0)(_returned if returned else carry_out)
+        self._task = ray.remote(**wanted, max_retries=0)(_run_and_return_files if returned else run_piece)
         self._running: dict[Any, tuple[int, Piece, float]] = {}
         self._check_nodes()
 
     @property
     def slots(self) -> int:
-        """As many as the nodes that are there now can run: nodes may come and go."""
+        """The number of pieces that the current nodes can run; nodes may come and go."""
         there = self.ray.cluster_resources()
         return max(1, int(min(there.get(name, 0) / amount for name, amount in self._needs.items())))
 
     @property
     def room(self) -> int:
-        """Some wait in line, so that no node does."""
+        """The number of pieces to submit; some wait in a queue so that no node is idle."""
         return self.slots + max(1, self.slots // 2) - len(self._running)
 
     def start(self, ticket: int, piece: Piece) -> None:
-        there = {trial.place: run_files(trial.folder(self.terms.out)) for trial in piece.trials if self.returned}
-        given: Any = (piece, self.terms, there) if self.returned else (piece, self.terms)
+        files = {trial.place: run_files(trial.folder(self.terms.out)) for trial in piece.trials if self.returned}
+        given: Any = (piece, self.terms, files) if self.returned else (piece, self.terms)
         self._running[self._task.remote(*given)] = (ticket, piece, time.monotonic())
 
-    def wait(self, seconds: float) -> list[Ended]:
+    def wait(self, seconds: float) -> list[EndedPiece]:
         if not self._running:
             return []
         done, _ = self.ray.wait(list(self._running), num_returns=1, timeout=seconds)
         more, _ = self.ray.wait(list(self._running), num_returns=len(self._running), timeout=0)
-        return [self._ended(task) for task in dict.fromkeys([*done, *more])]
+        return [self._collect(task) for task in dict.fromkeys([*done, *more])]
 
     def _check_nodes(self) -> None:
-        """Refuses what no node can meet, where there are nodes that take trials at all: it would wait for ever."""
+        """Rejects requirements that none of the nodes can meet: such trials would wait forever."""
         nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
         needs = self._needs.items()
         if nodes and not any(all(node.get(name, 0) >= amount for name, amount in needs) for node in nodes):
-            told = ", ".join(f"{name} {amount:g}" for name, amount in needs)
+            wanted = ", ".join(f"{name} {amount:g}" for name, amount in needs)
             best = ", ".join(f"{name} {max(node.get(name, 0) for node in nodes):g}" for name in self._needs)
             self.ray.shutdown()
-            raise HeadwayError(f"no node has what a trial asks for ({told}; the most there is: {best}); ask for less")
+            raise HeadwayError(f"no node has what a trial needs ({wanted}; the most available: {best}); ask for less")
 
     def stop(self) -> None:
         for task in self._running:
@@ -86,30 +85,30 @@ class RayEngine:
         self._running.clear()
         self.ray.shutdown()
 
-    def _ended(self, task: Any) -> Ended:
+    def _collect(self, task: Any) -> EndedPiece:
         ticket, piece, since = self._running.pop(task)
         try:
             answer = self.ray.get(task)
         except self.ray.exceptions.RayError as error:
-            said, most = " ".join(str(error).split()), self.terms.seconds(piece)
+            message, most = " ".join(str(error).split()), self.terms.seconds(piece)
             late = most is not None and time.monotonic() - since > most
-            why = f"its process or node died ({type(error).__name__}){', when its time was over' if late else ''}"
-            return Ended(ticket, None, why, said[:4000], late)
+            why = f"its process or node died ({type(error).__name__}){' after its timeout' if late else ''}"
+            return EndedPiece(ticket, None, why, message[:4000], late)
         if not self.returned:
-            return Ended(ticket, answer)
+            return EndedPiece(ticket, answer)
         results, files = answer
         for trial in piece.trials:
             if files[trial.place]:
                 write_run(trial, self.terms.out, files[trial.place])
-        return Ended(ticket, results)
+        return EndedPiece(ticket, results)
 
 
 def write_run(trial: Trial, out: str | Path, files: Files) -> None:
-    """A run folder from files that came from elsewhere: only plain names, and what makes it complete comes last."""
+    """Writes a run folder from files that a node sent: only plain names, and the files that mark it complete last."""
     folder = trial.folder(out)
     for name in files:
         if name != Path(name).name or name in ("", ".", "..") or "\\" in name or "\0" in name:
-            raise HeadwayError(f"a node sent a file called {name!r}, which is no plain name; it was not written")
+            raise HeadwayError(f"a node sent a file named {name!r}, which is not a plain file name; it was not written")
     there = None
     with contextlib.suppress(HeadwayError):
         there = folder.config()
@@ -121,23 +120,23 @@ def write_run(trial: Trial, out: str | Path, files: Files) -> None:
 
 
 def run_files(folder: RunFolder) -> Files:
-    """The files of a run that is complete; of another none."""
+    """Reads the files of a complete run; returns none if it is not complete."""
     paths = folder.path.iterdir() if folder.complete else ()
     return {path.name: path.read_bytes() for path in paths if path.is_file()}
 
 
-def _returned(piece: Piece, terms: Terms, there: dict[str, Files]) -> tuple[list[Result], dict[str, Files]]:
-    """On a node: the trials in a folder of its own, begun with what the driver has of them, and all their files."""
+def _run_and_return_files(piece: Piece, terms: Terms, files: dict[str, Files]) -> tuple[list[Result], dict[str, Files]]:
+    """Runs on a node: trains in a temporary folder, starting from the driver's files, and returns all files."""
     with tempfile.TemporaryDirectory(prefix="headway-") as out:
         for trial in piece.trials:
-            if there[trial.place]:
-                write_run(trial, out, there[trial.place])
-        results = carry_out(piece, replace(terms, out=out))
+            if files[trial.place]:
+                write_run(trial, out, files[trial.place])
+        results = run_piece(piece, replace(terms, out=out))
         return results, {trial.place: run_files(trial.folder(out)) for trial in piece.trials}
 
 
-def _join(ray: Any, address: str | None, terms: Terms) -> None:
-    """Joins a running cluster, or starts one of this machine; ships the code."""
+def _connect(ray: Any, address: str | None, terms: Terms) -> None:
+    """Connects to a running cluster, or starts one on this machine; ships the code."""
     threads = dict.fromkeys(("HEADWAY_THREADS", "OMP_NUM_THREADS"), str(terms.resources.threads))
     environment: Any = {"py_modules": [str(Path(__file__).parents[1])], "excludes": ["**/__pycache__"]}
     environment["env_vars"] = {**threads, "GOMP_SPINCOUNT": "1000"}
@@ -147,14 +146,14 @@ def _join(ray: Any, address: str | None, terms: Terms) -> None:
         environment["pip"] = list(terms.resources.pip)
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     if ray.is_initialized():
-        raise HeadwayError("this process is at a Ray cluster already; end that with ray.shutdown() first")
+        raise HeadwayError("this process is already connected to a Ray cluster; call ray.shutdown() first")
     try:
-        # an address where nobody listens is refused: Ray itself would wait for minutes
+        # fail at once if nothing listens at the address: Ray itself would wait for minutes
         host, colon, port = (address or "").rpartition("://")[2].rpartition(":")
         if colon and not port.isdecimal():
-            raise ValueError("an address is HOST:PORT, such as 10.0.0.1:6379")
-        if colon:  # else it is auto, or a name that Ray knows
-            socket.create_connection((host, int(port)), timeout=REACHED_WITHIN).close()
+            raise ValueError("write the address as HOST:PORT, such as 10.0.0.1:6379")
+        if colon:  # otherwise it is auto, or a name that Ray resolves
+            socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT).close()
         ray.init(
             address=address or "local",
             runtime_env=environment,
@@ -163,5 +162,5 @@ def _join(ray: Any, address: str | None, terms: Terms) -> None:
             logging_level=logging.ERROR,
         )
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-        where = f"the cluster at {address}" if address else "a cluster of this machine"
-        raise HeadwayError(f"cannot join {where}: {' '.join(str(error).split())[:300]}") from error
+        where = f"the cluster at {address}" if address else "a cluster on this machine"
+        raise HeadwayError(f"cannot connect to {where}: {' '.join(str(error).split())[:300]}") from error

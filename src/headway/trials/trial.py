@@ -1,10 +1,10 @@
-"""The values that a driver and whoever carries out its work exchange: trials, pieces of work, terms and results.
+"""The values that a driver and its workers exchange: trials, pieces of work, terms and results.
 
-A trial is the config of a run and the place of its folder. Everything here is plain data without torch: it travels as
-JSON to a process of this machine, or as it is to a node of a cluster.
+A trial is the config of a run and the path of its folder. Everything here is plain data without torch: it goes to a
+process on this machine as JSON, and to a node of a cluster as it is.
 
-On disk a trial that was carried out is its run folder, with `trial.json` beside the weights. That record says what each
-study found, with the hashes of the files it wrote; it is written last. A trial is done when every file is as it says.
+On disk a finished trial is its run folder, with `trial.json` beside the weights. That record has the metrics of each
+study and the hashes of the files it wrote; it is written last. A trial is done when every file matches its hash.
 """
 
 import json
@@ -22,13 +22,13 @@ from headway.runs.seal import read_sealed, seal
 from headway.runs.shapes import fill
 
 RECORD = "trial.json"
-Value = int | float | str | bool | None  # of a setting, or of a metric
+Value = int | float | str | bool | None  # of a setting or a metric
 Metrics = dict[str, Value]
 
 
 @dataclass(frozen=True)
 class Study:
-    """A study of each trial, with its options. `function` (module:name) makes it; workers import it when first used."""
+    """A study to run on each trial, with its options; workers import `function` (module:name) when first used."""
 
     name: str
     options: dict[str, Any] = field(default_factory=dict)
@@ -38,8 +38,8 @@ class Study:
 @dataclass(frozen=True)
 class Trial:
     config: RunConfig
-    settings: dict[str, Value] = field(default_factory=dict)  # what distinguishes it from the others
-    place: str = ""  # its folder, inside the folder of all
+    settings: dict[str, Value] = field(default_factory=dict)  # the settings that distinguish it from other trials
+    place: str = ""  # its folder, relative to the output folder
 
     @property
     def address(self) -> str:
@@ -55,82 +55,82 @@ class Trial:
 
 @dataclass(frozen=True)
 class Piece:
-    """What one worker does at a time: one trial, or on a GPU several of one shape as a population."""
+    """A unit of work for one worker: one trial, or on a GPU several of one shape as a population."""
 
     trials: tuple[Trial, ...]
     studies: tuple[Study, ...] = ()
     population: tuple[Trial, ...] = ()
-    """all that train as one stack, including those that are done: how a sum is rounded depends on how many there are"""
-    home: str = ""  # the folder of the stack's checkpoint, inside the folder of all
+    """all trials of the stack, including finished ones: rounding depends on the size of the stack"""
+    home: str = ""  # the folder of the stack's checkpoint, relative to the output folder
 
     def __len__(self) -> int:
         return len(self.trials)
 
     @property
     def steps(self) -> int:
-        """How many it trains: as many as one of them, where several train as one."""
+        """The training steps of the piece; a population counts as one run."""
         counts = [trial.config.training.steps for trial in self.trials]
         return counts[0] if self.population else sum(counts)
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What one trial may take."""
+    """The resources that one trial may use."""
 
     threads: int = 1
-    memory: int | None = None  # bytes; a trial that wants more fails
-    gpus: float | None = None  # share of a GPU for a worker (default: a whole one where there is one)
+    memory: int | None = None  # bytes; a trial that needs more fails
+    gpus: float | None = None  # GPUs per worker (default: 1 if there is one)
     timeout: float | None = None  # seconds after which a trial is stopped
-    retries: int = 1  # how often a trial is started again whose process died
-    population: int = 64  # trials of one shape that a GPU trains as one, at most
-    precision: str = "auto"  # in which a GPU trains and tests
+    retries: int = 1  # restarts of a trial whose process died
+    population: int = 64  # most trials of one shape that a GPU trains as one
+    precision: str = "auto"  # of training and tests on a GPU
     pip: tuple[str, ...] = ()  # packages that Ray installs for the trials
 
 
 @dataclass(frozen=True)
 class Terms:
-    """How trials are carried out: the same for all that a driver is given."""
+    """How trials run: the same for all trials of a driver."""
 
-    out: str  # the folder that holds the folders of all
+    out: str  # the folder that holds all trial folders
     device: str = "cpu"
     resources: Resources = field(default_factory=Resources)
     shared: bool = False
-    """whether other drivers may work here too: folders are locked, and set aside where they are broken"""
+    """whether other drivers may use the folder too: trial folders are locked, and set aside if damaged"""
     resume: bool = True
-    may_diverge: bool = True  # whether a run whose loss is no number ends as it is, and not with an error
+    may_diverge: bool = True  # whether a run whose loss is not finite ends without an error
     checkpoint_every: int | None = None
     data: str | None = None  # a data folder to train on
     tracker: str | None = None
     path: tuple[str, ...] = field(default_factory=lambda: tuple(sys.path))
-    """folders in which a worker looks for the user's modules"""
-    watched: bool = False  # whether workers say how far a trial has come
+    """folders from which a worker imports the user's modules"""
+    watched: bool = False  # whether workers report progress
     command: tuple[str, ...] = field(default_factory=lambda: tuple(sys.argv[1:]))
-    """what the person typed, for the record of how a run was made"""
+    """the command line, for the record of how a run was made"""
 
     @property
-    def together(self) -> int | None:
-        """How many trials of one shape train as one; None where each trains by itself."""
+    def population_size(self) -> int | None:
+        """The most trials of one shape that train as one stack; None if each trains separately."""
         return self.resources.population if self.device == "cuda" else None
 
     def seconds(self, piece: Piece) -> float | None:
-        """How long a piece may take."""
+        """Returns the timeout of a piece in seconds."""
         return None if self.resources.timeout is None else self.resources.timeout * len(piece)
 
 
 @dataclass(frozen=True)
 class Result:
-    """How a trial ended."""
+    """The outcome of a trial."""
 
     address: str
     seconds: float
-    metrics: Metrics | None = None  # None where it failed
+    metrics: Metrics | None = None  # None if it failed
     kind: str = ""
     error: str = ""
     tail: str = ""
 
 
 def to_line(piece: Piece, terms: Terms) -> str:
-    """A piece of work as one line of JSON."""
+    """Encodes a piece of work as one line of JSON."""
     return json.dumps([asdict(piece), asdict(terms)])
 
 
@@ -145,21 +145,21 @@ def from_line(line: str | bytes) -> tuple[Piece, Terms]:
 
 @dataclass(frozen=True)
 class StudyRecord:
-    """What a study was asked, what it found, and the hashes of the files it wrote."""
+    """The options of a study, its metrics, and the hashes of the files it wrote."""
 
     asked: dict[str, Any]
     metrics: Metrics
     files: dict[str, str]
     seconds: float
 
-    def answers(self, study: Study, folder: RunFolder) -> bool:
-        """Whether this is the answer to that study, and its files are as they were written."""
+    def matches(self, study: Study, folder: RunFolder) -> bool:
+        """Returns whether this record is of that study and its files are unchanged."""
         files = [(folder.path / Path(name).name, digest) for name, digest in self.files.items()]
         return self.asked == study.options and all(p.is_file() and disk.sha256(p) == digest for p, digest in files)
 
 
 def read_record(folder: RunFolder, config: RunConfig) -> dict[str, StudyRecord]:
-    """What the trial's studies found so far; nothing where the record is missing, broken or another's."""
+    """Reads the study records of a trial; empty if the file is missing, damaged or of another trial."""
     path = folder.path / RECORD
     try:
         content = read_sealed(path) if path.exists() else {}
@@ -182,7 +182,7 @@ def training_metrics(folder: RunFolder) -> Metrics:
 
 
 def metrics_of(folder: RunFolder, config: RunConfig, studies: Sequence[Study]) -> Metrics | None:
-    """What a trial that is done has found, every file held against its hash; None where it is not done."""
+    """Returns the metrics of a finished trial after checking every file's hash; None if it is not finished."""
     if not folder.complete:
         return None
     try:
@@ -190,7 +190,7 @@ def metrics_of(folder: RunFolder, config: RunConfig, studies: Sequence[Study]) -
             return None
         found, entries = training_metrics(folder), read_record(folder, config) if studies else {}
         for study in studies:
-            if study.name not in entries or not entries[study.name].answers(study, folder):
+            if study.name not in entries or not entries[study.name].matches(study, folder):
                 return None
             found |= entries[study.name].metrics
         return found

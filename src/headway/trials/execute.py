@@ -1,10 +1,10 @@
-"""Carrying out a piece of work, wherever that is: trains its trials, then makes their studies.
+"""Runs a piece of work in any process: trains its trials, then studies them.
 
-    OUT/PLACE/            an ordinary run folder; with studies, trial.json says what they found
+    OUT/PLACE/            an ordinary run folder; with studies, trial.json has their results
     OUT/populations/      checkpoints of trials that a GPU trains as one
-    OUT/broken/           folders that were set aside because a file in them was not as it was left
+    OUT/broken/           folders that were set aside because a file in them was damaged
 
-What is not done is resumed from its checkpoint, or started again.
+Unfinished trials resume from their checkpoint, or start again.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ from headway.training.batches import read_data
 from headway.training.loop import Watch, train_run
 from headway.training.population import Member, train_population
 from headway.training.tracking import find_tracker
-from headway.trials.claims import alone
+from headway.trials.claims import hold_lock
 from headway.trials.trial import (
     RECORD,
     Piece,
@@ -49,42 +49,42 @@ from headway.trials.trial import (
     write_record,
 )
 
-GRACE = 10.0  # seconds after the time limit at which a process that does not answer is ended
-WAIT = 60.0  # seconds for a process that works in a folder, and should be gone, to end
+GRACE = 10.0  # seconds after the timeout at which a process that does not respond is ended
+WAIT = 60.0  # seconds to wait for another process to leave a folder
 NO_MEMORY = ("out of memory", "can't allocate memory", "failed to map segment", "Cannot allocate memory")
-"""what is said where there is none left"""
+"""messages of errors that mean out of memory"""
 
 
 class TooLong(HeadwayError):
-    """A trial took longer than it may."""
+    """A trial exceeded its timeout."""
 
 
-def carry_out(piece: Piece, terms: Terms, watch: Watch | None = None) -> list[Result]:
-    """The results of a piece; what goes wrong is one too. Only a process that is killed gives none."""
+def run_piece(piece: Piece, terms: Terms, watch: Watch | None = None) -> list[Result]:
+    """Runs a piece and returns its results; an error is a result too. Only a killed process returns none."""
     sys.path[:0] = [place for place in terms.path if place not in sys.path]
     sys.argv[1:] = terms.command or sys.argv[1:]
     began, results = time.perf_counter(), list[Result]()
     try:
-        perform(piece, terms, results, watch)
-    except BaseException as error:  # also what a task of the user's own may raise to end its process
+        run_piece_or_raise(piece, terms, results, watch)
+    except BaseException as error:  # a user's task may even raise SystemExit
         share = (time.perf_counter() - began) / len(piece)
-        results += [_failed(trial, error, share, terms) for trial in piece.trials[len(results) :]]
+        results += [_failure(trial, error, share, terms) for trial in piece.trials[len(results) :]]
     if terms.device == "cuda":
         torch.cuda.empty_cache()  # others may share the GPU
     return results
 
 
-def perform(piece: Piece, terms: Terms, results: list[Result], watch: Watch | None = None) -> None:
-    """Trains the trials of a piece, then studies one after another; raises what goes wrong in training."""
-    for study in piece.studies:  # before the clock ticks: importing may take longer than a trial
+def run_piece_or_raise(piece: Piece, terms: Terms, results: list[Result], watch: Watch | None = None) -> None:
+    """Trains the trials of a piece, then studies them one after another; raises errors of training."""
+    for study in piece.studies:  # before the timeout starts: importing may take longer than a trial
         importlib.import_module(study.function.partition(":")[0])
     began = time.perf_counter()
     with _limits(terms, terms.seconds(piece)), contextlib.ExitStack() as locks:
         for address in sorted(trial.address for trial in piece.trials if terms.shared):
-            # nobody else works in these folders: not even a process that was given up and is not yet gone
+            # no other process may work in these folders, not even an abandoned one that is still running
             path = Path(terms.out) / "claims" / f"{address}.lock"
             path.parent.mkdir(parents=True, exist_ok=True)
-            locks.enter_context(alone(path, WAIT))
+            locks.enter_context(hold_lock(path, WAIT))
             locks.callback(path.unlink, missing_ok=True)
         device, checkpoints = choose_device(terms.device), Path(terms.out) / piece.home / "checkpoint"
         begun = [t for t in piece.population or piece.trials if os.path.lexists(t.folder(terms.out).path)]
@@ -96,17 +96,17 @@ def perform(piece: Piece, terms: Terms, results: list[Result], watch: Watch | No
                 raise
             if piece.population:
                 shutil.rmtree(checkpoints, ignore_errors=True)
-            for trial in begun:  # whatever was left there, it is in the way
+            for trial in begun:  # the files in these folders may be what prevents training
                 if metrics_of(trial.folder(terms.out), trial.config, ()) is None:
                     set_aside(trial.folder(terms.out), terms.out)
             _train(piece, terms, device, watch)
         share = (time.perf_counter() - began) / len(piece)
         for trial in piece.trials:
-            results.append(_studied(trial, piece, terms, device, share))
+            results.append(_study_trial(trial, piece, terms, device, share))
 
 
 def _train(piece: Piece, terms: Terms, device: torch.device, watch: Watch | None) -> None:
-    """Trains the trials, as one stack or each by itself; those that are complete are not trained again."""
+    """Trains the trials as one stack or one by one; finished trials are not trained again."""
     config, home, every = piece.trials[0].config, Path(terms.out) / piece.home, terms.checkpoint_every
     stored = None if terms.data is None else read_data(create_task(config.task, config.options), terms.data).stored
     if not piece.population:
@@ -128,18 +128,18 @@ def _train(piece: Piece, terms: Terms, device: torch.device, watch: Watch | None
 
 
 def set_aside(folder: RunFolder, out: str | Path) -> None:
-    """Moves a folder out of the way and deletes nothing: what broke it may be worth knowing."""
+    """Moves a damaged folder to `broken` instead of deleting it: its files may show what went wrong."""
     broken = Path(out) / "broken"
     broken.mkdir(exist_ok=True)
     os.rename(folder.path, broken / f"{folder.path.name}.{secrets.token_hex(4)}")
 
 
-def _studied(trial: Trial, piece: Piece, terms: Terms, device: torch.device, share: float) -> Result:
+def _study_trial(trial: Trial, piece: Piece, terms: Terms, device: torch.device, share: float) -> Result:
     began, folder = time.perf_counter(), trial.folder(terms.out)
     try:
         metrics, entries = training_metrics(folder), read_record(folder, trial.config) if piece.studies else {}
         for study in piece.studies:
-            if study.name not in entries or not entries[study.name].answers(study, folder):
+            if study.name not in entries or not entries[study.name].matches(study, folder):
                 module, _, name = study.function.partition(":")
                 before, run, since = _stamps(folder), open_run(folder, device), time.perf_counter()
                 make = getattr(importlib.import_module(module), name)
@@ -153,32 +153,32 @@ def _studied(trial: Trial, piece: Piece, terms: Terms, device: torch.device, sha
     except TooLong:
         raise
     except Exception as error:
-        return _failed(trial, error, share + time.perf_counter() - began, terms)
+        return _failure(trial, error, share + time.perf_counter() - began, terms)
 
 
 def _stamps(folder: RunFolder) -> dict[str, tuple[int, int]]:
-    """The files of a folder, each with what changes when it is replaced."""
+    """Returns the inode and modification time of each file in a folder, which change when it is replaced."""
     found = {path.name: path.stat() for path in folder.path.glob("[!.]*") if path.is_file() and path.name != RECORD}
     return {name: (stamp.st_ino, stamp.st_mtime_ns) for name, stamp in found.items()}
 
 
-def _failed(trial: Trial, error: BaseException, seconds: float, terms: Terms) -> Result:
+def _failure(trial: Trial, error: BaseException, seconds: float, terms: Terms) -> Result:
     if isinstance(error, OSError) and error.filename and Path(str(error.filename)).is_relative_to(terms.out):
         error = disk.explain_os_error(error, Path(str(error.filename)))
     kind = type(error).__name__
-    said = str(error) if isinstance(error, HeadwayError) else f"{kind}: {error}"
-    if isinstance(error, MemoryError) or any(words in said for words in NO_MEMORY):
-        kind, said = "OutOfMemory", f"the trial wanted more memory than it may take ({said.splitlines()[0][:200]})"
-    return Result(trial.address, seconds, None, kind, " ".join(said.split()), traceback.format_exc())
+    message = str(error) if isinstance(error, HeadwayError) else f"{kind}: {error}"
+    if isinstance(error, MemoryError) or any(words in message for words in NO_MEMORY):
+        kind, message = "OutOfMemory", f"the trial exceeded its memory limit ({message.splitlines()[0][:200]})"
+    return Result(trial.address, seconds, None, kind, " ".join(message.split()), traceback.format_exc())
 
 
 @contextlib.contextmanager
 def _limits(terms: Terms, seconds: float | None) -> Iterator[None]:
-    """Memory by the system's own limit; time by a signal, and where that is not answered by the process's end."""
+    """Limits memory by setrlimit, and time by a signal; a process that ignores the signal is ended."""
     (soft, hard), memory = resource.getrlimit(resource.RLIMIT_DATA), terms.resources.memory
 
-    def ring(number: int, frame: FrameType | None) -> None:
-        raise TooLong(f"it took longer than the {seconds:g} seconds it may; raise timeout under [resources]")
+    def raise_timeout(number: int, frame: FrameType | None) -> None:
+        raise TooLong(f"it exceeded its timeout of {seconds:g} seconds; raise timeout under [resources]")
 
     with contextlib.ExitStack() as undo:
         undo.callback(resource.setrlimit, resource.RLIMIT_DATA, (soft, hard))
@@ -189,7 +189,7 @@ def _limits(terms: Terms, seconds: float | None) -> Iterator[None]:
             faulthandler.dump_traceback_later(seconds + GRACE, exit=True)
             undo.callback(faulthandler.cancel_dump_traceback_later)
         if seconds is not None and threading.current_thread() is threading.main_thread():
-            undo.callback(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, ring))
+            undo.callback(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, raise_timeout))
             undo.callback(signal.setitimer, signal.ITIMER_REAL, 0)
-            signal.setitimer(signal.ITIMER_REAL, seconds, GRACE / 4)  # again, where somebody caught it
+            signal.setitimer(signal.ITIMER_REAL, seconds, GRACE / 4)  # repeats in case the first was caught
         yield

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from headway.causes.patterns import NONE, Pattern, _of_site, find_patterns, targets_of
+from headway.causes.patterns import NONE, Pattern, _site_patterns, find_patterns, targets_of
 from headway.models import Head, Site
 from headway.subjects.own import subject_of
 from headway.subjects.subject import Subject
@@ -47,7 +47,7 @@ CASES = {
 @pytest.mark.parametrize("label", CASES)
 def test_a_head_gets_the_name_of_where_it_looks(subject: Subject, label: str) -> None:
     site, maps = CASES[label]
-    (found,) = _of_site(subject, site, maps)
+    (found,) = _site_patterns(subject, site, maps)
     assert found.label == label
     assert found.stable == 1.0
     assert found.head == Head(site, 0)
@@ -57,7 +57,7 @@ def test_a_head_gets_the_name_of_where_it_looks(subject: Subject, label: str) ->
 
 def test_a_digit_of_the_encoder_is_aligned_with_its_partner_not_with_itself(subject: Subject) -> None:
     partner = looking(7, 7, lambda q: [q + 4] if q < 3 else [q - 4] if q > 3 else [])
-    assert _of_site(subject, ENCODER, partner)[0].label == "aligned"
+    assert _site_patterns(subject, ENCODER, partner)[0].label == "aligned"
 
 
 def test_the_baseline_is_what_shuffling_gives(subject: Subject) -> None:
@@ -65,7 +65,7 @@ def test_the_baseline_is_what_shuffling_gives(subject: Subject) -> None:
     torch.manual_seed(0)
     weights = torch.rand(ROWS, 1, 4, 4).tril()
     maps = weights / weights.sum(-1, keepdim=True)
-    (found,) = _of_site(subject, OWN, maps)
+    (found,) = _site_patterns(subject, OWN, maps)
     totals = dict.fromkeys(("diagonal", "previous"), 0.0)
     targets = targets_of(subject, OWN, 4, 4, maps.device)
     for _ in range(40):
@@ -83,7 +83,7 @@ def test_the_baseline_is_what_shuffling_gives(subject: Subject) -> None:
 
 def test_a_label_that_wins_in_half_of_the_problems_is_half_stable(subject: Subject) -> None:
     one, two = CASES["operator"][1], CASES["diagonal"][1]
-    (found,) = _of_site(subject, ENCODER, torch.cat((one[:30], two[:20])))
+    (found,) = _site_patterns(subject, ENCODER, torch.cat((one[:30], two[:20])))
     assert found.label == "operator"
     assert found.stable == pytest.approx(0.6)
 

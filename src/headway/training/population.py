@@ -194,7 +194,7 @@ class StackSession(Session):
     def _perfect(self) -> Bool[Tensor, " model"]:
         """Which members have every trainable problem right; those that have ended are not asked again."""
         rows = self.alive.nonzero()[:, 0]
-        models = StackedModels(self.stack.template, self.stack.weights, one_shape=False).kept(rows.to(self.device))
+        models = StackedModels(self.stack.template, self.stack.weights, one_shape=False).select(rows.to(self.device))
         perfect = torch.zeros_like(self.alive)
         perfect[rows] = trainable_right(models, self.task).cpu()
         return perfect

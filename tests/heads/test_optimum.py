@@ -159,6 +159,6 @@ def test_what_cannot_be_searched_is_refused_in_a_sentence(adder, capsys: pytest.
     with pytest.raises(HeadwayError, match="search of all sets is by accuracy"):
         check_searchable(Variants(subject), Margin(0.01, 0.1))
     assert main(["heads", "pretrained:adder", "--ablation", "resample", "--budget", "5", "--quiet"]) == 2
-    assert "for resample add --budget 0" in capsys.readouterr().err
+    assert "with resample add --budget 0" in capsys.readouterr().err
     assert main(["heads", "pretrained:adder", "--budget", "-1", "--quiet"]) == 2
     assert "budget is -1.0; it must be a number of seconds" in capsys.readouterr().err

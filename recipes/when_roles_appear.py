@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from headway.causes.kinds import profile_contrasts, profile_of
+from headway.causes.kinds import measure_profile, profile_contrasts
 from headway.evaluation.exact import evaluate_sample
 from headway.machine import choose_device
 from headway.models import build_model
@@ -44,7 +44,7 @@ def main(seed: int = 0, steps: str = STEPS) -> list[dict[str, object]]:
         right = evaluate_sample(learner.model, task, 5000).exact_match
         with torch.no_grad():
             subject = subject_of(run)
-            profile = profile_of(subject, profile_contrasts(subject))
+            profile = measure_profile(subject, profile_contrasts(subject))
         learner.model.train()
         shares = None if profile is None else {c: {s: profile.flips[s][c] for s in SITES} for c in CONTRASTS}
         found.append({"step": step, "right": right, "flips": shares})

@@ -164,7 +164,7 @@ WRONG = {
     "evaluate pretrained:adder --precision bfloat16": "is for a folder of runs of one shape on a GPU",
     "train addition --learning-rate 0": "learning_rate is 0.0; it must be above 0",
     "train sortedness --shortest 20": "lengths are 20 to 16",
-    "train sortedness --until perfect": "sortedness has too many problems, more than --until perfect can go through",
+    "train sortedness --until perfect": "sortedness has too many problems, more than --until perfect can enumerate",
     "train addition --digits 40 --until perfect": "addition has about 10^80 problems",
     "evaluate pretrained:adder --length 0": "length is 0; it must be at least 1",
     "evaluate nowhere": "there is no folder nowhere",

@@ -190,7 +190,7 @@ def test_many_members_are_found_to_be_what_each_is_alone(tmp_path: Path) -> None
     problems = runs[0].task.testing(1, 2000, device="cuda")
     found = measure_members(many, problems, closed.cuda())
     for member, folder in enumerate(folders):
-        sets = [many.named(row) for row in closed[member].tolist()]
+        sets = [many.heads_of_mask(row) for row in closed[member].tolist()]
         alone = measure(Variants(subject_of(open_run(folder))), [problems.to(torch.device("cpu"))], sets)
         for ours, theirs in zip(found[member], alone, strict=True):
             assert abs(ours.right - theirs.right) <= 4  # of 2,000: rounded factors may turn a near tie

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headway.cli import main
-from headway.evaluation.metrics import metric_named
+from headway.evaluation.metrics import find_metric
 
 MOST_LINES = 40
 ROOT = Path(__file__).parents[1]
@@ -104,7 +104,7 @@ def test_a_metric(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (found,) = run("A metric", here, capsys)
     assert found["metric"] == "rank"
     assert {"critical", "redundant"} <= {row["verdict"] for row in found["heads"]}
-    assert metric_named("ranks.py:rank") is not None
+    assert find_metric("ranks.py:rank") is not None
     words = commands_of("A metric")[0][1:]
     assert main(["ranks.py:nothing" if word == "ranks.py:rank" else word for word in words]) == 2
     assert "unknown function in ranks.py 'nothing'" in capsys.readouterr().err

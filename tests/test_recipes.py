@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from headway.causes.kinds import profile_contrasts, profile_of
+from headway.causes.kinds import measure_profile, profile_contrasts
 from headway.cli import main
 from headway.lengths.diagnosis import diagnose
 from headway.lengths.probes import ProbeResult
@@ -36,7 +36,7 @@ def test_a_users_task_is_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert found["greedy"] == {"checked": 200, "mismatches": 0}
     assert found["held_out"]["examples"] > 50
     subject = subject_of(open_one(out))
-    profile = profile_of(subject, profile_contrasts(subject))
+    profile = measure_profile(subject, profile_contrasts(subject))
     assert profile is not None
     across = [profile.flips[f"decoder.{layer}.cross"] for layer in (0, 1)]
     for token in range(4):  # what is written is fetched across

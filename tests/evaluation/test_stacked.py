@@ -59,8 +59,8 @@ def test_narrow_margins_of_a_low_precision_pass_are_computed_again(
     coarse = StackedModels.of(learnt, torch.bfloat16)
     monkeypatch.setattr(stacked, "PASS_TOKENS", 4 * 4 * 7)  # many passes, the last one filled up
     narrow = []
-    plain = coarse._decided
-    monkeypatch.setattr(coarse, "_decided", lambda c, w, n: narrow.append(int(n.sum())) or plain(c, w, n))
+    plain = coarse._decide_narrow
+    monkeypatch.setattr(coarse, "_decide_narrow", lambda c, w, n: narrow.append(int(n.sum())) or plain(c, w, n))
     wrong = exact != problems.answer
     assert torch.equal(coarse.answers(problems) != problems.answer, wrong)
     assert narrow[0] > 0

@@ -142,7 +142,7 @@ def _probe_problems(config: RunConfig) -> Any:
 
 def outcome(folder: RunFolder) -> tuple[Any, Any]:
     subject = subject_of(open_run(folder))
-    found = Ledger(folder.path / "heads.partial.json").outcome(
+    found = Ledger(folder.path / "heads.partial.json").measure(
         Variants(subject), subject.draw(8, 0, False), [frozenset(), frozenset(subject.heads[:1])]
     )
     return found.right.tolist(), found.loss.tolist()

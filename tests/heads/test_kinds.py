@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from headway.causes.kinds import Profile, kinds_finding, kinds_of, profile_contrasts, profile_of
+from headway.causes.kinds import Profile, count_kinds, describe_kinds, measure_profile, profile_contrasts
 from headway.subjects.own import subject_of
 
 SITES = ("encoder.0.self", "encoder.1.self", "decoder.0.cross", "decoder.1.cross")
@@ -28,7 +28,7 @@ def population(kinds: int, runs: int, spread: float = 0.05) -> list[Profile]:
 
 def test_planted_kinds_are_counted() -> None:
     for planted in (2, 3, 4):
-        found = kinds_of(population(planted, 40))
+        found = count_kinds(population(planted, 40))
         assert found["kinds"] == planted
         assert len(found["signatures"]) == planted
         assert sorted(cluster["runs"] for cluster in found["clusters"]) == sorted(
@@ -37,23 +37,23 @@ def test_planted_kinds_are_counted() -> None:
 
 
 def test_runs_that_differ_by_chance_alone_are_one_kind() -> None:
-    found = kinds_of(population(1, 40, spread=0.1))
+    found = count_kinds(population(1, 40, spread=0.1))
     assert found["kinds"] == 1
     assert sum(entry["runs"] for entry in found["signatures"]) == 40
-    assert kinds_of(population(1, 1))["kinds"] == 1
+    assert count_kinds(population(1, 1))["kinds"] == 1
 
 
 def test_noise_and_outliers_are_not_kinds() -> None:
     """A cluster of one run is not evidence of a kind."""
-    few = kinds_of(population(1, 6, spread=0.03))
+    few = count_kinds(population(1, 6, spread=0.03))
     assert few["kinds"] == 1
-    assert "no kinds can be told apart among 6 runs" in kinds_finding(few)
-    assert kinds_of([None, None])["left_out"] == 2
-    assert "(2 more are too often wrong" in kinds_finding(kinds_of([*population(2, 20), None, None]))
+    assert "no kinds can be distinguished among 6 runs" in describe_kinds(few)
+    assert count_kinds([None, None])["left_out"] == 2
+    assert "(2 more are too often wrong" in describe_kinds(count_kinds([*population(2, 20), None, None]))
 
 
 def test_a_profile_names_the_sites_of_the_adder(adder) -> None:
-    profile = profile_of(subject_of(adder), profile_contrasts(subject_of(adder)))
+    profile = measure_profile(subject_of(adder), profile_contrasts(subject_of(adder)))
     assert profile is not None
     assert profile.signature().startswith("operand: decoder.0.cross; carry: encoder.1.self + decoder.0.cross")
     assert set(profile.flips) == {str(head.site) for head in subject_of(adder).heads}

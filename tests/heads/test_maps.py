@@ -87,9 +87,9 @@ def test_pictures_of_a_site_of_chosen_heads_and_of_everything(subject: Subject, 
     assert (tmp_path / "all.svg").read_text().count("<!-- decoder.1.") == 8
     with pytest.raises(HeadwayError, match=r"there are no maps of 'decoder\.7\.self'; there are: encoder"):
         site_figure(content, "decoder.7.self", tmp_path / "none")
-    with pytest.raises(HeadwayError, match="has heads 0 to 3, none called '9'"):
+    with pytest.raises(HeadwayError, match="has heads 0 to 3; there is no head '9'"):
         chosen_figure(content, ["encoder.0.self.9"], tmp_path / "none")
-    with pytest.raises(HeadwayError, match="2 are given; take one row"):
+    with pytest.raises(HeadwayError, match="2 were given; pass one row"):
         maps_of(subject, subject.draw(2, 0, False))
 
 

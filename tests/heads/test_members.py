@@ -16,7 +16,7 @@ from headway.heads.population import RefusedMember, distribution
 from headway.heads.question import HeadsQuestion
 from headway.heads.result import HeadStudy
 from headway.heads.study import study_subject
-from headway.heads.together import greedy
+from headway.heads.together import remove_greedily
 from headway.heads.variants import Variants
 from headway.runs.folder import RunFolder
 from headway.subjects.own import open_run, open_stack, subject_of
@@ -48,7 +48,7 @@ def test_each_member_has_the_same_outcomes_as_alone(folders: list[RunFolder]) ->
     found = measure_members(many, problems, closed)
     for member, folder in enumerate(folders):
         alone = Variants(subject_of(open_run(folder)))
-        sets = [many.named(row) for row in closed[member].tolist()]
+        sets = [many.heads_of_mask(row) for row in closed[member].tolist()]
         for ours, theirs in zip(found[member], measure(alone, [problems], sets), strict=True):
             assert (ours.closed, ours.right, ours.lost, ours.gained) == (
                 theirs.closed, theirs.right, theirs.lost, theirs.gained,
@@ -99,7 +99,7 @@ def test_a_folder_of_runs_has_distributions_over_all_runs(folders: list[RunFolde
 def test_greedy_takes_the_head_that_costs_least(folders: list[RunFolder]) -> None:
     subject = subject_of(open_run(folders[0]))
     problems = subject.draw(200, 0, False)
-    curve = greedy(Variants(subject), problems)
+    curve = remove_greedily(Variants(subject), problems)
     first = Variants(subject)(problems, [frozenset({head}) for head in subject.heads])
     best = max(zip(first.accuracy, (-loss for loss in first.losses), subject.heads, strict=True))
     assert curve.sets[1] == frozenset({best[2]})

@@ -94,7 +94,7 @@ def test_a_known_set_outside_the_margin_is_dropped(folders: list[RunFolder]) -> 
     assert len(found.closed) == size
     variants = Variants(subject)
     search = module._Search(variants, 0.1, 1e9, 0, SILENT)
-    plain, calls = search._within, []
+    plain, calls = search._check_margin, []
 
     def within(closed: Closed) -> Any:
         calls.append(closed)
@@ -102,7 +102,7 @@ def test_a_known_set_outside_the_margin_is_dropped(folders: list[RunFolder]) -> 
             raise module._OutOfTime
         return plain(closed)
 
-    search._within = within  # pyright: ignore[reportAttributeAccessIssue]
+    search._check_margin = within  # pyright: ignore[reportAttributeAccessIssue]
     late = search.run([false])
     assert late.out_of_time
     assert late.closed == frozenset()  # not the one that was refuted
@@ -154,11 +154,11 @@ def test_an_impossible_search_is_refused_with_a_message(adder, capsys: pytest.Ca
     big = Variants.__new__(Variants)  # of a subject that names five heads at each of six sites
     five = tuple(Head(site, number) for site in subject.sites for number in range(5))
     big.subject = Subject(subject.model, name="big", heads=five, examples=subject.examples)
-    with pytest.raises(HeadwayError, match="big has 30 heads, too many to search all sets of them; 26 is the most"):
+    with pytest.raises(HeadwayError, match="big has 30 heads, too many to search all sets of them; at most 26 can"):
         check_searchable(big, Margin(0.01))
-    with pytest.raises(HeadwayError, match="searched by their accuracy"):
+    with pytest.raises(HeadwayError, match="search of all sets is by accuracy"):
         check_searchable(Variants(subject), Margin(0.01, 0.1))
     assert main(["heads", "pretrained:adder", "--ablation", "resample", "--budget", "5", "--quiet"]) == 2
-    assert "for resample add --budget 0" in capsys.readouterr().err
+    assert "with resample add --budget 0" in capsys.readouterr().err
     assert main(["heads", "pretrained:adder", "--budget", "-1", "--quiet"]) == 2
     assert "budget is -1.0; it must be a number of seconds" in capsys.readouterr().err

@@ -17,13 +17,14 @@ pytest.importorskip("transformers")
 
 import headway
 from headway.attach.runner import UserRunner
-from headway.causes.patterns import find_feeds, find_patterns
+from headway.causes.patterns import find_patterns, find_upstream
 from headway.cli import main
 from headway.errors import HeadwayError
 from headway.evaluation.metrics import METRICS
 from headway.heads.ablation import measure
 from headway.heads.ablations import neighbours
 from headway.heads.variants import Ledger, Variants
+from headway.progress import SILENT
 from headway.subjects.ragged import lengths_of
 from headway.subjects.subject import Subject
 
@@ -88,9 +89,9 @@ def test_the_induction_head_and_its_previous_token_head_are_found(subject: Subje
     labels = {str(pattern.head): pattern.label for pattern in patterns}
     assert labels["decoder.0.self.2"] == "previous"
     assert labels["decoder.1.self.3"] == "induction"
-    feeds = {str(feed.head): feed for feed in find_feeds(subject, problems, patterns)}
-    assert [str(head) for head in feeds["decoder.1.self.3"].fed_by] == ["decoder.0.self.2"]
-    assert feeds["decoder.1.self.3"].score > 0.9
+    upstream = {str(each.head): each for each in find_upstream(subject, problems, patterns, SILENT)}
+    assert [str(head) for head in upstream["decoder.1.self.3"].causes] == ["decoder.0.self.2"]
+    assert upstream["decoder.1.self.3"].score > 0.9
 
 
 def test_screening_finds_both_heads_and_reports_its_rank_correlation(capsys: pytest.CaptureFixture[str]) -> None:
@@ -128,22 +129,22 @@ def test_a_pruned_model_reloads_in_plain_transformers_with_the_gated_logits(tmp_
 def test_a_killed_study_resumes(tmp_path: Path, subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     problems, sets = subject.draw(64, 0, False), [frozenset(), *singles(subject)]
     ledger, variants = Ledger(tmp_path / "part.json"), Variants(subject)
-    first = ledger.outcome(variants, problems[:32], sets)
+    first = ledger.measure(variants, problems[:32], sets)
     calls: list[int] = []
     whole = Variants.__call__
     monkeypatch.setattr(
         Variants, "__call__", lambda self, own, *rest: calls.append(len(own)) or whole(self, own, *rest)
     )
     again = Ledger(tmp_path / "part.json")
-    same = again.outcome(variants, problems[:32], sets)
-    again.outcome(variants, problems[32:], sets)
+    same = again.measure(variants, problems[:32], sets)
+    again.measure(variants, problems[32:], sets)
     assert calls == [32]
     assert torch.equal(same.right, first.right)
     assert torch.equal(same.loss, first.loss)
-    again.outcome(Variants(subject, "mean"), problems[:32], sets)  # another question
+    again.measure(Variants(subject, "mean"), problems[:32], sets)  # another question
     assert calls == [32, 32]
     (tmp_path / "part.json").write_text("{")  # half a file
-    Ledger(tmp_path / "part.json").outcome(variants, problems[:32], sets)
+    Ledger(tmp_path / "part.json").measure(variants, problems[:32], sets)
     assert calls == [32, 32, 32]
 
 

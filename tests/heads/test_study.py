@@ -21,7 +21,7 @@ from headway.errors import HeadwayError
 from headway.evaluation.intervals import needed_examples, tango
 from headway.heads import study as study_module
 from headway.heads.ablation import Effect, Judge, Margin
-from headway.heads.pruning import without
+from headway.heads.pruning import remove_heads
 from headway.heads.question import HeadsQuestion
 from headway.heads.result import HeadStudy
 from headway.heads.study import study_subject
@@ -81,7 +81,7 @@ def test_a_notebook_shows_findings_a_table_and_the_maps_of_a_sum(study: HeadStud
     assert "<iframe" in study.maps()._repr_html_()
     with pytest.raises(HeadwayError, match="'1\\+' is not a problem of this task; write one like '12\\+7'"):
         study.maps("1+")
-    with pytest.raises(HeadwayError, match="no model at hand"):
+    with pytest.raises(HeadwayError, match="no model loaded"):
         replace(study, view=None).maps()
 
 
@@ -204,7 +204,7 @@ def test_a_pruned_model_has_the_logits_of_the_gated_one(adder) -> None:
     problems = adder.task.testing(seed=1, rows=50)
     heads = heads_of(adder.model)
     for gone in (heads[1:2], heads[3:9], heads[:4], heads):  # one, some, a whole site, all
-        pruned, config = without(adder.model, adder.config.model, gone)
+        pruned, config = remove_heads(adder.model, adder.config.model, gone)
         gated = adder.model(problems.source, problems.answer, HeadwayRunner(adder.model).close_heads(gone))
         torch.testing.assert_close(pruned(problems.source, problems.answer), gated, rtol=1e-4, atol=1e-4)
         assert len(heads_of(pruned)) == 24 - len(gone)
@@ -261,12 +261,12 @@ def test_a_study_writes_numbers_maps_and_figures(study: HeadStudy, home: Path) -
 
 
 WRONG = {
-    "--max-drop 0": "max_drop is 0.0; it must lie between 0 and 1",
+    "--max-drop 0": "max_drop is 0.0; it must be between 0 and 1",
     "--max-drop 1.5": "max_drop is 1.5",
     "--max-loss-increase -1": "max_loss_increase is -1.0",
-    "--examples 100": "100 examples cannot tell a drop of 0.01 from none at this level; take at least",
+    "--examples 100": "100 examples cannot distinguish a drop of 0.01 from none; use at least",
     "--examples 0": "examples is 0",
-    "--examples 20 --max-loss-increase 0.1": "20 examples are too few for an interval of the loss; take 500",
+    "--examples 20 --max-loss-increase 0.1": "20 examples are too few for an interval of the loss; use 500",
     "--all --examples 5": "--all takes every problem; leave out --examples",
     "--ablation nothing": "unknown ablation 'nothing'; there are: mean, resample, zero",
     "--beam 0": "beam is 0",

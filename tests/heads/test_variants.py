@@ -14,7 +14,7 @@ from headway.evaluation.exact import check_greedy
 from headway.evaluation.verdicts import losses_of, right
 from headway.heads import ablations as module
 from headway.heads.ablations import Resample
-from headway.heads.together import pairs
+from headway.heads.together import measure_pairs
 from headway.heads.variants import Variants
 from headway.models import Attention, Gate, Head, Site, Trace, build_model, heads_of
 from headway.runs.config import Overrides
@@ -173,7 +173,8 @@ def test_two_identical_heads_back_each_other_up(subject: Subject) -> None:
         site.out.weight[:, spare] = site.out.weight[:, needed]
     planted = {Head(site.site, 0), Head(site.site, 2)}
     heads = tuple(head for head in subject.heads if head.site == site.site)
-    found = pairs(Variants(prepare_subject(replace(subject, model=model, heads=heads))), subject.draw(200, 1, False))
+    changed = prepare_subject(replace(subject, model=model, heads=heads))
+    found = measure_pairs(Variants(changed), subject.draw(200, 1, False))
     assert set(found[0].heads) == planted
     assert found[0].backup > 0.3
     assert found[1].backup < 0.1

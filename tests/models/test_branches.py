@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from headway.heads.pruning import without
+from headway.heads.pruning import remove_heads
 from headway.models import Gate, Model, Trace, build_model, heads_of
 from headway.models.branches import Branches
 from headway.runs.config import Overrides
@@ -58,7 +58,7 @@ def test_a_site_without_heads_is_skipped() -> None:
     model, problems = subject("encoder-decoder")
     config = plan("addition", Overrides(layers=2, d_model=16, heads=2), 0, None).model
     heads = heads_of(model)
-    pruned, _ = without(model, config, heads[2:4])
+    pruned, _ = remove_heads(model, config, heads[2:4])
     found = Branches(pruned).logits(problems.source, problems.answer, torch.tensor([0, 5]))
     for place, number in enumerate((0, 5)):
         gates = HeadwayRunner(pruned).close_heads(closed_in(pruned, number))

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from headway.report.heads import heads_figures, population_figures, short
+from headway.report.heads import heads_figures, population_figures, short_name
 
 STUDY = Path(__file__).parents[2] / "results" / "heads" / "heads.json"
 
 
 def test_short_labels_of_heads() -> None:
-    assert short("decoder.1.cross.3") == "dec cross L1H3"
+    assert short_name("decoder.1.cross.3") == "dec cross L1H3"
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def test_the_pictures_name_every_head_and_both_answers(written: list[Path]) -> N
     assert {path.name for path in written} == {f"{name}.{kind}" for name in names for kind in ("svg", "png")}
     study, drawn = json.loads(STUDY.read_text()), (written[0].parent / "heads.svg").read_text()
     for row in study["heads"]:
-        assert f"<!-- {short(row['head'])} -->" in drawn
+        assert f"<!-- {short_name(row['head'])} -->" in drawn
     assert f"One at a time: {study['alone']['count']} of 24 cost under 1%" in drawn
     assert f"Together: {study['together']['count']} can go" in drawn
 
@@ -61,7 +61,7 @@ def test_a_subject_without_strata_gets_a_sentence_instead(tmp_path: Path) -> Non
         row["by_stratum"] = []
     (tmp_path / "heads.json").write_text(json.dumps(study))
     heads_figures(tmp_path / "heads.json", tmp_path)
-    assert "this subject names no strata" in (tmp_path / "heads-pairs.svg").read_text()
+    assert "this subject has no strata" in (tmp_path / "heads-pairs.svg").read_text()
 
 
 @pytest.mark.parametrize("verdict", ["unclear", "critical"])

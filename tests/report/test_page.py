@@ -20,8 +20,8 @@ from headway.attach.opening import open_subject
 from headway.causes.maps import worked_examples
 from headway.cli import main
 from headway.models import Head
-from headway.report.page import Inline, content_of, find_sources, page_of
-from headway.report.page.markdown import markdown_of
+from headway.report.page import Inline, build_content, find_sources, render_page
+from headway.report.page.markdown import render_markdown
 from headway.tasks import Problems
 
 
@@ -57,7 +57,7 @@ def test_every_section_is_there_and_answers_come_first(visit: Any, folder: Path)
     )
     assert found.pop("command") == f"headway heads {folder / 'adder'}"
     assert found == {
-        "interval of what is left (95%)": "0.5143 to 0.5339",
+        "95% interval of the accuracy left": "0.5143 to 0.5339",
         "problems": "10,000",
         "right with all heads": "1.0000",
         "ablation": "zero",
@@ -127,7 +127,7 @@ def test_a_head_is_chosen_everywhere(visit: Any) -> None:
     assert "Decoder cross L0 H3" in visit.locator("#ranking tr.chosen").inner_text()
     visit.locator("#ranking button", has_text="Encoder self L0 H2").click()
     assert "Encoder self L0 H2" in visit.locator(".enlarged h3").inner_text()
-    assert "Alone it costs 47.88% (critical); it looks: aligned." in visit.locator(".enlarged").inner_text()
+    assert "Alone it costs 47.88% (critical); pattern: aligned." in visit.locator(".enlarged").inner_text()
     first = visit.locator("#ranking tbody tr").first
     assert "Encoder self L0 H2" in first.inner_text()  # costs most
     visit.locator("#ranking th button", has_text="cost").click()
@@ -233,14 +233,14 @@ def test_a_page_without_a_model_shows_precomputed_problems(browser: Any, folder:
     sets = {str(head): [head] for head in subject.heads} | {"together": together, "alone": subject.heads}
     problems = Problems.join([subject.draw(2, 7, False), subject.problem("457 + 968")])  # pyright: ignore
     content = {
-        **content_of(find_sources([folder])),
+        **build_content(find_sources([folder])),
         "model": None,
         "examples": worked_examples(subject, problems, sets),
     }
-    (tmp_path / "page.html").write_text(page_of(content))
+    (tmp_path / "page.html").write_text(render_page(content))
     visited = Visit(browser, tmp_path / "page.html", "#example=2")
     page = visited.page
-    assert "worked out beforehand" in page.locator("#try").inner_text()
+    assert "were precomputed" in page.locator("#try").inner_text()
     assert page.locator(".read").inner_text() == "4 5 7 + 9 6 8 →"
     assert page.locator(".digit b").all_inner_texts() == ["1", "4", "2", "5"]
     assert page.locator("#try .sites canvas").count() == 24
@@ -288,7 +288,7 @@ def test_a_notebook_shows_the_maps_alone(browser: Any, tmp_path: Path) -> None:
 @needs_browser
 def test_missing_and_hostile_content_is_shown_as_text(browser: Any, folder: Path, tmp_path: Path) -> None:
     bad = "</script><img src=x onerror=alert(1)>'\"🙂{script}{content}{title}" + "x" * 10_000
-    content = content_of(find_sources([folder]))
+    content = build_content(find_sources([folder]))
     content |= {
         "title": bad,
         "heads": None,
@@ -301,8 +301,8 @@ def test_missing_and_hostile_content_is_shown_as_text(browser: Any, folder: Path
     content["files"] = [{"name": bad, "data": base64.b64encode(gzip.compress(bad.encode())).decode()}]
     content["left_out"] = [bad]
     content["headlines"] = [{"question": bad, "answer": bad, "rest": bad}]
-    (tmp_path / "hostile.html").write_text(page_of(content))
-    assert "<img" not in re.sub("`[^`]*`", "", markdown_of(content))  # as code it is text
+    (tmp_path / "hostile.html").write_text(render_page(content))
+    assert "<img" not in re.sub("`[^`]*`", "", render_markdown(content))  # as code it is text
     visited = Visit(browser, tmp_path / "hostile.html", viewport={"width": 800, "height": 600})
     assert visited.page.locator("img").count() == 0
     assert "</script><img" in visited.page.locator(".findings").inner_text()

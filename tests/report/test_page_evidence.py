@@ -15,7 +15,7 @@ from visiting import Visit, needs_browser, save_file, type_sum
 
 from headway.attach.opening import open_subject
 from headway.causes.maps import worked_examples
-from headway.report.page import content_of, find_sources, page_of
+from headway.report.page import build_content, find_sources, render_page
 
 LEFT, RIGHT, TOP, BOTTOM, WIDE, HIGH = 58, 20, 12, 40, 640, 300
 """The margins and the size of a chart, in SVG units."""
@@ -43,11 +43,11 @@ def test_the_evidence_about_heads_is_drawn(visit: Any, folder: Path) -> None:
     for label in (
         "errors by kind of problem without each head",
         "pairs of heads",
-        "what each head brings to the answer",
+        "what each head carries to the output",
     ):
         assert heads.get_by_role("group", name=label, exact=True).locator(".row").count() == 24
     drawing = heads.get_by_role(
-        "group", name="from what differs, through the heads that bring it, to the digit of the answer"
+        "group", name="from each difference, through the heads that carry it, to the answer digit"
     )
     assert drawing.locator(".flow").count() >= 8
     assert "answer digit 3" in drawing.text_content()
@@ -57,9 +57,9 @@ def test_the_evidence_about_heads_is_drawn(visit: Any, folder: Path) -> None:
     counts = sorted(member["together"] for member in members)
     assert f"can go together: median {counts[9]}, from {counts[0]} to {counts[-1]}." in heads.inner_text()
     left = sorted(member["alone_removed_together"] for member in members)
-    assert f"leave median {left[9]:.3f}, from {left[0]:.3f} to {left[-1]:.3f} right." in heads.inner_text()
+    assert f"all of those removed: median {left[9]:.3f}, from {left[0]:.3f} to {left[-1]:.3f}." in heads.inner_text()
     assert "Over 20 seeds" in heads.inner_text()
-    assert "on a smaller lot of problems" in heads.inner_text()
+    assert "on a smaller sample of problems" in heads.inner_text()
     assert heads.get_by_role("img", name="how many heads, over the seeds").locator("rect").count() >= 4
     heads.get_by_role("group", name="pairs of heads", exact=True).locator(".row").nth(3).locator("text").click()
     assert "Encoder self L0 H3" in visit.locator(".enlarged h3").inner_text()
@@ -73,9 +73,9 @@ def test_the_evidence_about_length_is_drawn(visit: Any) -> None:
     assert length.locator("details svg polyline.line").count() == 2 * 3
     board = length.get_by_role("region", name="reach, sortedness").locator("tbody tr").all_inner_texts()
     assert "default\tsinusoidal\t16\t16\t16, 16, 16, 16, 16" in board
-    stops = length.get_by_role("region", name="why each stops, sortedness").inner_text()
-    assert "unseen positions (5 of 5)" in stops
-    assert "blind to order (5 of 5)" in stops
+    failures = length.get_by_role("region", name="why each fails, sortedness").inner_text()
+    assert "unseen positions (5 of 5)" in failures
+    assert "blind to order (5 of 5)" in failures
     assert length.locator(".plane canvas").count() == 4  # two tables, before and after
 
 
@@ -104,8 +104,8 @@ def test_cells_of_the_grids_are_the_numbers(visit: Any, heads: dict[str, Any]) -
     role = next(cell for cell in heads["roles"]["table"] if cell["part"] in names and 0.2 < (cell["flips"] or 0) < 0.8
                 and not cell["at_answer"])  # fmt: skip
     short = re.sub(r"(\w{3})\w*\.(\d)\.(\w+)\.(\d)", r"\1 \3 L\2H\4", role["part"])
-    said = f"{short}, {role['contrast']}: turns {100 * role['flips']:.1f}% of {role['pairs']}"
-    shown = cell("what each head brings to the answer", names.index(role["part"]), said)
+    said = f"{short}, {role['contrast']}: flips {100 * role['flips']:.1f}% of {role['pairs']} pairs"
+    shown = cell("what each head carries to the output", names.index(role["part"]), said)
     assert shown == pytest.approx(role["flips"])
 
 
@@ -214,7 +214,7 @@ def test_every_figure_is_saved_as_svg_and_every_table_and_grid_as_csv(visit: Any
         assert len({len(row) for row in rows}) == 1
         saved[button.get_attribute("aria-label").removeprefix("save as CSV: ")] = rows
     first = saved["ranking of heads"]
-    assert first[0] == ["head", "right without it", "cost", "low", "high", "verdict", "looks"]
+    assert first[0] == ["head", "accuracy without it", "cost", "low", "high", "verdict", "pattern"]
     row = next(row for row in heads["heads"] if row["head"] == "encoder.0.self.2")
     numbers = [row["accuracy"], row["drop"], *row["interval"]]
     assert [float(cell) for cell in next(cells for cells in first if cells[0] == row["head"])[1:5]] == numbers
@@ -231,7 +231,7 @@ def test_a_figure_saved_in_dark_mode_is_light_and_has_a_legend(browser: Any, rep
     label = "save as SVG: accuracy against the number of heads removed"
     drawn = ElementTree.parse(save_file(visited.page, visited.page.get_by_label(label))).getroot()
     texts = {"".join(shape.itertext()): shape.get("style", "") for shape in drawn.iter() if shape.tag.endswith("text")}
-    assert {"greedy", "by cost alone", "by slope", "random 0"} <= texts.keys()
+    assert {"greedy", "by cost alone", "by gradient", "random 0"} <= texts.keys()
     assert "fill:rgb(28, 31, 38)" in texts["greedy"]
     mark = next(style for text, style in texts.items() if text.startswith("13 that can go together"))
     assert "paint-order:stroke" in mark
@@ -291,7 +291,7 @@ def test_on_a_phone_nothing_is_cut_off_or_covered(browser: Any, report: Path) ->
 @needs_browser
 def test_a_study_by_loss_is_shown_in_loss(browser: Any, folder: Path, heads: dict[str, Any], tmp_path: Path) -> None:
     """Uses the files that `headway heads` writes for a study by KL."""
-    content, study = content_of(find_sources([folder])), json.loads(json.dumps(heads))
+    content, study = build_content(find_sources([folder])), json.loads(json.dumps(heads))
     study |= {"metric": "kl", "interval_of": "loss_increase", "max_loss_increase": 0.05, "counted": "KL divergence",
               "withheld": [], "ablation": "mean"}  # fmt: skip
     for place, row in enumerate(study["heads"]):
@@ -300,7 +300,7 @@ def test_a_study_by_loss_is_shown_in_loss(browser: Any, folder: Path, heads: dic
     study["alone_removed_together"]["loss_increase"], study["together"]["loss_increase"] = 1.25, 0.031
     for curve in study["curves"]:
         curve["loss"] = [0.5 + 0.1 * place for place in range(25)]
-    (tmp_path / "page.html").write_text(page_of({**content, "heads": study}))
+    (tmp_path / "page.html").write_text(render_page({**content, "heads": study}))
     visited = Visit(browser, tmp_path / "page.html", "#head=encoder.0.self.2")
     page = visited.page
     first = page.locator("#ranking tbody tr").first.inner_text()
@@ -315,5 +315,5 @@ def test_a_study_by_loss_is_shown_in_loss(browser: Any, folder: Path, heads: dic
     assert points(chart, 0)[10][1] == pytest.approx(TOP + (1 - 1.5 / 3) * tall)
     assert float(chart.locator(".rule").get_attribute("y1")) == pytest.approx(TOP + (1 - 0.55 / 3) * tall)
     assert "13 that can go together: 0.5310" in chart.text_content()
-    assert "the study put its mean in its place" in page.locator("#try .note").inner_text()
+    assert "the study replaced its output by its mean" in page.locator("#try .note").inner_text()
     visited.close()

@@ -16,9 +16,9 @@ from visiting import ROOT, Visit, needs_browser
 
 import headway
 from headway.cli import main, parse
-from headway.report.page import Inline, content_of, find_sources, page_of
-from headway.report.page.markdown import markdown_of
-from headway.report.studies import HeadsFile, LabFile, LengthsFile, MapsFile, complete
+from headway.report.page import Inline, build_content, find_sources, render_page
+from headway.report.page.markdown import render_markdown
+from headway.report.studies import HeadsFile, LabFile, LengthsFile, MapsFile, fill_defaults
 from headway.runs import disk
 from headway.runs.shapes import find_fault
 from headway.subjects.own import open_one
@@ -62,9 +62,9 @@ def test_files_written_by_headway_match_their_schema(study: dict[str, Any]) -> N
         LabFile: {"runs": []},
     }
     for kind, content in files.items():
-        assert find_fault(complete(content, kind), kind) is None
+        assert find_fault(fill_defaults(content, kind), kind) is None
     altered = {"heads": [{"head": 3}], "baseline": None, "pairs": [{"heads": ["a"]}]}
-    faults = [find_fault({**complete(study, HeadsFile), key: value}, HeadsFile) for key, value in altered.items()]
+    faults = [find_fault({**fill_defaults(study, HeadsFile), key: value}, HeadsFile) for key, value in altered.items()]
     assert faults == [
         "heads[0].head is 3, not text",
         "baseline is nothing, not a number",
@@ -108,7 +108,7 @@ def test_nan_does_not_prevent_a_page(browser: Any, home: Path, study: dict[str, 
     visited = Visit(browser, tmp_path / "mine" / "report.html")
     assert visited.page.locator("#ranking tbody tr").count() == 24
     visited.close()
-    assert "NaN" not in page_of(Inline({"heads": broken}).content).split('id="content"')[1].split("</script>")[0]
+    assert "NaN" not in render_page(Inline({"heads": broken}).content).split('id="content"')[1].split("</script>")[0]
 
 
 def test_names_that_are_not_valid_unicode_are_shown_as_far_as_possible(
@@ -124,27 +124,27 @@ def test_names_that_are_not_valid_unicode_are_shown_as_far_as_possible(
 
 def test_the_model_in_the_page_is_that_of_the_study(home: Path, study: dict[str, Any]) -> None:
     small(home / "aaa")  # would come first
-    content = content_of(find_sources([home]))
+    content = build_content(find_sources([home]))
     assert content["model"]["run"] == "adder"
     assert content["studies"] == ["adder"]
     disk.write_json(home / "aaa" / "heads.json", {**study, "subject": "another"})
-    assert content_of(find_sources([home]))["heads"]["subject"] == "another"
-    assert content_of(find_sources([home]))["model"]["run"] == "aaa"
+    assert build_content(find_sources([home]))["heads"]["subject"] == "another"
+    assert build_content(find_sources([home]))["model"]["run"] == "aaa"
     (home / "aaa" / "heads.json").unlink()
     (home / "adder" / "heads.json").unlink()
-    content = content_of(find_sources([home]))  # no study: any model, and nothing about its heads
+    content = build_content(find_sources([home]))  # no study: any model, and nothing about its heads
     assert (content["model"]["run"], content["heads"]) == ("aaa", None)
 
 
 def test_a_study_of_a_model_that_cannot_run_in_a_page_has_no_model(home: Path, study: dict[str, Any]) -> None:
     (home / "adder" / "heads.json").unlink()
     disk.write_json(home / "elsewhere" / "heads.json", study)
-    content = content_of(find_sources([home]))
+    content = build_content(find_sources([home]))
     assert content["model"] is None
     command = f"headway heads SUBJECT --out {home / 'elsewhere'}"
     assert content["findings"][0]["details"]["command"] == command
     disk.write_json(home / "adder" / "heads.json", {**study, "subject": "of the page"})
-    content = content_of(find_sources([home]))  # of two, the one whose model can run
+    content = build_content(find_sources([home]))  # of two, the one whose model can run
     assert content["model"]["run"] == "adder"
     assert content["studies"] == ["adder", "elsewhere"]
 
@@ -158,7 +158,7 @@ def test_of_several_studies_the_page_says_which_it_shows(
     visited = Visit(browser, tmp_path / "mine" / "report.html")
     assert "The trained adder adder, inside" in visited.page.locator("#try .studied").inner_text()
     shown = visited.page.locator("#heads .studied").inner_text()
-    assert shown.startswith("Studied: adder (addition-learned-seed0-199ad3fb). 1 more study lies in the folders")
+    assert shown.startswith("Studied: adder (addition-learned-seed0-199ad3fb). 1 more study in the folders is not")
     assert "elsewhere" in shown
     visited.close()
 
@@ -185,7 +185,7 @@ def test_adders_of_any_width_open_on_a_sum(browser: Any, tmp_path: Path, digits:
 
 def test_sums_too_large_for_a_browser_are_not_offered(tmp_path: Path) -> None:
     small(tmp_path / "run", options={"digits": 16})
-    assert content_of(find_sources([tmp_path]))["model"] is None
+    assert build_content(find_sources([tmp_path]))["model"] is None
 
 
 @needs_browser
@@ -222,7 +222,7 @@ def test_a_population_is_recognised_by_its_schema_or_its_contents(
     """Older files have another name, no schema and no findings; their numbers are still shown."""
     many = json.loads((ROOT / "results" / "heads-thousand" / "heads.json").read_text())
     disk.write_json(tmp_path / name, {**many, "members": many["members"][:3], **said})
-    content = content_of(find_sources([tmp_path]))
+    content = build_content(find_sources([tmp_path]))
     assert content["headlines"][0]["answer"] == "13 of 24 heads can go together in the median run"
     assert [finding["text"] for finding in content["findings"]] == said.get("findings", [])
     assert (len(content["seeds"]), content["heads"]) == (3, None)
@@ -261,16 +261,16 @@ def test_a_certificate_of_another_run_is_struck_out(browser: Any, tmp_path: Path
     disk.write_json(altered, {**json.loads(altered.read_text()), "contexts": 9})
     shutil.copy(SHIPPED / "certified-adder" / "certificate.json", tmp_path / "all" / "foreign")
     (tmp_path / "all" / "lost" / "training.json").unlink()
-    content = content_of(find_sources([tmp_path / "all"]))
+    content = build_content(find_sources([tmp_path / "all"]))
     refusals = {each["run"]: each["refused"] for each in content["certificates"]}
     assert refusals == {
         "altered": "it was altered after it was granted",
         "foreign": "it belongs to other weights",
-        "lost": "no finished run lies beside it",
+        "lost": "there is no finished run next to it",
         "right": None,
     }
-    assert "- right is proved right at every length (15,150 contexts)." in markdown_of(content)
-    (tmp_path / "page.html").write_text(page_of(content))
+    assert "- right is proved right at every length (15,150 contexts)." in render_markdown(content)
+    (tmp_path / "page.html").write_text(render_page(content))
     visited = Visit(browser, tmp_path / "page.html")
     assert visited.page.locator(".certificate s").count() == 3
     assert visited.page.locator(".certificate:not(.withheld)").inner_text().startswith("Proved right at every length")
@@ -282,7 +282,7 @@ def test_a_users_notes_are_not_overwritten(home: Path, capsys: pytest.CaptureFix
     assert "notes.md" in refused(capsys, "mine", "--out", "notes.html")
     assert Path("notes.md").read_text() == "my notes"
     assert not Path("notes.html").exists()
-    assert "end --out in .html" in refused(capsys, "mine", "--out", "notes.md")
+    assert "does not end in .html" in refused(capsys, "mine", "--out", "notes.md")
     assert main(["report", "mine", "--out", "other.html", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["markdown"] == "other.md"
     assert main(["report", "mine", "--out", "other.html"]) == 0  # its own may be
@@ -296,24 +296,24 @@ def test_commands_can_be_run_as_printed(home: Path, study: dict[str, Any]) -> No
     os.rename(home / "adder", home / "an adder's")
     settings = {"ablation": "mean", "examples": 20_000, "max_drop": 0.02, "max_loss_increase": None}
     disk.write_json(home / "an adder's" / "heads.json", {**study, **settings})
-    content = content_of(find_sources([home]))
+    content = build_content(find_sources([home]))
     command = content["findings"][0]["details"]["command"]
     assert shlex.split(command) == [
         "headway", "heads", "mine/an adder's", "--ablation", "mean", "--examples", "20000", "--max-drop", "0.02",
     ]  # fmt: skip
     asked = can_be_parsed(command)[0]
     assert (asked.subject, asked.max_drop) == ("mine/an adder's", 0.02)
-    assert "`headway lengths sortedness --out mine/lengths`" in markdown_of(content)
+    assert "`headway lengths sortedness --out mine/lengths`" in render_markdown(content)
     (home / "an adder's" / "heads.json").unlink()
-    content = content_of(find_sources([home]))
+    content = build_content(find_sources([home]))
     assert content["missing"][0] == {"what": "heads", "command": shlex.join(["headway", "heads", "mine/an adder's"])}
-    assert "\\" not in markdown_of(content).split("Not in this report: heads; ")[1].split("\n")[0]
+    assert "\\" not in render_markdown(content).split("Not in this report: heads; ")[1].split("\n")[0]
 
 
 def test_what_is_missing_is_read_from_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     shutil.copytree(SHIPPED / "certified-sorter", "only/sorter")
-    heads, lengths = content_of(find_sources([Path("only")]))["missing"]
+    heads, lengths = build_content(find_sources([Path("only")]))["missing"]
     assert heads["command"] == "headway train addition --out only/adder && headway heads only/adder"
     assert lengths["command"] == "headway lengths sortedness --out only/lengths"
     train, study = can_be_parsed(heads["command"])
@@ -324,7 +324,7 @@ def test_what_is_missing_is_read_from_the_folder(tmp_path: Path, monkeypatch: py
         Path("only/half/environment.json"), {**environment, "command": "headway train addition --out only/half"}
     )
     Path("only/half/training.json").unlink()
-    end, heads, _ = content_of(find_sources([Path("only")]))["missing"]
+    end, heads, _ = build_content(find_sources([Path("only")]))["missing"]
     going_on = "headway train addition --out only/half --resume"
     assert end == {"what": "the end of an unfinished run", "command": going_on}
     assert heads["command"] == f"{going_on} && headway heads only/half"
@@ -333,7 +333,7 @@ def test_what_is_missing_is_read_from_the_folder(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize("track", ["plain", "open"])
 def test_the_command_of_a_study_of_length_has_its_settings(tmp_path: Path, track: str) -> None:
     shutil.copytree(ROOT / "results" / f"lengths-{track}", tmp_path / track)
-    content = content_of(find_sources([tmp_path]))
+    content = build_content(find_sources([tmp_path]))
     asked = can_be_parsed(content["findings"][0]["details"]["command"])[0]
     rows = content["lengths"][0]["rows"]
     assert set(asked.positions.split(",")) == {row["positions"] for row in rows}
@@ -345,16 +345,16 @@ def test_a_lab_that_was_renamed_still_finds_its_runs(home: Path) -> None:
     row = {"finding": "x", "examples": 1, "errors": 0, "seed": 0, "interval": None}
     withheld = {"run": "/gone/lab/mine/adder", "about": "how far", "check": "blindness", "reason": "it sees no order."}
     disk.write_json(home / "lab.json", {"runs": [row], "withheld": [withheld]})
-    content = content_of(find_sources([home]))
+    content = build_content(find_sources([home]))
     struck = next(each for each in content["findings"] if each["withheld"])
-    assert struck["text"] == "What adder says about how far"
+    assert struck["text"] == "adder: how far"
     assert struck["details"]["command"] == "headway doctor mine/adder"
     finding = next(each for each in content["findings"] if each["text"] == "x")
     assert finding["details"]["command"] == "headway lab --out mine"
 
 
 def test_every_file_is_in_the_page_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    content = content_of(find_sources([home, home, home / "adder"]))
+    content = build_content(find_sources([home, home, home / "adder"]))
     names = [file["name"] for file in content["files"]]
     assert names == sorted(set(names))
     assert len(content["made"]["runs"]) == 1
@@ -363,7 +363,7 @@ def test_every_file_is_in_the_page_once(home: Path, monkeypatch: pytest.MonkeyPa
     config = next(file for file in content["files"] if file["name"] == "adder-config.json")
     assert gzip.decompress(b64decode(config["data"])) == (home / "adder" / "config.json").read_bytes()
     monkeypatch.setattr("headway.report.page.sources.MOST_FILES", 3_000)
-    content = content_of(find_sources([home]))
+    content = build_content(find_sources([home]))
     assert content["left_out"] == ["adder-heads.json"]
     assert "adder-heads.json" not in [file["name"] for file in content["files"]]
 
@@ -376,12 +376,12 @@ def test_a_study_by_loss_is_reported_in_loss(home: Path, study: dict[str, Any]) 
         "alone_removed_together": {**study["alone_removed_together"], "loss_increase": 1.25},
     }
     disk.write_json(home / "adder" / "heads.json", {**study, **judged, "heads": rows, **sets})
-    content = content_of(find_sources([home]))
+    content = build_content(find_sources([home]))
     assert content["headlines"][0]["rest"] == (
         "The KL divergence rises by 0.0310 without them (proved to be the largest set within 0.05). The 19 that look "
         "harmless one at a time raise it by 1.2500 when all of them go."
     )
     assert content["findings"][0]["details"]["command"].endswith("--max-loss-increase 0.05")
-    plain = markdown_of(content)
-    assert "| head | more KL divergence | interval | verdict | looks |" in plain
+    plain = render_markdown(content)
+    assert "| head | more KL divergence | interval | verdict | pattern |" in plain
     assert "| encoder.0.self.2 | 0.2500 | 0.2000 to 0.3000 | critical | aligned |" in plain

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from headway.causes.roles import Explained, Flips, Roles
+from headway.causes.roles import Flips, Roles, SufficientSet
 from headway.models import Head, Site
 from headway.tasks import Addition, Sortedness, create_task
 from headway.tasks.contrasts import change, sum_contrasts
@@ -106,8 +106,8 @@ def test_any_task_that_can_solve_has_pairs_that_differ_in_one_token(monkeypatch:
 
 def test_a_users_contrasts_have_a_sentence() -> None:
     head = Head(Site("decoder", 0, "cross"), 1)
-    found = Explained("token 2", (head,), Flips(400, 200), Flips(0, 200), None, (head,), Flips(400, 200))
+    found = SufficientSet("token 2", (head,), Flips(400, 200), Flips(0, 200), None, (head,), Flips(400, 200))
     assert Roles((), (found,)).findings() == [
-        "To bring token 2 to answer token 2, decoder.0.cross.1 is enough: patched, 100.0% of 200 pairs turn, both ways "
-        "(placebo pairs 0.0%)."
+        "For token 2 to reach answer token 2, decoder.0.cross.1 suffices: patching flips the answer in 100.0% of 200 "
+        "pairs, both ways (placebo pairs 0.0%)."
     ]

@@ -129,7 +129,7 @@ def test_until_perfect_reports_when_it_was_not_reached(tmp_path: Path) -> None:
 
 
 def test_until_perfect_is_refused_where_nothing_can_be_listed(tmp_path: Path) -> None:
-    with pytest.raises(HeadwayError, match="more than `until=perfect` can go through"):
+    with pytest.raises(HeadwayError, match="more than `until=perfect` can enumerate"):
         train_run(small("sortedness", until="perfect"), tmp_path / "run", device=CPU)
     assert not (tmp_path / "run").exists()
 

@@ -1,4 +1,4 @@
-// A line chart as SVG: few lines, told apart by colour and dash, so that one over another lets it show.
+// A line chart as SVG: few lines, distinguished by colour and dash, so that overlapping lines stay visible.
 import { Figure } from "./save";
 
 export interface Line {
@@ -7,7 +7,7 @@ export interface Line {
   band?: [number, number, number][]; // x, low, high
 }
 
-// Okabe and Ito's colours, which the colour-blind can tell apart
+// Okabe and Ito's colours, which colour-blind readers can distinguish
 export const COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8c8c8c"];
 const DASHES = ["", "6 3", "2 3", "8 3 2 3"];
 const ROW = 18, SAMPLE = 26; // of a legend, in the units of the drawing
@@ -18,8 +18,8 @@ interface Sample {
   dash?: string; // of a line; bars have none
 }
 
-/** Where each name of a legend stands: side by side, on as many rows as are needed. */
-function placed(names: string[], wide: number): [number, number][] {
+/** Places the names of a legend side by side, on as many rows as are needed. */
+function placeNames(names: string[], wide: number): [number, number][] {
   let x = 0, row = 0;
   return names.map((name) => {
     const own = SAMPLE + 24 + 6.6 * name.length;
@@ -30,12 +30,12 @@ function placed(names: string[], wide: number): [number, number][] {
 }
 
 export function legendHeight(names: string[], wide: number): number {
-  return ROW + Math.max(0, ...placed(names, wide).map(([, y]) => y));
+  return ROW + Math.max(0, ...placeNames(names, wide).map(([, y]) => y));
 }
 
-/** Which line is which, inside the drawing so that it is saved with it. */
+/** The legend, inside the drawing so that it is saved with it. */
 export function Legend({ samples, left, top, wide }: { samples: Sample[]; left: number; top: number; wide: number }) {
-  const places = placed(samples.map((each) => each.name), wide);
+  const places = placeNames(samples.map((each) => each.name), wide);
   return (
     <g class="legend">
       {samples.map(({ name, colour, dash }, i) => {
@@ -51,7 +51,7 @@ export function Legend({ samples, left, top, wide }: { samples: Sample[]; left: 
   );
 }
 
-/** Round numbers from below the least to above the most. */
+/** Round numbers from below the smallest to above the largest value. */
 export function ticksOver(least: number, most: number): number[] {
   const rough = (most - least || Math.abs(most) || 1) / 4, power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((each) => each * power).find((each) => each >= rough)!;
@@ -61,7 +61,7 @@ export function ticksOver(least: number, most: number): number[] {
 
 export function Chart(props: {
   lines: Line[]; x: string; y: string; label: string; log?: boolean; shaded?: [number, number]; rule?: number; marks?: { x: number; y: number; text: string; colour: string }[];
-  loose?: boolean; // the y axis follows the data; otherwise it is a share, from nothing to all
+  loose?: boolean; // the y axis follows the data; otherwise it is a share, from 0 to 1
 }) {
   const wide = 640, plot = 300, left = 58, right = 20, top = 12, bottom = 40, names = props.lines.map((line) => line.name);
   const high = plot + 8 + legendHeight(names, wide - left - right);

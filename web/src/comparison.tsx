@@ -1,4 +1,4 @@
-// Many runs side by side: a dot for each, the median of a group as a line, and what the numbers do not say.
+// Many runs side by side: a dot for each, the median of a group as a line, and how many are missing.
 import { signal } from "@preact/signals";
 import { COLOURS, Legend, ticksOver } from "./chart";
 import { content, type Comparison, type Group, type Spread } from "./content";
@@ -6,12 +6,12 @@ import { Figure, Table, type Cells } from "./save";
 
 const LISTED = 300; // groups in the table
 const DRAWN = 60; // groups in a figure
-const WIDE_RANGE = 100, WIDE_REACH = 8; // from the least to the most, from which on an axis is logarithmic
+const WIDE_RANGE = 100, WIDE_REACH = 8; // ratios of largest to smallest, above which an axis is logarithmic
 const LETTERS = 26; // of a group's name beside a figure
 const order = signal<Record<string, { by: string; down: boolean }>>({}); // of each comparison
 
-/** A number as a person reads it. */
-function told(value: number | null): string {
+/** Formats a number for people. */
+function formatted(value: number | null): string {
   if (value == null) return "\u2013";
   if (Number.isInteger(value) || Math.abs(value) >= 1000) return Math.round(value).toLocaleString("en");
   return Math.abs(value) >= 0.001 && Math.abs(value) < 1 ? value.toFixed(4) : String(Number(value.toPrecision(4)));
@@ -22,33 +22,33 @@ function nameOf(found: Comparison, row: Group): string {
 }
 
 function range(each: Spread): string {
-  return each.n > 1 && each.least !== each.most ? `${told(each.least)} to ${told(each.most)}` : "";
+  return each.n > 1 && each.least !== each.most ? `${formatted(each.least)} to ${formatted(each.most)}` : "";
 }
 
 function bounds(each: Spread): string {
-  return each.interval && each.interval[0] != null ? `${told(each.interval[0])} to ${told(each.interval[1])}` : "";
+  return each.interval && each.interval[0] != null ? `${formatted(each.interval[0])} to ${formatted(each.interval[1])}` : "";
 }
 
 function sorted(found: Comparison): Group[] {
-  const asked = order.value[found.name];
-  if (!asked) return found.rows;
-  const worth = (row: Group): unknown => (found.metrics.includes(asked.by) ? row.metrics[asked.by]!.median : row[asked.by]);
+  const sorting = order.value[found.name];
+  if (!sorting) return found.rows;
+  const worth = (row: Group): unknown => (found.metrics.includes(sorting.by) ? row.metrics[sorting.by]!.median : row[sorting.by]);
   const copy = found.rows.slice().sort((one, other) => {
     const [x, y] = [worth(one), worth(other)];
     if (x == null || y == null) return Number(x == null) - Number(y == null) || 0;
     const smaller = typeof x === "number" && typeof y === "number" ? x - y : String(x).localeCompare(String(y), "en", { numeric: true });
-    return asked.down ? -smaller : smaller;
+    return sorting.down ? -smaller : smaller;
   });
   return copy;
 }
 
 function Groups({ found }: { found: Comparison }) {
   const amiss = (row: Group): string => [row.unfinished && `${row.unfinished} unfinished`, row.broken && `${row.broken} broken`].filter(Boolean).join(", ");
-  const asked = order.value[found.name];
-  const turn = (by: string) => (order.value = { ...order.value, [found.name]: { by, down: asked?.by === by ? !asked.down : found.metrics.includes(by) } });
+  const sorting = order.value[found.name];
+  const sortBy = (by: string) => (order.value = { ...order.value, [found.name]: { by, down: sorting?.by === by ? !sorting.down : found.metrics.includes(by) } });
   const name = (by: string, title: string) => (
-    <th key={by} aria-sort={asked?.by === by ? (asked.down ? "descending" : "ascending") : "none"}>
-      <button onClick={() => turn(by)}>{title}{asked?.by === by ? (asked.down ? " ▼" : " ▲") : ""}</button>
+    <th key={by} aria-sort={sorting?.by === by ? (sorting.down ? "descending" : "ascending") : "none"}>
+      <button onClick={() => sortBy(by)}>{title}{sorting?.by === by ? (sorting.down ? " ▼" : " ▲") : ""}</button>
     </th>
   );
   const parts = ["n", "missing", "median", "mean", "low", "high", "best", "worst", "least", "most"] as const;
@@ -76,7 +76,7 @@ function Groups({ found }: { found: Comparison }) {
               const each = row.metrics[metric]!;
               return (
                 <td key={metric} class="number spread">
-                  <b>{told(each.median)}</b>{range(each) && <small>{range(each)}</small>}{bounds(each) && <small>mean {told(each.mean)}, 95%: {bounds(each)}</small>}
+                  <b>{formatted(each.median)}</b>{range(each) && <small>{range(each)}</small>}{bounds(each) && <small>mean {formatted(each.mean)}, 95%: {bounds(each)}</small>}
                   {each.unlearned > 0 && <small>{each.unlearned} did not learn</small>}{each.missing > each.unlearned && <small>{each.missing - each.unlearned} not measured</small>}
                 </td>
               );
@@ -94,7 +94,7 @@ interface Scale {
   ticks: number[];
 }
 
-/** Straight, or logarithmic with nothing at its left end where the numbers are far apart. */
+/** A linear scale, or a logarithmic one with zero at its left end where the numbers are far apart. */
 function scaleOf(values: number[], lengths: boolean): Scale {
   const [least, most] = [Math.min(...values), Math.max(...values)], above = values.filter((each) => each > 0);
   const small = above.length ? Math.min(...above) : 1;
@@ -131,9 +131,9 @@ function Dots({ found, metric }: { found: Comparison; metric: string }) {
           <g key={place}>
             <line class="grid" x1={left} x2={wide - right} y1={py(place)} y2={py(place)} />
             <text x={left - 12} y={py(place) + 4} text-anchor="end">{names[place]}<title>{nameOf(found, row)}</title></text>
-            {row.metrics[metric]!.median != null && <line class="middle" style={{ color: COLOURS[1] }} x1={px(row.metrics[metric]!.median!)} x2={px(row.metrics[metric]!.median!)} y1={py(place) - 10} y2={py(place) + 10}><title>{`median of ${nameOf(found, row)}: ${told(row.metrics[metric]!.median)}`}</title></line>}
+            {row.metrics[metric]!.median != null && <line class="middle" style={{ color: COLOURS[1] }} x1={px(row.metrics[metric]!.median!)} x2={px(row.metrics[metric]!.median!)} y1={py(place) - 10} y2={py(place) + 10}><title>{`median of ${nameOf(found, row)}: ${formatted(row.metrics[metric]!.median)}`}</title></line>}
             <g style={{ color: COLOURS[0] }}>
-              {dots[place]!.map(([value, run], n) => <circle key={run} cx={px(value)} cy={py(place) + (((n * 0.618034) % 1) - 0.5) * line * 0.5} r="3.5" class="dot"><title>{`${run}: ${told(value)}`}</title></circle>)}
+              {dots[place]!.map(([value, run], n) => <circle key={run} cx={px(value)} cy={py(place) + (((n * 0.618034) % 1) - 0.5) * line * 0.5} r="3.5" class="dot"><title>{`${run}: ${formatted(value)}`}</title></circle>)}
             </g>
           </g>
         ))}
@@ -150,10 +150,10 @@ function Compared({ found }: { found: Comparison }) {
       <h3>{runs.toLocaleString("en")} runs by {found.by.join(", ")}</h3>
       {found.findings.map((each) => <p key={each}>{each}</p>)}
       <Groups found={found} />
-      <p class="note">In bold the median; below it from the least to the most, and the mean with its 95% interval over runs, where there are two seeds or more.</p>
+      <p class="note">The median is bold; below it are the range, and the mean with its 95% interval over runs where there are two seeds or more.</p>
       {found.metrics.map((metric) => found.dots[metric]!.some((each) => each.length) && (
         <div key={metric}>
-          <h4>{metric}: each run a dot{found.rows.length > DRAWN ? `, the first ${DRAWN} of ${found.rows.length.toLocaleString("en")} groups` : ""}</h4>
+          <h4>{metric}: one dot per run{found.rows.length > DRAWN ? `, the first ${DRAWN} of ${found.rows.length.toLocaleString("en")} groups` : ""}</h4>
           <Dots found={found} metric={metric} />
         </div>
       ))}

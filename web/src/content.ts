@@ -5,7 +5,7 @@ export interface Finding {
   text: string;
   details: Record<string, string>;
   withheld: string | null;
-  more: boolean; // told below the others
+  more: boolean; // shown below the others
 }
 
 export interface HeadRow {
@@ -33,7 +33,7 @@ export interface SiteMaps {
   heads: number[][][]; // head × query × key
 }
 
-/** A problem worked out beforehand: "" with all heads open, then under each head and set that was closed. */
+/** A precomputed problem: "" with all heads open, then with each head or set closed. */
 export interface Example {
   read: string[];
   wanted: string[];
@@ -49,7 +49,7 @@ export interface Heads {
   max_drop: number;
   max_loss_increase?: number | null;
   metric?: string; // "exact" where whole answers are counted
-  counted: string | null; // what costs are counted in, where heads are judged by a loss
+  counted: string | null; // the unit of costs, where heads are judged by a loss
   heads: HeadRow[];
   alone: { count: number; heads: string[] } | null;
   alone_removed_together: { accuracy: number; loss_increase?: number | null } | null;
@@ -120,7 +120,7 @@ export interface Group {
   broken: number;
   seeds: number;
   metrics: Record<string, Spread>;
-  [key: string]: unknown; // the values it is a group by
+  [key: string]: unknown; // the values it is grouped by
 }
 
 export interface Comparison {

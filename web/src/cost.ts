@@ -1,4 +1,4 @@
-// What a study counts costs in: answers that are no longer right, or a loss that rises.
+// The unit of costs in a study: the drop in accuracy, or the increase of a loss.
 import type { HeadRow, Heads } from "./content";
 
 export function costOf(heads: Heads, row: HeadRow): number | null {
@@ -14,7 +14,7 @@ export function boundsOf(row: HeadRow): [number, number] | null {
   return low == null || high == null ? null : [low, high];
 }
 
-/** Whether answers that are right as a whole say anything about this model. */
+/** Whether heads are judged by exact match. */
 export function exact(heads: Heads): boolean {
   return (heads.metric ?? "exact") === "exact";
 }

@@ -1,9 +1,9 @@
-// How many of a few hundred fresh sums are right with the heads that are open: counted by a worker.
+// Counts with a worker how many of a few hundred fresh sums are right with the open heads.
 import { effect, signal } from "@preact/signals";
 import { content } from "./content";
 import { closed, largest } from "./state";
 
-declare const WORKER: string; // its code, put in by the build
+declare const WORKER: string; // its code, inserted by the build
 
 export const SUMS = 300;
 export const counted = signal<{ done: number; wrong: number; of: number } | null>(null);

@@ -1,9 +1,9 @@
-// What each encoding signals, as heat maps: tables that are added, or what is added to the scores at each distance.
+// The signal of each encoding as heat maps: the table that is added, or the bias of the scores at each distance.
 import { useLayoutEffect, useRef } from "preact/hooks";
 import type { Signal } from "./content";
 import { theme } from "./theme";
 
-/** Numbers around nothing: blue above, orange below; what cannot be seen stays empty. */
+/** Numbers around zero: blue above, orange below; keys that cannot be seen are grey. */
 function Plane(props: { values: (number | null)[][]; most: number; label: string; mark: [number, number] }) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const rows = props.values.length, columns = props.values[0]!.length;
@@ -22,12 +22,12 @@ function Plane(props: { values: (number | null)[][]; most: number; label: string
   return (
     <div class="plane">
       <canvas ref={canvas} width={columns} height={rows} role="img" aria-label={props.label} />
-      <i style={{ left: from, width: `calc(${to} - ${from})` }} title="lengths it was trained on" />
+      <i style={{ left: from, width: `calc(${to} - ${from})` }} title="trained range" />
     </div>
   );
 }
 
-function turned(table: (number | null)[][]): (number | null)[][] {
+function transposed(table: (number | null)[][]): (number | null)[][] {
   return table[0]!.map((_, column) => table.map((row) => row[column]!));
 }
 
@@ -36,7 +36,7 @@ export function Encodings({ signals }: { signals: Signal[] }) {
   if (!drawn.length) return null;
   return (
     <>
-      <h4>What each encoding tells the model, before training and after (orange below nothing, blue above; the line is the trained range)</h4>
+      <h4>What each encoding adds, before and after training (orange below zero, blue above; the line is the trained range)</h4>
       <div class="encodings">
         {drawn.map((each) => {
           const kind = each.after.table ? "table" : "bias", values = [each.before[kind], each.after[kind]];
@@ -46,7 +46,7 @@ export function Encodings({ signals }: { signals: Signal[] }) {
           return ["before", "after"].map((moment, place) => values[place] && (
             <figure key={each.positions + each.index + moment}>
               <figcaption>{each.positions}{each.index === "sequential" ? "" : `, ${each.index}`}, {moment} training</figcaption>
-              <Plane values={kind === "table" ? turned(values[place]!) : values[place]!} most={most} mark={mark} label={`${each.positions} ${moment} training: ${kind === "table" ? "feature by position" : "head by distance"}`} />
+              <Plane values={kind === "table" ? transposed(values[place]!) : values[place]!} most={most} mark={mark} label={`${each.positions} ${moment} training: ${kind === "table" ? "feature by position" : "head by distance"}`} />
               <small>{kind === "table" ? `across: position 0 to ${each.tokens - 1}; down: feature` : `across: distance −${half} to ${each.tokens - half - 1}; down: head`}; largest {most.toFixed(2)}</small>
             </figure>
           ));

@@ -1,10 +1,10 @@
-// A table of numbers as colours: blue for more, and where numbers can be below nothing, orange for less.
+// A table of numbers as colours: blue for positive numbers, orange for negative ones.
 import { pressed } from "./press";
 import { Figure, type Cells } from "./save";
 
 export interface Cell {
   value: number;
-  said: string;
+  title: string;
   dot?: boolean;
 }
 
@@ -35,7 +35,7 @@ export function Grid(props: {
               return (
                 <g key={c}>
                   <rect class="empty" x={x} y={y} width={CELL - GAP} height={CELL - GAP} />
-                  <rect x={x} y={y} width={CELL - GAP} height={CELL - GAP} fill={cell.value < 0 ? ORANGE : BLUE} fill-opacity={share}><title>{cell.said}</title></rect>
+                  <rect x={x} y={y} width={CELL - GAP} height={CELL - GAP} fill={cell.value < 0 ? ORANGE : BLUE} fill-opacity={share}><title>{cell.title}</title></rect>
                   {cell.dot && <circle cx={x + (CELL - GAP) / 2} cy={y + (CELL - GAP) / 2} r="3" fill={ORANGE} />}
                 </g>
               );

@@ -1,9 +1,8 @@
-// Which heads it needs: each alone with its interval, and what happens when several go.
+// Which heads it needs: each alone with its interval, and what happens when several are removed.
 import { signal } from "@preact/signals";
 import { Chart, COLOURS } from "./chart";
 import { content, type HeadRow, type Heads } from "./content";
 import { boundsOf, costOf, exact, fixed, marginOf } from "./cost";
-import { FeedsPart } from "./feeds";
 import { Grid } from "./grid";
 import { Missing } from "./missing";
 import { headTitle, shortHead } from "./names";
@@ -12,9 +11,10 @@ import { RolesPart } from "./roles";
 import { Table, type Cells } from "./save";
 import { SeedsPart } from "./seeds";
 import { chosen } from "./state";
+import { UpstreamPart } from "./upstream";
 
 type Column = "head" | "accuracy" | "cost" | "verdict" | "pattern";
-const MOST_DRAWN = 64; // heads, above which every pair of them is no picture
+const MOST_DRAWN = 64; // heads, above which the grid of pairs is not drawn
 const order = signal<{ by: Column; down: boolean }>({ by: "cost", down: true });
 
 function sorted(heads: Heads): HeadRow[] {
@@ -35,15 +35,15 @@ function Ranking({ heads }: { heads: Heads }) {
     </th>
   );
   const rows = sorted(heads), most = Math.max(...rows.map((row) => boundsOf(row)?.[1] ?? costOf(heads, row) ?? 0), 1e-6);
-  const told = heads.counted ? `more ${heads.counted}, with interval` : "cost, with interval";
+  const title = heads.counted ? `more ${heads.counted}, with interval` : "cost, with interval";
   const share = (value: number): string => `${(100 * Math.max(value, 0)) / most}%`;
   const csv = (): Cells[] => [
-    ["head", "right without it", heads.counted ? `more ${heads.counted}` : "cost", "low", "high", "verdict", "looks"],
+    ["head", "accuracy without it", heads.counted ? `more ${heads.counted}` : "cost", "low", "high", "verdict", "pattern"],
     ...rows.map((row) => [row.head, row.accuracy, costOf(heads, row), ...(boundsOf(row) ?? ["", ""]), row.verdict, row.pattern]),
   ];
   return (
     <Table label="ranking of heads" id="ranking" csv={csv}>
-      <thead><tr>{name("head", "head")}{exact(heads) && name("accuracy", "right without it")}{name("cost", told)}{name("verdict", "verdict")}{name("pattern", "looks")}</tr></thead>
+      <thead><tr>{name("head", "head")}{exact(heads) && name("accuracy", "accuracy without it")}{name("cost", title)}{name("verdict", "verdict")}{name("pattern", "pattern")}</tr></thead>
       <tbody>
         {rows.map((row) => {
           const cost = costOf(heads, row), bounds = boundsOf(row);
@@ -68,7 +68,7 @@ function Ranking({ heads }: { heads: Heads }) {
   );
 }
 
-/** Right answers against heads removed; of a study that judges by a loss, the loss. */
+/** Accuracy against heads removed; in a study that judges by a loss, the loss. */
 function Curves({ heads }: { heads: Heads }) {
   const shown = heads.curves.filter((curve) => !curve.order.startsWith("random") || curve.order === "random 0");
   const whole = heads.counted ? shown[0]?.loss?.[0] : undefined, byLoss = whole != null;
@@ -81,15 +81,15 @@ function Curves({ heads }: { heads: Heads }) {
   if (heads.together && together != null)
     marks.push({ x: heads.together.count, y: together, colour: COLOURS[0]!, text: `${heads.together.count} that can go together: ${together.toFixed(4)}` });
   const lines = shown.map((curve) => ({
-    name: curve.order,
+    name: curve.order.replace("by slope", "by gradient"), // files keep the older name
     points: (byLoss ? (curve.loss ?? []) : curve.accuracy).flatMap((y, place): [number, number][] => (y == null ? [] : [[curve.heads[place]!.length, y]])),
   }));
   const rule = byLoss ? whole + marginOf(heads) : heads.counted ? undefined : heads.baseline - heads.max_drop;
   return (
     <>
-      <h3>Removing more and more</h3>
-      {byLoss && <p>Lower is better. The dashed line is {heads.counted} {fixed(whole)} with all heads, and {marginOf(heads)} more.</p>}
-      <Chart label={`${byLoss ? heads.counted : "accuracy"} against the number of heads removed`} x="heads removed" y={byLoss ? heads.counted! : "right"} loose={byLoss} rule={rule} marks={marks} lines={lines} />
+      <h3>Removing heads one after another</h3>
+      {byLoss && <p>Lower is better. The dashed line is {marginOf(heads)} above the {heads.counted} with all heads, {fixed(whole)}.</p>}
+      <Chart label={`${byLoss ? heads.counted : "accuracy"} against the number of heads removed`} x="heads removed" y={byLoss ? heads.counted! : "accuracy"} loose={byLoss} rule={rule} marks={marks} lines={lines} />
     </>
   );
 }
@@ -100,12 +100,12 @@ function Strata({ heads }: { heads: Heads }) {
   return (
     <>
       <h3>Which problems a head is needed for</h3>
-      <p>The share of each kind of problem that is wrong without the head.</p>
+      <p>The error rate on each kind of problem without the head.</p>
       <Grid label="errors by kind of problem without each head" rows={heads.heads.map((row) => shortHead(row.head))} columns={names} most={1}
         chosen={heads.heads.findIndex((row) => row.head === chosen.value)} choose={(row) => (chosen.value = heads.heads[row]!.head)}
         cells={(r, c) => {
           const { stratum, examples, errors } = heads.heads[r]!.by_stratum[c]!;
-          return { value: errors / Math.max(1, examples), said: `without ${headTitle(heads.heads[r]!.head)}, ${stratum}: ${errors} of ${examples} wrong` };
+          return { value: errors / Math.max(1, examples), title: `without ${headTitle(heads.heads[r]!.head)}, ${stratum}: ${errors} of ${examples} wrong` };
         }} />
     </>
   );
@@ -118,18 +118,18 @@ function Pairs({ heads }: { heads: Heads }) {
   const most = Math.max(...heads.pairs.map((pair) => Math.abs(pair.backup)));
   return (
     <>
-      <h3>Pairs that stand in for each other</h3>
-      <p>What two heads cost together beyond the sum of both alone: blue where each stands in for the other, orange where they do the same work. Measured on {heads.pairs_examples ? `${heads.pairs_examples.toLocaleString("en")} problems` : "a smaller lot of problems"}: small differences say little.</p>
+      <h3>Pairs that back each other up</h3>
+      <p>The cost of removing two heads together minus the sum of their costs alone: blue where each is a backup of the other, orange where both are needed for the same answers. Measured on {heads.pairs_examples ? `${heads.pairs_examples.toLocaleString("en")} problems` : "a smaller sample of problems"}: small differences mean little.</p>
       {names.length <= MOST_DRAWN && (
         <Grid label="pairs of heads" rows={names.map(shortHead)} columns={names.map(shortHead)} most={most}
           chosen={names.indexOf(chosen.value ?? "")} choose={(row) => (chosen.value = names[row]!)}
           cells={(r, c) => {
             const pair = found.get(`${names[r]}|${names[c]}`);
-            return pair ? { value: pair.backup, said: `${headTitle(names[r]!)} and ${headTitle(names[c]!)}: ${pair.drop.toFixed(4)} together, ${pair.sum_of_drops.toFixed(4)} one by one` } : null;
+            return pair ? { value: pair.backup, title: `${headTitle(names[r]!)} and ${headTitle(names[c]!)}: ${pair.drop.toFixed(4)} together, ${pair.sum_of_drops.toFixed(4)} one by one` } : null;
           }} />
       )}
       <Table label="strongest pairs of heads">
-        <thead><tr><th>heads</th><th>both gone cost</th><th>sum of each alone</th></tr></thead>
+        <thead><tr><th>heads</th><th>cost together</th><th>sum of costs alone</th></tr></thead>
         <tbody>{strongest.map((pair) => (
           <tr key={pair.heads.join()}><td>{pair.heads.map(headTitle).join(" and ")}</td><td class="number">{pair.drop.toFixed(4)}</td><td class="number">{pair.sum_of_drops.toFixed(4)}</td></tr>
         ))}</tbody>
@@ -140,12 +140,12 @@ function Pairs({ heads }: { heads: Heads }) {
 
 function About({ heads }: { heads: Heads }) {
   const [shown, ...others] = content.studies;
-  const right = exact(heads) ? `, ${heads.baseline.toFixed(4)} right with all of them` : "";
-  const rule = heads.counted ? `it raises the ${heads.counted} by less than ${marginOf(heads)}` : `it costs less than ${heads.max_drop}`;
+  const right = exact(heads) ? `, accuracy ${heads.baseline.toFixed(4)} with all of them` : "";
+  const rule = heads.counted ? `its removal raises the ${heads.counted} by less than ${marginOf(heads)}` : `its removal costs less than ${heads.max_drop}`;
   return (
     <>
-      <p class="studied">Studied: <b>{shown ?? heads.subject}</b> ({heads.subject}).{others.length > 0 && ` ${others.length} more ${others.length === 1 ? "study lies" : "studies lie"} in the folders and ${others.length === 1 ? "is" : "are"} not shown: ${others.slice(0, 5).join(", ")}${others.length > 5 ? "\u2026" : ""}.`}</p>
-      <p>{heads.heads.length} heads, {heads.ablation} ablation, {heads.examples.toLocaleString("en")} problems{right}. A head is called redundant when {rule} beyond doubt. A press on a head chooses it everywhere.</p>
+      <p class="studied">Studied: <b>{shown ?? heads.subject}</b> ({heads.subject}).{others.length > 0 && ` ${others.length} more ${others.length === 1 ? "study in the folders is" : "studies in the folders are"} not shown: ${others.slice(0, 5).join(", ")}${others.length > 5 ? "\u2026" : ""}.`}</p>
+      <p>{heads.heads.length} heads, {heads.ablation} ablation, {heads.examples.toLocaleString("en")} problems{right}. A head is redundant when {rule}, by the whole interval. Click a head to select it everywhere.</p>
     </>
   );
 }
@@ -155,14 +155,14 @@ export function HeadsSection() {
   if (!heads) return content.seeds.length ? <SeedsPart /> : <Missing what="heads" />;
   return (
     <>
-      {heads.withheld.map((each) => <p class="withheld" key={each.check}>Nothing is concluded: {each.check}: {each.reason.replace(/\.$/, "")}.</p>)}
+      {heads.withheld.map((each) => <p class="withheld" key={each.check}>Withheld: {each.check}: {each.reason.replace(/\.$/, "")}.</p>)}
       <About heads={heads} />
       <Ranking heads={heads} />
       <Curves heads={heads} />
       <Strata heads={heads} />
       <Pairs heads={heads} />
       <RolesPart />
-      <FeedsPart />
+      <UpstreamPart />
       <PatternsPart />
       <SeedsPart />
     </>

@@ -6,7 +6,7 @@ import { Encodings } from "./encodings";
 import { Missing } from "./missing";
 import { Table } from "./save";
 
-const DRAWN = 2; // probes; the others are folded away
+const DRAWN = 2; // probes; the others are collapsed
 
 function title(row: { positions: string; index: string }): string {
   return row.index === "sequential" ? row.positions : `${row.positions}, ${row.index}`;
@@ -25,8 +25,8 @@ function lines(study: Lengths, probe: string): Line[] {
   });
 }
 
-/** For each encoding and probe: where the seeds stop, why most of them, and one of them in words. */
-function Stops({ study }: { study: Lengths }) {
+/** For each encoding and probe: where the seeds fail, the causes with their counts, and one diagnosis in words. */
+function Failures({ study }: { study: Lengths }) {
   const groups = new Map<string, Lengths["diagnosis"]>();
   for (const each of study.diagnosis) {
     const name = `${title(each)}|${each.probe}`;
@@ -35,14 +35,14 @@ function Stops({ study }: { study: Lengths }) {
   if (!groups.size) return null;
   return (
     <>
-      <h4>Why each stops</h4>
-      <Table label={`why each stops, ${study.task}`}>
-        <thead><tr><th>encoding</th><th>probe</th><th>fails first at</th><th>causes, with seeds</th><th>one of them</th></tr></thead>
+      <h4>Why each fails</h4>
+      <Table label={`why each fails, ${study.task}`}>
+        <thead><tr><th>encoding</th><th>probe</th><th>fails first at</th><th>causes (seeds)</th><th>diagnosis of one seed</th></tr></thead>
         <tbody>{[...groups].map(([name, found]) => {
           const causes = [...new Set(found.flatMap((each) => each.causes))].map((cause) => `${cause} (${found.filter((each) => each.causes.includes(cause)).length} of ${found.length})`);
           return (
             <tr key={name}><td>{title(found[0]!)}</td><td>{found[0]!.probe}</td><td class="number">{[...new Set(found.map((each) => each.length))].sort((p, q) => p - q).join(", ")}</td>
-              <td>{causes.join(", ") || "none of the known ones"}</td><td>{found[0]!.sentence}</td></tr>
+              <td>{causes.join(", ") || "no known cause"}</td><td>{found[0]!.sentence}</td></tr>
           );
         })}</tbody>
       </Table>
@@ -53,8 +53,8 @@ function Stops({ study }: { study: Lengths }) {
 function Curve({ study, probe }: { study: Lengths; probe: string }) {
   return (
     <>
-      <h4>Probe {probe}: median of the seeds, from the worst to the best; trained lengths shaded</h4>
-      <Chart label={`accuracy by length, ${study.task}, ${probe}`} x="length" y="right" log shaded={study.train_lengths} lines={lines(study, probe)} />
+      <h4>Probe {probe}: median and range of the seeds; trained lengths are shaded</h4>
+      <Chart label={`accuracy by length, ${study.task}, ${probe}`} x="length" y="accuracy" log shaded={study.train_lengths} lines={lines(study, probe)} />
     </>
   );
 }
@@ -64,7 +64,7 @@ function Study({ study }: { study: Lengths }) {
   const board = study.reach.slice().sort((one, other) => one.probe.localeCompare(other.probe) || (other.worst ?? -1) - (one.worst ?? -1) || (other.median ?? -1) - (one.median ?? -1));
   return (
     <section class="study">
-      <h3>{study.task}, {study.track === "lab" ? "as the lab trains" : `${study.track} track`}</h3>
+      <h3>{study.task}, {study.track === "lab" ? "trained by the lab" : `${study.track} track`}</h3>
       {study.findings.map((each) => <p key={each}>{each}</p>)}
       {probes.slice(0, DRAWN).map((probe) => <Curve key={probe} study={study} probe={probe} />)}
       {probes.length > DRAWN && (
@@ -73,15 +73,15 @@ function Study({ study }: { study: Lengths }) {
           {probes.slice(DRAWN).map((probe) => <Curve key={probe} study={study} probe={probe} />)}
         </details>
       )}
-      <h4>Leaderboard: how far each reaches (lower end of the 95% interval at 0.99 or above), by its worst seed</h4>
+      <h4>Reach of each encoding, sorted by its worst seed (the longest length up to which the lower end of the 95% interval stays at 0.99 or above)</h4>
       <Table label={`reach, ${study.task}`}>
-        <thead><tr><th>probe</th><th>encoding</th><th>worst seed reaches</th><th>median</th><th>by seed</th></tr></thead>
+        <thead><tr><th>probe</th><th>encoding</th><th>reach of the worst seed</th><th>median</th><th>by seed</th></tr></thead>
         <tbody>{board.map((row) => (
           <tr key={title(row) + row.probe}><td>{row.probe}</td><td>{title(row)}</td><td class="number">{row.worst ?? "–"}</td><td class="number">{row.median ?? "–"}</td>
             <td>{Object.values(row.by_seed).map((each) => each ?? "not learned").join(", ")}</td></tr>
         ))}</tbody>
       </Table>
-      <Stops study={study} />
+      <Failures study={study} />
       <Encodings signals={study.signals} />
     </section>
   );
@@ -91,8 +91,8 @@ export function LengthsSection() {
   return (
     <>
       {content.certificates.map((each) => {
-        const told = `Proved right at every length: ${each.run}, ${each.contexts.toLocaleString("en")} contexts, none wrong, smallest margin ${fixed(each.smallest_margin, 1)}.`;
-        return each.refused ? <p key={each.run} class="certificate withheld"><s>{told}</s> Struck out: {each.refused}.</p> : <p key={each.run} class="certificate">{told}</p>;
+        const statement = `Proved right at every length: ${each.run}, ${each.contexts.toLocaleString("en")} contexts, none wrong, smallest margin ${fixed(each.smallest_margin, 1)}.`;
+        return each.refused ? <p key={each.run} class="certificate withheld"><s>{statement}</s> Invalid: {each.refused}.</p> : <p key={each.run} class="certificate">{statement}</p>;
       })}
       {content.lengths.length ? content.lengths.map((study) => <Study key={study.name} study={study} />) : <Missing what="lengths" />}
     </>

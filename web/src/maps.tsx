@@ -5,7 +5,7 @@ import { theme } from "./theme";
 
 const MOST_TOKENS = 24; // above which the axes of a small map are left out
 
-/** From the paper's colour to blue, evenly in lightness; dark weights on light paper and the other way round. */
+/** From the background colour to blue, evenly in lightness; dark on light paper and the other way round. */
 function colour(share: number, dark: boolean): string {
   const paper = dark ? [24, 27, 33] : [255, 255, 255];
   const full = dark ? [120, 190, 255] : [0, 60, 130];
@@ -60,7 +60,7 @@ export function Heat(props: {
       queries.forEach((query, q) => draw.fillText(clipped(query, !!large), left - (large ? 5 : 2), top + (q + 0.5) * cell + (large ? 4 : 3)));
     }
   });
-  const said = under ? `${queries[under[0]]} → ${keys[under[1]]}: ${(props.map[under[0] * keys.length + under[1]] ?? 0).toFixed(3)}` : "";
+  const title = under ? `${queries[under[0]]} → ${keys[under[1]]}: ${(props.map[under[0] * keys.length + under[1]] ?? 0).toFixed(3)}` : "";
   const look = (q: number, k: number): void => {
     const inside = k >= 0 && q >= 0 && k < keys.length && q < queries.length;
     setUnder(inside ? [q, k] : null);
@@ -79,10 +79,10 @@ export function Heat(props: {
   };
   return (
     <span class={props.dim ? "heat off" : "heat"}>
-      <canvas ref={canvas} style={{ width, height }} role="img" aria-label={props.label} title={said}
+      <canvas ref={canvas} style={{ width, height }} role="img" aria-label={props.label} title={title}
         {...(large && { tabIndex: 0, onKeyDown: walk, onBlur: leave })}
         onMouseMove={(event) => look(Math.floor((event.offsetY - top) / cell), Math.floor((event.offsetX - left) / cell))} onMouseLeave={leave} />
-      {large && <output class="under">{said || "Arrow keys move from cell to cell."}</output>}
+      {large && <output class="under">{title || "Use the arrow keys to move from cell to cell."}</output>}
     </span>
   );
 }

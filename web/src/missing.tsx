@@ -1,4 +1,4 @@
-// What is not in this page, and the command that makes it.
+// The parts that this page lacks, and the commands that make them.
 import { content } from "./content";
 
 export function Missing({ what }: { what: string }) {

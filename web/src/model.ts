@@ -1,4 +1,4 @@
-// The forward pass of a Headway encoder-decoder: the same sums as PyTorch's, in plain loops.
+// The forward pass of a Headway encoder-decoder: the same computation as in PyTorch, in plain loops.
 // Axes of every array: token, then feature. Weights are [out, in], as PyTorch keeps them.
 
 export interface Packed {
@@ -104,8 +104,8 @@ function attention(
   const both = w[`${name}.key_value`]!;
   const key = linear(context, keys, both.subarray(0, width * width));
   const value = linear(context, keys, both.subarray(width * width));
-  const itself = context === x; // across to the source no order is told
-  if (model.positions === "rope" && itself) [query, key].forEach((each) => turn(each, queries, dim));
+  const itself = context === x; // cross-attention has no position signal
+  if (model.positions === "rope" && itself) [query, key].forEach((each) => rotate(each, queries, dim));
   const steep = (head: number): number => (model.positions === "alibi" && itself ? slope(head, heads) : 0);
   const z = new Float32Array(queries * width);
   const shown: Float32Array[] = [];
@@ -146,15 +146,15 @@ function embedded(model: Model, tokens: number[], table: string): Float32Array {
   return x;
 }
 
-/** What sinusoidal positions add: sine and cosine side by side. */
+/** The value that sinusoidal positions add: sine and cosine interleaved. */
 function wave(model: Model, place: number, feature: number): number {
   if (model.positions !== "sinusoidal") return 0;
   const angle = place * Math.exp((feature - (feature % 2)) * (-Math.log(10_000) / model.d_model));
   return feature % 2 ? Math.cos(angle) : Math.sin(angle);
 }
 
-/** Turns every pair of numbers by an angle that grows with the place (rope). */
-function turn(x: Float32Array, tokens: number, dim: number): void {
+/** Rotates every pair of numbers by an angle that grows with the position (rope). */
+function rotate(x: Float32Array, tokens: number, dim: number): void {
   const width = x.length / tokens;
   for (let t = 0; t < tokens; t++)
     for (let i = 0; i < width; i += 2) {
@@ -165,7 +165,7 @@ function turn(x: Float32Array, tokens: number, dim: number): void {
     }
 }
 
-/** How steeply each head's scores fall with distance (alibi). */
+/** The rate at which each head's scores fall with distance (alibi). */
 function slope(head: number, heads: number): number {
   const even = 2 ** Math.floor(Math.log2(heads));
   return head < even ? 2 ** ((-8 * (head + 1)) / even) : 2 ** ((-4 * (2 * (head - even) + 1)) / even);
@@ -180,9 +180,9 @@ function block(
     const read = normalised(x, tokens, w[`${here}.norms.${kind}.weight`]!, w[`${here}.norms.${kind}.bias`]!);
     const across = kind === "cross";
     const causal = stack === "decoder" && !across;
-    const said = attention(model, `${here}.attentions.${kind}`, `${here}.${kind}`, read, tokens,
+    const output = attention(model, `${here}.attentions.${kind}`, `${here}.${kind}`, read, tokens,
       across ? memory! : read, across ? sources : tokens, causal, closed, maps);
-    add(x, said);
+    add(x, output);
   }
   const read = normalised(x, tokens, w[`${here}.norms.feed.weight`]!, w[`${here}.norms.feed.bias`]!);
   const inner = linear(read, tokens, w[`${here}.feed.into.weight`]!, w[`${here}.feed.into.bias`]!);
@@ -241,8 +241,8 @@ function softmax(logits: Float32Array): number[] {
 
 /** The tokens of a + b. */
 export function source(model: Pick<Model, "digits" | "vocabulary">, a: number, b: number): number[] {
-  const spelled = (number: number): number[] => [...String(number).padStart(model.digits, "0")].map(Number);
-  return [...spelled(a), model.vocabulary.indexOf("+"), ...spelled(b)];
+  const digitsOf = (number: number): number[] => [...String(number).padStart(model.digits, "0")].map(Number);
+  return [...digitsOf(a), model.vocabulary.indexOf("+"), ...digitsOf(b)];
 }
 
 export function right(model: Pick<Model, "digits">, a: number, b: number): number[] {

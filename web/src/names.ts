@@ -1,5 +1,5 @@
-// How sites and heads are called: in full, and short where room is tight.
-const OWN = /^(encoder|decoder)\.(\d+)\.(self|cross|feed)$/; // a site of Headway's own models
+// The names of sites and heads: in full, and short for labels.
+const OWN = /^(encoder|decoder)\.(\d+)\.(self|cross|feed)$/; // a site of Headway's models
 
 export function siteOf(head: string): string {
   return head.slice(0, head.lastIndexOf("."));

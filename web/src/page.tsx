@@ -13,9 +13,9 @@ import { landed, model, SECTIONS } from "./state";
 import { theme } from "./theme";
 import { Try } from "./try";
 
-const LISTED = 40; // files, above which those of single runs are folded away
+const LISTED = 40; // files, above which those of single runs are collapsed
 
-function Told({ finding }: { finding: Finding }) {
+function Sentence({ finding }: { finding: Finding }) {
   return (
     <li class={finding.withheld ? "withheld" : ""}>
       <details>
@@ -35,14 +35,14 @@ function Answers() {
         {content.headlines.map((each) => <div key={each.question}><small>{each.question}</small><strong>{each.answer}</strong><p>{each.rest}</p></div>)}
       </div>
       <ol class="findings">
-        {first.map((finding) => <Told key={finding.text} finding={finding} />)}
-        {!first.length && <li>No study is in this page.</li>}
+        {first.map((finding) => <Sentence key={finding.text} finding={finding} />)}
+        {!first.length && <li>This page contains no study.</li>}
         {content.missing.length > 0 && <li class="missing">Missing: {content.missing.map((each) => each.what).join(", ")}.</li>}
       </ol>
       {more.length > 0 && (
         <details class="more">
-          <summary>What heads bring to the answer, tested: {more.length} more</summary>
-          <ol class="findings">{more.map((finding) => <Told key={finding.text} finding={finding} />)}</ol>
+          <summary>What heads carry to the output, by causal tests: {more.length} more</summary>
+          <ol class="findings">{more.map((finding) => <Sentence key={finding.text} finding={finding} />)}</ol>
         </details>
       )}
     </>
@@ -57,8 +57,8 @@ function Files() {
   return (
     <>
       {list(folded ? few : files)}
-      {folded && many.length > 0 && <details><summary>{many.length} more: what each run is, how it ended and how it was tested</summary>{list(many)}</details>}
-      {left_out.length > 0 && <p id="left-out">Too large for this page, and left in the folder: {left_out.slice(0, LISTED).join(", ")}{left_out.length > LISTED ? ` and ${left_out.length - LISTED} more` : ""}.</p>}
+      {folded && many.length > 0 && <details><summary>{many.length} more: config, training and evaluation of each run</summary>{list(many)}</details>}
+      {left_out.length > 0 && <p id="left-out">Too large for this page and left in the folder: {left_out.slice(0, LISTED).join(", ")}{left_out.length > LISTED ? ` and ${left_out.length - LISTED} more` : ""}.</p>}
     </>
   );
 }
@@ -90,7 +90,7 @@ const PARTS: Record<string, [string, () => preact.JSX.Element | null]> = {
   made: ["How it was made", Made],
 };
 
-/** What cannot be drawn leaves the rest as it is. */
+/** A part that fails to render does not affect the others. */
 function Part({ of: Drawn }: { of: () => preact.JSX.Element | null }) {
   const [error] = useErrorBoundary();
   return error ? <p class="wrong" role="alert">This part cannot be drawn: {String(error)}</p> : <Drawn />;
@@ -116,8 +116,8 @@ function Page() {
 Object.assign(window, {
   headway: {
     answer: (a: number, b: number, closed: string[]) => {
-      const said = answer(model!, source(model!, a, b), new Set(closed));
-      return { digits: said.digits, logits: Array.from(said.logits) };
+      const answered = answer(model!, source(model!, a, b), new Set(closed));
+      return { digits: answered.digits, logits: Array.from(answered.logits) };
     },
     freshSums,
   },

@@ -10,7 +10,7 @@ export function PatternsPart() {
   return (
     <>
       <h3>Where they look on average</h3>
-      <p>Query rows, key columns, by position; with the pattern that gains most over shuffled weights and the share of problems in which it wins as well. It describes, it does not say why.</p>
+      <p>Rows are queries, columns are keys, by position; below each map the pattern that gains most over shuffled weights, and the share of problems in which it wins as well. A pattern is a description, not a cause.</p>
       <div class="patterns">
         {maps.flatMap((site) => site.heads.map((weights, number) => {
           const head = `${site.site}.${number}`, row = rows.get(head);

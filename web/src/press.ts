@@ -1,8 +1,8 @@
-// Shapes that can be pressed, also by keyboard.
+// Makes shapes clickable, also by keyboard.
 export function pressed(act: () => void) {
   return {
     role: "button" as const,
-    tabindex: 0, // in SVG names are told apart by case
+    tabindex: 0, // SVG attribute names are case-sensitive
     onClick: act,
     onKeyDown: (event: KeyboardEvent) => {
       if (event.key !== "Enter" && event.key !== " ") return;

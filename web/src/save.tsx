@@ -1,4 +1,4 @@
-// Everything shown can be taken along: figures as SVG, tables as CSV, files as they are.
+// Everything shown can be saved: figures as SVG, tables as CSV, files as they are.
 import type { ComponentChildren } from "preact";
 import { useRef } from "preact/hooks";
 
@@ -13,7 +13,7 @@ export function save(name: string, content: BlobPart): void {
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
-/** A file of the folder, which is kept packed. */
+/** Unpacks a file of the folder. */
 export async function unpacked(data: string): Promise<ArrayBuffer> {
   const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
@@ -34,7 +34,7 @@ const LOOKS = [
   "fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "paint-order", "opacity", "font-size", "font-weight", "font-family", "text-anchor",
 ];
 
-/** A figure for other papers: its look written into every shape, in light colours, on white. */
+/** A figure for other documents: its style written into every shape, in light colours, on white. */
 function styled(shown: SVGSVGElement): SVGElement {
   const copy = shown.cloneNode(true) as SVGSVGElement, { theme } = document.documentElement.dataset;
   document.documentElement.dataset.theme = "light"; // nothing is painted until it is put back
@@ -68,7 +68,7 @@ export function Figure(props: { label: string; children: ComponentChildren; clas
   );
 }
 
-/** A table; its CSV is what it shows, or what `csv` gives where that is more than a person wants to read. */
+/** A table; its CSV is what it shows, or what `csv` returns where that is more than fits on the page. */
 export function Table(props: { label: string; children: ComponentChildren; id?: string; csv?: () => Cells[] }) {
   const home = useRef<HTMLTableElement>(null);
   const shown = (): Cells[] => [...home.current!.querySelectorAll("tr")].map((row) => [...row.children].map((each) => each.textContent));

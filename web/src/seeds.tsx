@@ -1,4 +1,4 @@
-// What differs from seed to seed: one seed is no error bar.
+// How results differ from seed to seed: a single seed gives no error bar.
 import { COLOURS, Legend, legendHeight } from "./chart";
 import { content } from "./content";
 import { Figure, Table } from "./save";
@@ -14,7 +14,7 @@ function range(values: number[], digits = 0): string {
   return `median ${middle(values).toFixed(digits)}, from ${least} to ${most}`;
 }
 
-/** How many runs have each count: one colour a kind of count. */
+/** How many runs have each count: one colour for each kind of count. */
 function Counts() {
   const seeds = content.seeds, kinds = [["can go together", seeds.map((each) => each.together)], ["cost little one at a time", seeds.map((each) => each.alone)]] as const;
   const all = kinds.flatMap(([, counts]) => counts), [least, most] = [Math.min(...all), Math.max(...all)];
@@ -45,15 +45,15 @@ export function SeedsPart() {
   const seeds = content.seeds;
   if (!seeds.length) return null;
   if (seeds.length === 1)
-    return <><h3>Over seeds</h3><p>One seed was studied. Another one can need other heads, and another number of them: <code>headway train addition --seeds 10 --out runs/ten</code>, then <code>headway heads runs/ten</code> say how far they differ.</p></>;
+    return <><h3>Over seeds</h3><p>One seed was studied. Another seed may need different heads, and a different number of them. To see how far they differ, run <code>headway train addition --seeds 10 --out runs/ten</code>, then <code>headway heads runs/ten</code>.</p></>;
   return (
     <>
       <h3>Over {seeds.length.toLocaleString("en")} seeds</h3>
-      <p>Heads that can go together: {range(seeds.map((each) => each.together))}. Heads that cost little one at a time: {range(seeds.map((each) => each.alone))}; all of those removed leave {range(seeds.map((each) => each.alone_removed_together), 3)} right.</p>
+      <p>Heads that can go together: {range(seeds.map((each) => each.together))}. Heads that cost little one at a time: {range(seeds.map((each) => each.alone))}; accuracy with all of those removed: {range(seeds.map((each) => each.alone_removed_together), 3)}.</p>
       <Counts />
       {seeds.length <= LISTED && (
         <Table label="heads over the seeds">
-          <thead><tr><th>run</th><th>cost little alone</th><th>right without all of these</th><th>can go together</th><th>right without those</th><th>critical</th></tr></thead>
+          <thead><tr><th>run</th><th>cost little alone</th><th>accuracy without all of these</th><th>can go together</th><th>accuracy without those</th><th>critical</th></tr></thead>
           <tbody>{seeds.map((each) => (
             <tr key={each.subject}><td>{each.subject}</td><td class="number">{each.alone}</td><td class="number">{each.alone_removed_together.toFixed(4)}</td><td class="number">{each.together}</td><td class="number">{each.together_accuracy.toFixed(4)}</td><td class="number">{each.critical.length}</td></tr>
           ))}</tbody>

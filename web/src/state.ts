@@ -1,4 +1,4 @@
-// What the reader has chosen, kept in the address so that a link shows the same.
+// What the reader has selected, stored in the address so that a link shows the same.
 import { computed, effect, signal } from "@preact/signals";
 import { content, type SiteMaps } from "./content";
 import { answer, headsOf, right, sitesOf, source, unpack } from "./model";
@@ -9,12 +9,12 @@ const most = model ? 10 ** model.digits - 1 : 999;
 const usual = ["457", "968"].map((text) => text.slice(-(model?.digits ?? text.length)));
 const fits = (text: string): boolean => /^\d+$/.test(text) && Number(text) <= most;
 
-export const landed = location.hash.slice(1); // what was asked for when the page was opened
+export const landed = location.hash.slice(1); // the address when the page was opened
 // a page of comparisons alone has no model and no study to show
 const compares = content.comparisons.length > 0, alone = compares && !content.made.runs.length && !content.heads && !content.seeds.length && !content.lengths.length;
 export const SECTIONS = ["answers", ...(alone ? [] : ["try", "heads", "length"]), ...(compares ? ["comparison"] : []), "made"];
 
-/** What was worked out beforehand with exactly these heads closed; null where nothing was. */
+/** The name of the precomputed answer with exactly these heads closed; null where there is none. */
 function workedName(shut: ReadonlySet<string>): string | null {
   const sets: Record<string, string[] | undefined> = { "": [], alone: content.heads?.alone?.heads, together: content.heads?.together?.heads };
   const same = (name: string): boolean => {
@@ -30,13 +30,13 @@ export function canClose(shut: ReadonlySet<string>): boolean {
 }
 
 function fromAddress(): { a: string; b: string; off: Set<string>; head: string | null; example: number } {
-  const asked = new URLSearchParams(location.hash.slice(1));
+  const query = new URLSearchParams(location.hash.slice(1));
   const number = (name: string, usual: string): string => {
-    const text = asked.get(name) ?? usual;
+    const text = query.get(name) ?? usual;
     return fits(text) ? text : usual;
   };
   const known = (name: string): boolean => allHeads.includes(name);
-  const head = asked.get("head"), off = new Set((asked.get("off") ?? "").split(",").filter(known));
+  const head = query.get("head"), off = new Set((query.get("off") ?? "").split(",").filter(known));
   return {
     a: number("a", usual[0]!),
     b: number("b", usual[1]!),
@@ -51,15 +51,15 @@ export const a = signal(first.a);
 export const b = signal(first.b);
 export const closed = signal<ReadonlySet<string>>(first.off);
 export const chosen = signal<string | null>(first.head);
-export const example = signal(first.example); // of those worked out beforehand, where no model is inside
-export const step = signal(0); // the answer's token that is looked at
-export const token = signal<{ keys: string; place: number } | null>(null); // the token that is followed, and the tokens it stands among
+export const example = signal(first.example); // of the precomputed ones, where there is no model inside
+export const step = signal(0); // the selected token of the answer
+export const token = signal<{ keys: string; place: number } | null>(null); // the highlighted token, and the tokens of its axis
 
 export const valid = computed(() => !model || [a.value, b.value].every(fits));
 export const largest = most;
 export { fits };
 
-/** A problem as it is shown: what is said, how surely, what is right, and where every head looks. */
+/** A problem as it is shown: the answer, its probabilities, the right answer, and where every head looks. */
 export interface Shown {
   said: string[];
   wanted: string[];
@@ -68,12 +68,12 @@ export interface Shown {
 }
 
 function computedHere(): Shown {
-  const asked = [Number(a.value), Number(b.value)] as const, words = model!.vocabulary;
-  const tokens = source(model!, ...asked), found = answer(model!, tokens, closed.value);
+  const operands = [Number(a.value), Number(b.value)] as const, words = model!.vocabulary;
+  const tokens = source(model!, ...operands), found = answer(model!, tokens, closed.value);
   const read = tokens.map((each) => words[each]!), written = ["›", ...found.digits.slice(0, -1).map((each) => words[each]!)];
   return {
     said: found.digits.map((each) => words[each]!),
-    wanted: right(model!, ...asked).map((each) => words[each]!),
+    wanted: right(model!, ...operands).map((each) => words[each]!),
     likely: found.probabilities.map((chances) => chances.map((chance, word) => [words[word]!, chance] as [string, number]).sort((p, q) => q[1] - p[1])),
     maps: sitesOf(model!).map((site) => {
       const own = site.startsWith("encoder") ? read : written;
@@ -115,11 +115,11 @@ effect(() => {
 
 let opening = SECTIONS.includes(landed); // the address then is a section's, until something is chosen
 effect(() => {
-  const asked = new URLSearchParams(model ? { a: a.value, b: b.value } : { example: String(example.value) });
-  if (closed.value.size) asked.set("off", [...closed.value].join(","));
-  if (chosen.value) asked.set("head", chosen.value);
+  const query = new URLSearchParams(model ? { a: a.value, b: b.value } : { example: String(example.value) });
+  if (closed.value.size) query.set("off", [...closed.value].join(","));
+  if (chosen.value) query.set("head", chosen.value);
   if (opening) opening = false;
-  else if (location.protocol !== "about:") history.replaceState(null, "", "#" + asked.toString().replaceAll("%2C", ",")); // a notebook's frame has no address
+  else if (location.protocol !== "about:") history.replaceState(null, "", "#" + query.toString().replaceAll("%2C", ",")); // a notebook's frame has no address
 });
 addEventListener("hashchange", () => {
   if (SECTIONS.includes(location.hash.slice(1))) return; // the browser goes there by itself

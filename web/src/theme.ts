@@ -1,4 +1,4 @@
-// Light or dark, as the reader's system has it until the button is pressed; paper is always light.
+// Light or dark, as the reader's system is set until the button is pressed; paper is always light.
 import { options } from "preact";
 import { effect, signal } from "@preact/signals";
 
@@ -8,7 +8,7 @@ effect(() => {
   document.documentElement.dataset.theme = theme.value;
 });
 
-/** Draws what a change asks for before this returns: paper does not wait. */
+/** Renders a change before this returns, because printing does not wait. */
 function atOnce(change: () => void): void {
   const usual = options.debounceRendering;
   options.debounceRendering = (draw) => draw();

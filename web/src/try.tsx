@@ -1,5 +1,5 @@
-// Try it: a sum, answered by the trained model inside this file; heads can be closed. Where no model is inside, problems
-// that were worked out beforehand.
+// Try it: a sum, answered by the trained model inside this file; heads can be closed. Without a model, problems with
+// precomputed answers.
 import { content } from "./content";
 import { costOf } from "./cost";
 import { counted, SUMS } from "./counting";
@@ -35,13 +35,13 @@ function Presets() {
       <div class="presets" role="group" aria-label="heads to close">
         {presets().map(([name, heads]) => <button key={name} aria-pressed={same(heads)} onClick={() => (closed.value = new Set(heads))}>{name}</button>)}
       </div>
-      {ablation && ablation !== "zero" && <p class="note">A head that is closed here says nothing (zero); the study put {ablation === "mean" ? "its mean" : "what it says about another problem"} in its place ({ablation}). What is counted here can differ from what was found there.</p>}
+      {ablation && ablation !== "zero" && <p class="note">A head that is closed here outputs zero; the study replaced its output by {ablation === "mean" ? "its mean" : "its output on another problem"} ({ablation}). The numbers here can differ from those of the study.</p>}
     </>
   );
 }
 
 function correctAnswer(now: Shown): string {
-  return model ? `${Number(a.value)} + ${Number(b.value)} = ${Number(a.value) + Number(b.value)}` : `right is ${now.wanted.join(" ")}`;
+  return model ? `${Number(a.value)} + ${Number(b.value)} = ${Number(a.value) + Number(b.value)}` : `the right answer is ${now.wanted.join(" ")}`;
 }
 
 function Digits({ now }: { now: Shown }) {
@@ -83,13 +83,13 @@ function Accuracy() {
   );
 }
 
-/** The row of a site's maps that belongs to the token of the answer that is looked at. */
+/** The row of a site's maps that belongs to the selected token of the answer. */
 function marked(now: Shown, site: Shown["maps"][number]): number | null {
   const first = site.queries.length - now.said.length;
   return site.site.startsWith("decoder") && first >= 0 ? first + step.value : null;
 }
 
-/** Where the large map stands above the others, it is brought into view. */
+/** Scrolls to the large map where it is above the others. */
 function enlarge(head: string): void {
   chosen.value = head;
   if (matchMedia("(max-width: 30rem)").matches) requestAnimationFrame(() => document.querySelector(".enlarged")?.scrollIntoView());
@@ -98,8 +98,8 @@ function enlarge(head: string): void {
 function Cost({ head }: { head: string }) {
   const heads = content.heads, row = heads?.heads.find((each) => each.head === head), cost = heads && row && costOf(heads, row);
   if (!heads || !row || cost == null) return null;
-  const told = heads.counted ? `Alone it raises the ${heads.counted} by ${cost.toFixed(4)}` : `Alone it costs ${(100 * cost).toFixed(2)}%`;
-  return <p>{told} ({row.verdict}){row.pattern ? `; it looks: ${row.pattern}` : ""}.</p>;
+  const sentence = heads.counted ? `Alone it raises the ${heads.counted} by ${cost.toFixed(4)}` : `Alone it costs ${(100 * cost).toFixed(2)}%`;
+  return <p>{sentence} ({row.verdict}){row.pattern ? `; pattern: ${row.pattern}` : ""}.</p>;
 }
 
 function Site({ now, site }: { now: Shown; site: Shown["maps"][number] }) {
@@ -126,7 +126,7 @@ function Site({ now, site }: { now: Shown; site: Shown["maps"][number] }) {
 
 function Enlarged({ now }: { now: Shown }) {
   const head = chosen.value, site = now.maps.find((each) => head && each.site === siteOf(head));
-  if (!head || !site) return <p class="hint">Press a map to enlarge it; untick a head to close it. Hover a cell for its weight, a token to follow it.</p>;
+  if (!head || !site) return <p class="hint">Click a map to enlarge it; untick a head to close it. Hover over a cell to see its weight and to highlight its key in all maps.</p>;
   return (
     <aside class="enlarged" aria-label={`head ${head}`}>
       <h3>{headTitle(head)}</h3>
@@ -155,7 +155,7 @@ function Sum() {
 function Examples() {
   return (
     <>
-      {content.only ? null : <p>This page has no model inside; these problems were worked out beforehand{content.studies[0] ? <> with <b>{content.studies[0]}</b></> : ""}, each token after the right ones before it. Heads can be closed one at a time, or as the two sets below.</p>}
+      {content.only ? null : <p>This page has no model inside; the answers to these problems were precomputed{content.studies[0] ? <> with <b>{content.studies[0]}</b></> : ""}, each token given the right tokens before it. Heads can be closed one at a time, or as the two sets below.</p>}
       {content.examples.length > 1 && (
         <div class="presets" role="group" aria-label="problems">
           {content.examples.map((_, place) => <button key={place} aria-pressed={example.value === place} onClick={() => (example.value = place)}>problem {place + 1}</button>)}
@@ -167,13 +167,13 @@ function Examples() {
 }
 
 export function Try() {
-  if (!model && !content.examples.length) return <p>This page has no model inside, and no problem was worked out for it; <code>headway heads</code> works some out.</p>;
+  if (!model && !content.examples.length) return <p>This page has no model and no precomputed problems; <code>headway heads</code> computes some.</p>;
   const now = shown.value;
   return (
     <>
       {content.model && <p class="studied">The trained adder <b>{content.model.run}</b>, inside this page.</p>}
       {model ? <Sum /> : <Examples />}
-      {now ? <Digits now={now} /> : <p class="wrong" role="alert">Two numbers from 0 to {largest}, please.</p>}
+      {now ? <Digits now={now} /> : <p class="wrong" role="alert">Enter two numbers from 0 to {largest}.</p>}
       <Presets />
       <Accuracy />
       {now && (

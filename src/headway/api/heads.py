@@ -12,7 +12,7 @@ from torch import nn
 
 from headway.attach.opening import SubjectLike, open_for_study
 from headway.attach.zeroing import save_without
-from headway.causes.kinds import kinds_of, profile_contrasts, profile_of
+from headway.causes.kinds import count_kinds, measure_profile, profile_contrasts
 from headway.causes.maps import average_maps, maps_of, worked_examples
 from headway.doctor.examination import find_vetoes
 from headway.errors import HeadwayError
@@ -23,11 +23,11 @@ from headway.heads.ablations import find_ablation
 from headway.heads.members import study_stack
 from headway.heads.optimum import check_searchable
 from headway.heads.population import FILE, Member, PopulationStudy, RefusedMember
-from headway.heads.pruning import compare, without
+from headway.heads.pruning import compare, remove_heads
 from headway.heads.question import HeadsQuestion, PruneQuestion, RemovalQuestion
 from headway.heads.result import HeadStudy
 from headway.heads.screening import Screening, screen
-from headway.heads.study import searched, study_subject
+from headway.heads.study import add_search, study_subject
 from headway.heads.variants import Ledger, Variants
 from headway.machine import choose_device, environment, full_precision_matmul
 from headway.models import Head, Model
@@ -146,9 +146,9 @@ def study_members(subject: str | Path, question: HeadsQuestion) -> PopulationStu
         profiles, contrasts = [], profile_contrasts(subject_of(open_run(folders[0], device)), question.seed)
         with Progress(f"causal tests of {len(folders):,} runs", question.quiet) as watch:
             for number, folder in enumerate(folders):
-                profiles.append(profile_of(subject_of(open_run(folder, device)), contrasts))
+                profiles.append(measure_profile(subject_of(open_run(folder, device)), contrasts))
                 watch(number + 1, len(folders))
-        kinds = kinds_of(profiles)
+        kinds = count_kinds(profiles)
     population = PopulationStudy(tuple(studies), kinds)
     disk.write_json(home / FILE, population.summary())
     population_figures(home / FILE, home)
@@ -176,7 +176,7 @@ def _study_stacked(folders: Sequence[RunFolder], question: HeadsQuestion, device
     for place, (folder, study) in enumerate(zip(folders, studies, strict=True)):
         if isinstance(study, HeadStudy):
             if question.budget:
-                studies[place] = study = searched(study, subject_of(open_run(folder, device)), question)
+                studies[place] = study = add_search(study, subject_of(open_run(folder, device)), question)
             folder.record("heads", study.to_json())
     return studies
 
@@ -215,7 +215,7 @@ def _prune_run(run: Run, question: PruneQuestion) -> dict[str, Any]:
     """Prunes a run to smaller projections, compares it with the gated model, saves it and reads it back."""
     subject, folder, recover = subject_of(run), RunFolder(Path(question.out)), question.recover
     removed = _choose_heads(subject, question)
-    model, config = without(run.model, run.config.model, removed)
+    model, config = remove_heads(run.model, run.config.model, removed)
     smaller = replace(run.config, model=config, training=replace(run.config.training, recovered=recover))
     folder.check(smaller, resume=True)
     problems = draw_split(subject, Split.COMPARE, COMPARED, question.seed)

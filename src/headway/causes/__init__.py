@@ -1,1 +1,1 @@
-"""What a head does."""
+"""Question one, explained: what does each head do?"""

@@ -1,8 +1,8 @@
-"""Does every model solve it alike? The role profiles of many runs, and how many kinds of solution there are.
+"""Compares the role profiles of many runs, and counts how many kinds of solution there are.
 
 A profile has, for each attention site and each contrast, the share of pairs that flip when the whole site is patched:
 heads of a site are interchangeable, sites are not. Kinds are counted in two ways: by signature (which sites flip at
-least half of the pairs of a kind of contrast) and by clusters of the profiles, as many as have the best silhouette.
+least half of the pairs of a kind of contrast), and by clustering the profiles with the best silhouette.
 """
 
 from collections import Counter
@@ -11,39 +11,39 @@ from dataclasses import dataclass
 from typing import Any
 
 from headway.causes.patching import Pairs, Patch
-from headway.causes.roles import counted, parts_that_flip_half
+from headway.causes.roles import count_flips, parts_that_flip_half
 from headway.subjects.splits import Split
 from headway.subjects.subject import Subject
 from headway.tasks.problems import Contrast
 
 PROFILED = 60  # pairs of each contrast
-MOST_KINDS, CLEAR = 8, 0.25  # a silhouette below `CLEAR` is no structure: then there is one kind
+MOST_KINDS, CLEAR = 8, 0.25  # a silhouette below `CLEAR` shows no structure: then there is one kind
 
 
 @dataclass(frozen=True)
 class Profile:
-    """The share of flips by attention site and contrast."""
+    """The share of pairs that flip, by attention site and contrast."""
 
     subject: str
     flips: dict[str, dict[str, float]]
 
     def signature(self) -> str:
-        """Which attention sites flip at least half of the pairs, for each kind of contrast, the columns together."""
+        """Lists the attention sites that flip at least half of the pairs, by kind of contrast over all columns."""
         kinds = parts_that_flip_half(self.flips)
-        return "; ".join(f"{kind}: {' + '.join(sites) or 'no one site'}" for kind, sites in kinds.items())
+        return "; ".join(f"{kind}: {' + '.join(sites) or 'no single site'}" for kind, sites in kinds.items())
 
 
 def profile_contrasts(subject: Subject, seed: int = 0) -> list[Contrast]:
-    """The pairs that every run is tested on."""
+    """Draws the pairs that every run is tested on."""
     assert subject.contrasts is not None
     return [contrast for contrast in subject.contrasts(PROFILED, Split.REPORT.seed(seed)) if not contrast.placebo]
 
 
-def profile_of(subject: Subject, contrasts: Sequence[Contrast]) -> Profile | None:
-    """Every attention site, patched at all positions; None where the model is wrong on most pairs of a contrast."""
+def measure_profile(subject: Subject, contrasts: Sequence[Contrast]) -> Profile | None:
+    """Patches every attention site at all positions; None where the model is wrong on most pairs of a contrast."""
     pairs = Pairs(subject, contrasts)
     sites = [site for site in subject.runner.sites if site.kind != "feed"]
-    found = counted(pairs, [Patch(frozenset({site})) for site in sites])
+    found = count_flips(pairs, [Patch(frozenset({site})) for site in sites])
     if min(found.known) < PROFILED // 2:
         return None
     shares = {
@@ -56,15 +56,15 @@ def profile_of(subject: Subject, contrasts: Sequence[Contrast]) -> Profile | Non
     return Profile(subject.name, shares)
 
 
-def kinds_of(found: Sequence[Profile | None]) -> dict[str, Any]:
-    """How many kinds of solution, and what each does on average; None is a run too often wrong to be tested."""
+def count_kinds(found: Sequence[Profile | None]) -> dict[str, Any]:
+    """Counts the kinds of solution and averages each; None is a run too often wrong to be tested."""
     profiles = [profile for profile in found if profile is not None]
     runs = {"runs": len(profiles), "left_out": len(found) - len(profiles)}
     if not profiles:
         return {**runs, "signatures": [], "kinds": 0, "silhouette": None, "clusters": []}
     signatures = Counter(profile.signature() for profile in profiles)
     shares = [[share for row in profile.flips.values() for share in row.values()] for profile in profiles]
-    number, silhouette, labels = _clusters(shares)
+    number, silhouette, labels = _cluster(shares)
     largest_first = sorted(set(labels), key=lambda label: -labels.count(label))
     clusters = [[p for p, own in zip(profiles, labels, strict=True) if own == label] for label in largest_first]
     return {
@@ -73,34 +73,34 @@ def kinds_of(found: Sequence[Profile | None]) -> dict[str, Any]:
         "kinds": number,
         "silhouette": silhouette,
         "clusters": [
-            {"runs": len(own), "flips": _mean(own), "members": [profile.subject for profile in own]} for own in clusters
+            {"runs": len(own), "flips": _mean_flips(own), "members": [each.subject for each in own]} for own in clusters
         ],
-        "flips": _mean(profiles),
+        "flips": _mean_flips(profiles),
     }
 
 
-def kinds_finding(found: dict[str, Any]) -> str:
-    """The same in a sentence."""
+def describe_kinds(found: dict[str, Any]) -> str:
+    """States the same in a sentence."""
     left_out = f" ({found['left_out']} more are too often wrong to be tested)" if found["left_out"] else ""
     if not found["runs"]:
-        return f"No run could be tested for what its sites bring{left_out}."
+        return f"No run could be tested for what its sites carry to the output{left_out}."
     runs, silhouette = f"{found['runs']:,} runs{left_out}", found["silhouette"]
     if found["kinds"] == 1:
         score = "" if silhouette is None else f": the best silhouette is {silhouette:.2f}"
-        return f"By what their sites bring to the answer no kinds can be told apart among {runs}{score}."
+        return f"By what their sites carry to the output, no kinds can be distinguished among {runs}{score}."
     kinds = f"{found['kinds']} kinds ({', '.join(str(cluster['runs']) for cluster in found['clusters'])} runs"
-    return f"By what their sites bring to the answer {runs} are of {kinds}; silhouette {silhouette:.2f})."
+    return f"By what their sites carry to the output, {runs} are of {kinds}; silhouette {silhouette:.2f})."
 
 
-def _mean(profiles: Sequence[Profile]) -> dict[str, dict[str, float]]:
+def _mean_flips(profiles: Sequence[Profile]) -> dict[str, dict[str, float]]:
     return {
         part: {name: sum(p.flips[part][name] for p in profiles) / len(profiles) for name in row}
         for part, row in profiles[0].flips.items()
     }
 
 
-def _clusters(vectors: list[list[float]]) -> tuple[int, float | None, list[int]]:
-    """The number of clusters with the best silhouette, that silhouette, and each vector's cluster."""
+def _cluster(vectors: list[list[float]]) -> tuple[int, float | None, list[int]]:
+    """Returns the number of clusters with the best silhouette, that silhouette, and the cluster of each vector."""
     import numpy
     from scipy.cluster.hierarchy import fcluster, linkage
     from scipy.spatial.distance import cdist
@@ -114,10 +114,10 @@ def _clusters(vectors: list[list[float]]) -> tuple[int, float | None, list[int]]
         inside, outside = numpy.zeros(len(table)), numpy.full(len(table), numpy.inf)
         for label in numpy.unique(labels):
             own = labels == label
-            reach = distance[:, own].sum(1)
-            inside = numpy.where(own, reach / max(1, own.sum() - 1), inside)
-            outside = numpy.where(own, outside, numpy.minimum(outside, reach / own.sum()))
-        alone = numpy.bincount(labels)[labels] == 1  # a cluster of one is no structure
+            total = distance[:, own].sum(1)
+            inside = numpy.where(own, total / max(1, own.sum() - 1), inside)
+            outside = numpy.where(own, outside, numpy.minimum(outside, total / own.sum()))
+        alone = numpy.bincount(labels)[labels] == 1  # a cluster of one shows no structure
         return float(numpy.where(alone, 0.0, (outside - inside) / numpy.maximum(outside, inside)).mean())
 
     tried = {k: fcluster(tree, k, "maxclust") for k in range(2, min(MOST_KINDS, len(table) - 1) + 1)}

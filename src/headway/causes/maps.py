@@ -1,6 +1,6 @@
-"""Attention maps: where each head looks, for one problem, on average over many, and by kind of problem.
+"""Computes attention maps: where each head looks, for one problem, on average over many, and by kind of problem.
 
-Query rows, key columns; a map is as large as the problem, nothing is padded. As plain numbers, for `maps.json`.
+Rows are queries, columns are keys; a map is as large as the problem, without padding. Plain numbers, for `maps.json`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,32 +15,32 @@ from headway.subjects.ragged import PADDING
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
-LEAST = 20  # problems of a kind, below which no average is given for it
+LEAST = 20  # problems of a kind, below which it gets no average
 
 
 def maps_of(subject: Subject, problem: Problems) -> dict[str, Any]:
-    """The maps of one problem, with its tokens as labels."""
+    """Returns the maps of one problem, with its tokens as labels."""
     if len(problem) != 1:
-        raise HeadwayError(f"maps of one problem are asked for, {len(problem)} are given; take one row")
-    source, maps = _spelled(subject, problem.source[0]), _averaged(subject, problem)
+        raise HeadwayError(f"maps are of one problem, and {len(problem)} were given; pass one row")
+    source, maps = _spell(subject, problem.source[0]), _average(subject, problem)
     if not subject.runner.varied_lengths:
-        return _content(maps, source, subject.spelled(_read(subject, problem)))
+        return _label(maps, source, subject.spelled(_decoder_input(subject, problem)))
     written = subject.spelled(problem.answer[0].tolist()[:-1])
-    return _content(maps, source, ["›", *written], source + written)
+    return _label(maps, source, ["›", *written], source + written)
 
 
-def _spelled(subject: Subject, tokens: Tensor) -> list[str]:
+def _spell(subject: Subject, tokens: Tensor) -> list[str]:
     return subject.spelled([token for token in tokens.tolist() if token != PADDING])
 
 
 def worked_examples(subject: Subject, problems: Problems, sets: Mapping[str, Sequence[Head]]) -> list[dict[str, Any]]:
-    """Problems with their maps and answers, for pages that have no model inside: with all heads open, and under each
-    of `sets`. Every token is the likeliest after the right ones before it."""
+    """Returns problems with their maps and answers, for pages without a model: with all heads open, and with each of
+    `sets` closed. Every token is the likeliest given the right tokens before it."""
     answers = {name: _answers(subject, problems, heads) for name, heads in {"": (), **sets}.items()}
     return [
         {
-            "read": _spelled(subject, problems.source[row]),
-            "wanted": _spelled(subject, problems.answer[row]),
+            "read": _spell(subject, problems.source[row]),
+            "wanted": _spell(subject, problems.answer[row]),
             "answers": {name: answer[row] for name, answer in answers.items()},
             **maps_of(subject, problems[row : row + 1]),
         }
@@ -50,36 +50,36 @@ def worked_examples(subject: Subject, problems: Problems, sets: Mapping[str, Seq
 
 @torch.no_grad()
 def _answers(subject: Subject, problems: Problems, closed: Sequence[Head]) -> list[dict[str, Any]]:
-    """What is said of each problem, and how sure of it the model is."""
+    """Returns the answer to each problem, and the probability of each of its tokens."""
     gates = subject.runner.close_heads(closed) if closed else None
-    chances, said = subject.runner.run(problems, gates).softmax(-1).max(-1)
+    chances, answers = subject.runner.run(problems, gates).softmax(-1).max(-1)
     return [
         {"said": subject.spelled(tokens), "chances": [round(chance, 4) for chance in sure]}
-        for tokens, sure in zip(said.tolist(), chances.tolist(), strict=True)
+        for tokens, sure in zip(answers.tolist(), chances.tolist(), strict=True)
     ]
 
 
 def average_maps(subject: Subject, problems: Problems) -> dict[str, Any]:
-    """The mean map of every head, with positions as labels; and the same for each kind of problem."""
+    """Returns the mean map of every head, with positions as labels; and the same for each kind of problem."""
     source = [str(place) for place in range(problems.source.shape[1])]
-    read = [str(place) for place in range(len(_read(subject, problems[:1])))]
-    content = {"examples": len(problems), "all": _content(_averaged(subject, problems), source, read), "strata": {}}
+    read = [str(place) for place in range(len(_decoder_input(subject, problems[:1])))]
+    content = {"examples": len(problems), "all": _label(_average(subject, problems), source, read), "strata": {}}
     for name, values in subject.strata(problems).items():
         for value in values.unique().tolist():
             own = problems[(values == value).nonzero()[:, 0]]
             if len(own) >= LEAST:
-                maps = _content(_averaged(subject, own), source, read)
+                maps = _label(_average(subject, own), source, read)
                 content["strata"][f"{name}={value}"] = {"examples": len(own), **maps}
     return content
 
 
-def _read(subject: Subject, problem: Problems) -> list[int]:
-    """The tokens that a decoder reads: the start and all but the last of the answer."""
+def _decoder_input(subject: Subject, problem: Problems) -> list[int]:
+    """Returns the tokens that a decoder reads: the start and all but the last of the answer."""
     return [] if subject.start is None else [subject.start, *problem.answer[0].tolist()[:-1]]
 
 
 @torch.no_grad()
-def _averaged(subject: Subject, problems: Problems) -> dict[Site, Tensor]:
+def _average(subject: Subject, problems: Problems) -> dict[Site, Tensor]:
     totals: dict[Site, Tensor] = {}
     for batch in subject.runner.batches(problems):
         trace = Trace()
@@ -89,10 +89,10 @@ def _averaged(subject: Subject, problems: Problems) -> dict[Site, Tensor]:
     return {site: total / len(problems) for site, total in totals.items()}
 
 
-def _content(
+def _label(
     maps: dict[Site, Tensor], source: list[str], read: list[str], both: list[str] | None = None
 ) -> dict[str, Any]:
-    """`both` where the lengths say which tokens a site looks at: the source, what a decoder has written, or both."""
+    """Adds tokens to the maps; with `both`, the length of an axis says which: the source, the decoder's, or both."""
     content, encoded = [], any(site.stack == "encoder" for site in maps)
     for site, attention in maps.items():
         own = source if site.stack == "encoder" else read if encoded else source + read

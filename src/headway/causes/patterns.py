@@ -1,19 +1,19 @@
-"""Where each head looks, as scores with a stated meaning, and which heads make it look there.
+"""Scores where each head looks, and finds the upstream heads that make it look there.
 
-A pattern is a description, not a cause (patching.py tests causes). A feed is one: a head is closed, and the patterns of
-the later ones are measured again; what falls was fed by it.
+A pattern is a description, not a cause (patching.py tests causes). An upstream head is a cause: it is ablated, and the
+patterns of the later heads are measured again; a head whose score falls depends on it.
 
 A score is the weight a head puts on certain keys, the mean over its queries:
-diagonal      the query's own place              previous, next   the place before, behind it
+diagonal      the query's own place              previous, next   the place before, after it
 vertical      one and the same key, the one it looks at most (found in half of the problems)
 operator      the operator
 aligned       an answer digit looks at the two digits of its column; in the encoder a digit at its partner's
 carry source  the digits of the column below
 same token    an earlier token like the query's own
-induction     the token behind such a one: what followed it before
-Its baseline is what the score would be on average if each query's weights were shuffled among the keys it may see. The
-label is the score that gains most over its baseline, among those that gain at least 0.3 of what there was to gain;
-where none does, "none clear". It is stable in the share of problems in which, taken one by one, it wins as well.
+induction     the token after such a one: what followed it before
+The baseline is the mean score if the weights of each query were shuffled among the keys that it can see. The
+label is the score that gains most over its baseline, among those that gain at least 0.3 of what there is to gain;
+where none does, "none clear". Its stability is the share of single problems in which it wins as well.
 """
 
 from collections.abc import Sequence
@@ -25,14 +25,14 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from headway.models import Gates, Head, Site, Trace
-from headway.progress import SILENT, Watch
+from headway.progress import Watch
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
 CLEAR = 0.3
 NONE = "none clear"
-NO = -9  # the column of what is no digit
-LOST = 0.5  # of a head's score: what must be gone for another one to be called its cause
+NOT_A_DIGIT = -9  # as the column of a token
+LOST = 0.5  # the share of a head's score that must be lost for another head to be called upstream of it
 
 
 @dataclass(frozen=True)
@@ -40,15 +40,15 @@ class Pattern:
     head: Head
     label: str
     stable: float
-    """share of the problems in which the same label wins"""
+    """the share of problems in which the same label wins"""
     key: int
-    """the place that is looked at most"""
+    """the key with the largest mean weight"""
     scores: dict[str, tuple[float, float]]
     """each score and its shuffled baseline"""
     entropy: float
-    """of the weights: 0 one key, 1 all keys alike"""
+    """the entropy of the weights: 0 for a single key, 1 for uniform attention"""
     distance: float | None
-    """mean distance of query and key, where they are of one sequence"""
+    """the mean distance of query and key, in self-attention"""
 
     def to_json(self) -> dict[str, Any]:
         scores = {name: {"score": score, "shuffled": base} for name, (score, base) in self.scores.items()}
@@ -57,7 +57,7 @@ class Pattern:
 
 @torch.no_grad()
 def find_patterns(subject: Subject, problems: Problems, gates: Gates | None = None) -> list[Pattern]:
-    """The pattern of every head, over these problems; in a model of a user's own over those of the commonest length."""
+    """Finds the pattern of every head over these problems; for a user's model, over those of the commonest length."""
     maps: dict[Site, list[Tensor]] = {}
     problems = subject.runner.select_one_length(problems, with_maps=True)
     for batch in subject.runner.batches(problems):
@@ -65,8 +65,8 @@ def find_patterns(subject: Subject, problems: Problems, gates: Gates | None = No
         subject.runner.run(batch, gates, trace)
         for site, attention in trace.maps.items():
             maps.setdefault(site, []).append(attention)
-    told = [site for site in subject.sites if site in maps]  # some attention does not tell where it looks
-    found = [each for site in told for each in site_patterns(subject, site, torch.cat(maps[site]), problems)]
+    traced = [site for site in subject.sites if site in maps]  # some attention modules do not expose their maps
+    found = [each for site in traced for each in site_patterns(subject, site, torch.cat(maps[site]), problems)]
     return [pattern for pattern in found if pattern.head in set(subject.heads)]
 
 
@@ -77,12 +77,12 @@ def site_patterns(
     causal = site.kind == "self" and bool((maps.sum((0, 1)).triu(1 + keys - queries) == 0).all()) and queries > 1
     seen = torch.ones(queries, keys, dtype=torch.bool, device=maps.device).tril(keys - queries if causal else keys)
     half = maps[: max(1, len(maps) // 2)]
-    top = half.mean((0, 2)).argmax(-1)  # head: the key that is looked at most, in half of the problems
+    top = half.mean((0, 2)).argmax(-1)  # head: the key with the largest weight, in half of the problems
     targets = targets_of(subject, site, queries, keys, maps.device)
     table: dict[str, tuple[Tensor, Tensor]] = {
         name: _score(maps, mask & seen, seen) for name, mask in targets.items() if bool((mask & seen).any())
     }
-    for name, mask in repeats(subject, site, problems, queries, keys).items():
+    for name, mask in repeat_targets(subject, site, problems, queries, keys).items():
         if bool(mask.any()):
             score, base = _score(maps, mask[:, None] & seen, seen)
             table[name] = score, base.mean(0)
@@ -112,23 +112,23 @@ def site_patterns(
 
 
 def _label(gains: Tensor, room: Tensor) -> Tensor:
-    """The number of the score that gains most, of those that are clear; −1 where none is."""
+    """Returns the number of the score that gains most, of those that are clear; −1 where none is."""
     clear = gains >= CLEAR * room
     return gains.where(clear, -1.0).argmax(0).where(clear.any(0), -1)
 
 
 def _score(maps: Tensor, mask: Bool[Tensor, "*head query key"], seen: Tensor) -> tuple[Tensor, Tensor]:
-    """The weight on the marked keys, of each row and head, and its baseline; over queries that have such a key."""
-    asked = mask.any(-1)  # *head query
-    count = asked.sum(-1).clamp(min=1)
+    """Returns the weight on the marked keys, by row and head, and its baseline; over queries that have such a key."""
+    counts = mask.any(-1)  # *head query
+    count = counts.sum(-1).clamp(min=1)
     weight = (maps * mask).sum(-1)  # row head query
-    return (weight * asked).sum(-1) / count, (mask.sum(-1) / seen.sum(-1)).mul(asked).sum(-1) / count
+    return (weight * counts).sum(-1) / count, (mask.sum(-1) / seen.sum(-1)).mul(counts).sum(-1) / count
 
 
-def repeats(
+def repeat_targets(
     subject: Subject, site: Site, problems: Problems | None, queries: int, keys: int
 ) -> dict[str, Bool[Tensor, "row query key"]]:
-    """The keys that a score is about where tokens repeat, which differ from problem to problem."""
+    """Marks the keys of the scores about repeated tokens, which differ from problem to problem."""
     if problems is None or problems.source.is_floating_point() or not subject.runner.varied_lengths:
         return {}
     source = problems.source
@@ -143,16 +143,16 @@ def repeats(
 def targets_of(
     subject: Subject, site: Site, queries: int, keys: int, device: torch.device
 ) -> dict[str, Bool[Tensor, "query key"]]:
-    """The keys that each score is about."""
+    """Marks the keys that each score is about."""
     query, key = torch.arange(queries, device=device)[:, None], torch.arange(keys, device=device)[None]
     found: dict[str, Tensor] = {}
     if (layout := subject.layout) is not None:
-        source, answer = [NO if column is None else column for column in layout.source], list(layout.answer)
+        source, answer = [NOT_A_DIGIT if column is None else column for column in layout.source], list(layout.answer)
         encoded = any(each.kind == "cross" for each in subject.runner.width)
-        asked = source if site.stack == "encoder" else answer if encoded else source + answer
-        read = source if encoded else source + [NO] * len(answer)
+        columns = source if site.stack == "encoder" else answer if encoded else source + answer
+        read = source if encoded else source + [NOT_A_DIGIT] * len(answer)
         if site.stack == "encoder" or site.kind == "cross" or not encoded:
-            own, other = torch.tensor(asked, device=device)[:, None], torch.tensor(read, device=device)[None]
+            own, other = torch.tensor(columns, device=device)[:, None], torch.tensor(read, device=device)[None]
             reads = query < len(source) if not encoded else torch.full_like(query, site.stack == "encoder").bool()
             found["operator"] = (key == layout.operator).expand(queries, keys)
             found["aligned"] = (own >= 0) & (other == own) & ~(reads & (query == key))
@@ -163,8 +163,8 @@ def targets_of(
 
 
 @dataclass(frozen=True)
-class Feed:
-    """One head, where it looks, and how much of that is left without each other head before it."""
+class Upstream:
+    """A head with its pattern, and the score that remains when each of the upstream heads is ablated."""
 
     head: Head
     pattern: str
@@ -172,8 +172,8 @@ class Feed:
     without: dict[Head, float]
 
     @property
-    def fed_by(self) -> list[Head]:
-        """The heads without which more than half of it is gone."""
+    def causes(self) -> list[Head]:
+        """The upstream heads without which more than half of the score is lost."""
         return [head for head, left in self.without.items() if left < (1 - LOST) * self.score]
 
     def to_json(self) -> dict[str, Any]:
@@ -181,19 +181,19 @@ class Feed:
             "head": str(self.head),
             "pattern": self.pattern,
             "score": self.score,
-            "fed_by": [str(head) for head in self.fed_by],
+            "fed_by": [str(head) for head in self.causes],
             "without": {str(head): left for head, left in self.without.items()},
         }
 
     def finding(self) -> str:
-        told = ", ".join(f"{head} ({self.without[head]:.2f} without it)" for head in self.fed_by)
-        others = [left for head, left in self.without.items() if head not in self.fed_by]
-        rest = f"; without any other one at least {min(others):.2f}" if others else ""
-        return f"{self.head} puts {self.score:.2f} of its weight on {self.pattern} because of {told}{rest}."
+        causes = ", ".join(f"{head} ({self.without[head]:.2f} without it)" for head in self.causes)
+        others = [left for head, left in self.without.items() if head not in self.causes]
+        rest = f"; without any other head at least {min(others):.2f}" if others else ""
+        return f"{self.head} puts {self.score:.2f} of its weight on {self.pattern} because of {causes}{rest}."
 
 
-def find_feeds(subject: Subject, problems: Problems, patterns: Sequence[Pattern], watch: Watch = SILENT) -> list[Feed]:
-    """For every head with a clear pattern, what is left of it without each head of an earlier site."""
+def find_upstream(subject: Subject, problems: Problems, patterns: Sequence[Pattern], watch: Watch) -> list[Upstream]:
+    """Finds the upstream heads that each clear pattern depends on, by ablating every head of an earlier site."""
     order = {site: place for place, site in enumerate(subject.sites)}
     clear = [pattern for pattern in patterns if pattern.label != NONE]
     left: dict[Head, dict[Head, float]] = {pattern.head: {} for pattern in clear}
@@ -204,5 +204,5 @@ def find_feeds(subject: Subject, problems: Problems, patterns: Sequence[Pattern]
             if each.head in later:
                 left[each.head][closed] = each.scores[later[each.head].label][0]
         watch(number, len(subject.heads))
-    feeds = [Feed(p.head, p.label, p.scores[p.label][0], left[p.head]) for p in clear if left[p.head]]
-    return [feed for feed in feeds if feed.fed_by]
+    tested = [Upstream(p.head, p.label, p.scores[p.label][0], left[p.head]) for p in clear if left[p.head]]
+    return [each for each in tested if each.causes]

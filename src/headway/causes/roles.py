@@ -1,10 +1,10 @@
-"""Which heads bring what to which digit: the causal tests of patching.py as a table, with strengths and controls.
+"""Finds which heads carry what to which digit: the causal tests of patching.py as a table, with controls.
 
 A head is named for a contrast when in both directions of the patch the lower end of the (exact) interval of its flips,
 at a level corrected for all tests, lies above 2% and above its placebo. Heads that back each other up flip nothing one
-by one, so for every contrast a set is also grown, always by the head that adds most, by a pair where no single head
-adds anything; heads that turn out needless are dropped again. The set is grown on some pairs and reported on others,
-beside its placebo and random sets of as many heads that are not named. It is one set that is enough, not the only one.
+by one, so for every contrast a set is also grown, always by the head that adds most, or by a pair where no single head
+adds anything; redundant heads are dropped again. The set is grown on some pairs and reported on others, with its
+placebo and random sets of as many heads that are not named. It is one sufficient set, not the only one.
 """
 
 import random
@@ -32,7 +32,7 @@ Heads = tuple[Head, ...]
 
 @dataclass(frozen=True)
 class Flips:
-    """How many flips, both directions of every pair counted."""
+    """The number of flips, with both directions of every pair counted."""
 
     flips: int
     pairs: int
@@ -42,23 +42,23 @@ class Flips:
         return self.flips / (2 * self.pairs) if self.pairs else None
 
     def interval(self) -> list[float] | None:
-        """Of the share; a pair counts once, because its two directions are not independent."""
+        """Returns the interval of the share; a pair counts once, because its two directions are not independent."""
         return wilson(round(self.flips / 2), self.pairs).to_json() if self.pairs else None
 
 
 @dataclass(frozen=True)
 class Strength:
-    """What patching one part did to the pairs of one contrast."""
+    """The effect of patching one part on the pairs of one contrast."""
 
     part: Part
     contrast: str
     at_answer: bool
     flips: tuple[int, int]
-    """in the one direction and in the other"""
+    """the number in each of the two directions"""
     pairs: int
-    """that the model has right, each patched in both directions"""
+    """the pairs that the model has right, each patched in both directions"""
     moved: float
-    """of the logits, on average: 0 not at all, 1 all the way"""
+    """how far the logits moved on average: 0 not at all, 1 all the way"""
     placebo: Flips
     named: bool
 
@@ -82,22 +82,22 @@ class Strength:
 
 
 @dataclass(frozen=True)
-class Explained:
-    """A set of heads that is enough to bring one contrast to its digit, and the set of all that are named for it."""
+class SufficientSet:
+    """A set of heads that is enough to carry one contrast to its digit, and the set of all that are named for it."""
 
     contrast: str
     heads: Heads
     real: Flips
     placebo: Flips
     control: float | None
-    """flips by as many heads that are not named, the mean of random sets; None where there are not enough"""
+    """the mean share of flips by random sets of as many heads that are not named; None where there are too few"""
     named: Heads
     by_named: Flips
-    """flips when all named heads are patched together"""
+    """the flips when all named heads are patched together"""
 
     @property
     def sound(self) -> bool:
-        """Whether it may be said: most pairs turn, beyond doubt, and those of the controls do not."""
+        """Whether it may be reported: most pairs flip, by the whole interval, and those of the controls do not."""
         low, share = (self.real.interval() or [0.0])[0], self.real.share or 0.0
         calm = (self.placebo.share or 0.0) <= MOST_PLACEBO and (self.control or 0.0) <= share / 2
         return bool(self.heads) and self.real.pairs >= ENOUGH_PAIRS and low >= 0.5 and calm
@@ -127,15 +127,15 @@ class Explained:
         control = "" if self.control is None else f", as many heads at random {self.control:.1%}"
         placebo = "no placebo" if self.placebo.share is None else f"placebo pairs {self.placebo.share:.1%}"
         return (
-            f"To bring {what or self.contrast} to {where}, {heads} {'are' if self.heads[1:] else 'is'} enough: "
-            f"patched, {self.real.share:.1%} of {self.real.pairs} pairs turn, both ways ({placebo}{control})."
+            f"For {what or self.contrast} to reach {where}, {heads} suffice{'' if self.heads[1:] else 's'}: patching "
+            f"flips the answer in {self.real.share:.1%} of {self.real.pairs} pairs, both ways ({placebo}{control})."
         )
 
 
 @dataclass(frozen=True)
 class Roles:
     table: tuple[Strength, ...]
-    explained: tuple[Explained, ...]
+    explained: tuple[SufficientSet, ...]
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -147,7 +147,7 @@ class Roles:
         }
 
     def by_site(self) -> dict[str, dict[str, float]]:
-        """The whole sites and feed-forward blocks that turn at least half of the pairs of each kind of contrast."""
+        """Returns the sites and feed-forward blocks that flip at least half of the pairs of each kind of contrast."""
         flips: dict[str, dict[str, float]] = {}
         for strength in self.table:
             share = strength.both.share
@@ -157,25 +157,25 @@ class Roles:
 
     @staticmethod
     def mean_of(found: Sequence[Flips]) -> float | None:
-        """The mean share over the contrasts that the model can do."""
+        """Returns the mean share over the contrasts that the model has right."""
         shares = [flips.share for flips in found if flips.share is not None]
         return sum(shares) / len(shares) if shares else None
 
     def findings(self) -> list[str]:
-        """What may be said by the tests, and nothing else."""
+        """States what the tests support, and nothing else."""
         words = [each.finding() for each in self.explained if each.sound]
         names = {"operand": "The digits of a column", "carry": "A carry", "propagated": "A carry that is passed on"}
         for kind, parts in self.by_site().items():
             if parts:
                 listed = ", ".join(f"{part} {share:.0%}" for part, share in parts.items())
                 name = names.get(kind, f"A {kind}")
-                words.append(f"{name}: patched as a whole, these turn at least half of the pairs: {listed}.")
+                words.append(f"{name}: patched as a whole, each of these flips at least half of the pairs: {listed}.")
         return words
 
 
 def parts_that_flip_half(flips: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
-    """For each kind of contrast, the columns together, the parts that flip at least half of its pairs and their mean
-    shares; `flips` are the shares by part and contrast."""
+    """Returns, for each kind of contrast over all columns, the parts that flip at least half of its pairs, with their
+    mean shares; `flips` are the shares by part and contrast."""
     found: dict[str, dict[str, list[float]]] = {}
     for part, row in flips.items():
         for contrast, share in row.items():
@@ -185,13 +185,13 @@ def parts_that_flip_half(flips: Mapping[str, Mapping[str, float]]) -> dict[str, 
 
 
 def find_roles(subject: Subject, seed: int = 0, watch: Watch = SILENT) -> Roles:
-    """The table of all heads, sites and feed-forward blocks, and a set of heads for every contrast."""
+    """Tests all heads, sites and feed-forward blocks, and finds a sufficient set of heads for every contrast."""
     assert subject.contrasts is not None
     contrasts = subject.contrasts(PAIRS, Split.REPORT.seed(seed))
     parts: list[Part] = [*subject.heads, *subject.runner.sites]
     patches = [Patch(frozenset({part})) for part in parts]
     patches += [Patch(frozenset({part}), at_answer=True) for part in parts if site_of(part).stack == "decoder"]
-    table = strengths(Pairs(subject, contrasts), patches)
+    table = measure_strengths(Pairs(subject, contrasts), patches)
     to_grow = {contrast.name: contrast for contrast in subject.contrasts(GROWN, Split.SELECT.seed(seed))}
     explained, names = [], list(dict.fromkeys(contrast.name for contrast in contrasts))
     for name in names:
@@ -199,15 +199,15 @@ def find_roles(subject: Subject, seed: int = 0, watch: Watch = SILENT) -> Roles:
         parts = [s.part for s in table if s.named and s.contrast == name and not s.at_answer]
         named = tuple(part for part in parts if isinstance(part, Head))
         grown = to_grow.get(name, both[0])
-        heads = grow(Pairs(subject, [both[0] if grown.placebo else grown]), subject.heads)
-        explained.append(_reported(Pairs(subject, both), heads, named, subject.heads, f"{seed} {name}"))
+        heads = grow_set(Pairs(subject, [both[0] if grown.placebo else grown]), subject.heads)
+        explained.append(_test_set(Pairs(subject, both), heads, named, subject.heads, f"{seed} {name}"))
         watch(len(explained), len(names))
     return Roles(tuple(table), tuple(explained))
 
 
-def strengths(pairs: Pairs, patches: Sequence[Patch]) -> list[Strength]:
-    """What each patch of one part did to each contrast."""
-    found = counted(pairs, patches)
+def measure_strengths(pairs: Pairs, patches: Sequence[Patch]) -> list[Strength]:
+    """Measures the effect of each patch of one part on each contrast."""
+    found = count_flips(pairs, patches)
     places = {(c.name, c.placebo): number for number, c in enumerate(pairs.contrasts)}
     wanted = [number for number, c in enumerate(pairs.contrasts) if not c.placebo]
     level = 1 - (1 - CONFIDENCE) / max(1, len(patches) * len(wanted))
@@ -232,8 +232,8 @@ class _Counts:
     moved: list[list[float]]  # patch contrast
 
 
-def counted(pairs: Pairs, patches: Sequence[Patch]) -> _Counts:
-    """Flips by contrast and direction, of the pairs that the model has right."""
+def count_flips(pairs: Pairs, patches: Sequence[Patch]) -> _Counts:
+    """Counts flips by contrast and direction, over the pairs that the model has right."""
     patched, group = pairs(patches), 2 * pairs.contrast + (~pairs.forward).long()
     member = torch.nn.functional.one_hot(group, 2 * len(pairs.contrasts)).double() * pairs.known[:, None]  # row group
     flips = (patched.flipped.double() @ member).long().view(len(patched.flipped), -1, 2)
@@ -242,24 +242,24 @@ def counted(pairs: Pairs, patches: Sequence[Patch]) -> _Counts:
     return _Counts([[(a, b) for a, b in row] for row in flips.tolist()], known[:, 0].tolist(), moved.tolist())
 
 
-def grow(pairs: Pairs, heads: Sequence[Head]) -> Heads:
-    """A set of heads that flips most pairs: one more at a time, or two where no one adds anything."""
+def grow_set(pairs: Pairs, heads: Sequence[Head]) -> Heads:
+    """Grows a set of heads that flips most pairs: by one head at a time, or by two where no single one adds any."""
     chosen: Heads = ()
     known, share = int(pairs.known.sum()), 0.0
     while known and share < ENOUGH and len(chosen) < MOST:
-        ranked = _ranked(pairs, chosen, [(head,) for head in heads if head not in chosen])
+        ranked = _rank_additions(pairs, chosen, [(head,) for head in heads if head not in chosen])
         best, score = ranked[0] if ranked else ((), 0.0)
         if score / known < share + ADDS:
-            both = _ranked(pairs, chosen, list(combinations([more[0] for more, _ in ranked[:LIKELY]], 2)))
+            both = _rank_additions(pairs, chosen, list(combinations([more[0] for more, _ in ranked[:LIKELY]], 2)))
             best, score = both[0] if both else ((), 0.0)
             if score / known < share + PAIR_ADDS:
                 break
         chosen, share = (*chosen, *best), score / known
-    return _trimmed(pairs, chosen, share * known, known)
+    return _trim(pairs, chosen, share * known, known)
 
 
-def _ranked(pairs: Pairs, chosen: Heads, more: Sequence[Heads]) -> list[tuple[Heads, float]]:
-    """What to add, with the flips it would make; the most flips first, among equals the largest shift of the logits."""
+def _rank_additions(pairs: Pairs, chosen: Heads, more: Sequence[Heads]) -> list[tuple[Heads, float]]:
+    """Ranks what to add by the flips it would make, and among equals by the shift of the logits; returns the flips."""
     if not more:
         return []
     patched = pairs([Patch(frozenset((*chosen, *each))) for each in more])
@@ -268,22 +268,22 @@ def _ranked(pairs: Pairs, chosen: Heads, more: Sequence[Heads]) -> list[tuple[He
     return [(more[place], float(flips[place])) for place in order]
 
 
-def _trimmed(pairs: Pairs, chosen: Heads, score: float, known: int) -> Heads:
-    """Without the heads that the others have made needless, the earliest chosen first."""
+def _trim(pairs: Pairs, chosen: Heads, score: float, known: int) -> Heads:
+    """Drops the heads that the others have made redundant, the earliest chosen first."""
     for head in chosen if len(chosen) > 1 else ():
         fewer = tuple(other for other in chosen if other != head)
         left = float(pairs([Patch(frozenset(fewer))]).flipped.sum())
         if left >= score - ADDS * known:
-            return _trimmed(pairs, fewer, left, known)
+            return _trim(pairs, fewer, left, known)
     return chosen
 
 
-def _reported(pairs: Pairs, chosen: Heads, named: Heads, heads: Sequence[Head], seed: str) -> Explained:
+def _test_set(pairs: Pairs, chosen: Heads, named: Heads, heads: Sequence[Head], seed: str) -> SufficientSet:
     others, chance = [head for head in heads if head not in chosen and head not in named], random.Random(seed)
     enough = chosen and len(others) >= len(chosen)
     sets = [tuple(chance.sample(others, len(chosen))) for _ in range(RANDOM_SETS)] if enough else []
     wanted = [some for some in (chosen, named, *sets) if some]
-    found = counted(pairs, [Patch(frozenset(some)) for some in wanted]).flips if wanted else []
+    found = count_flips(pairs, [Patch(frozenset(some)) for some in wanted]).flips if wanted else []
     made = dict(zip(wanted, found, strict=True))
     known = [int((pairs.known & (pairs.contrast == n)).sum()) // 2 for n in range(len(pairs.contrasts))]
 
@@ -294,4 +294,4 @@ def _reported(pairs: Pairs, chosen: Heads, named: Heads, heads: Sequence[Head], 
 
     shares = [flips(some, 0).share or 0.0 for some in sets]
     control, name = sum(shares) / len(shares) if shares else None, pairs.contrasts[0].name
-    return Explained(name, chosen, flips(chosen, 0), flips(chosen, 1), control, named, flips(named, 0))
+    return SufficientSet(name, chosen, flips(chosen, 0), flips(chosen, 1), control, named, flips(named, 0))

@@ -1,1 +1,1 @@
-"""Is it right?"""
+"""Is a model right? Verdicts, losses and intervals."""

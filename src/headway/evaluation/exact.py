@@ -1,7 +1,7 @@
-"""Is it right? Exact match of whole answers, in one forward pass.
+"""Evaluates the exact match of whole answers in one forward pass.
 
 Greedy decoding gives the right answer exactly when every next-token argmax is right given the right tokens before it.
-So one teacher-forced pass decides every problem; `check_greedy` holds the two verdicts against each other.
+So one teacher-forced pass decides every problem; `check_greedy` compares the two verdicts.
 """
 
 import itertools
@@ -33,12 +33,12 @@ class Stratum:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How many answers were wrong, in all and by kind of problem."""
+    """The number of wrong answers, in total and by kind of problem."""
 
     examples: int
     errors: int
-    interval: Interval | None  # None where every problem was looked at
-    held_out: Stratum  # problems no run is ever trained on
+    interval: Interval | None  # None where every possible problem was tested
+    held_out: Stratum  # problems that no run is ever trained on
     strata: tuple[Stratum, ...]
     positive_rate: float | None = None
     """for classifiers: the share answered with class 1; a constant answer shows as 0 or 1"""
@@ -49,14 +49,14 @@ class Evaluation:
 
 
 Answers = Callable[[Problems, Callable[[int], None]], Int[Tensor, "model row answer"]]
-"""Called with a chunk of problems and a function to report how many are done: what each of the models writes."""
+"""Takes a chunk of problems and a function to report how many are done; returns the answers of each model."""
 
 
 @torch.inference_mode()
 def evaluate_chunks(
     model: Model, task: Task, problems: Iterable[Problems], total: int, *, is_sample: bool, watch: Watch | None = None
 ) -> Evaluation:
-    """Exact match over chunks of problems; `is_sample` says that they are a sample."""
+    """Evaluates a model over chunks of problems; `is_sample` says that they are a sample."""
     was_training = model.training
     model.eval()
 
@@ -75,7 +75,7 @@ def evaluate_chunks(
 def evaluate_answers(
     answers: Answers, task: Task, chunks: Iterable[Problems], total: int, *, is_sample: bool, watch: Watch | None = None
 ) -> list[Evaluation]:
-    """The evaluation of each model whose `answers` these are."""
+    """Evaluates each of the models that give these `answers`."""
     tally, wrong = Counter[str](), defaultdict[str, Tensor | int](int)
     examples = seen = 0
     errors = positives = torch.zeros(1, dtype=torch.long)
@@ -99,19 +99,19 @@ def evaluate_answers(
         if task.classes is not None:
             positives = positives + (written[..., 0] == 1).sum(1).cpu()
 
-    def of(member: int) -> Evaluation:
-        strata = {n: Stratum(n, tally[n], int(torch.as_tensor(wrong[n])[member])) for n in sorted(tally) if tally[n]}
+    def evaluation_of(member: int) -> Evaluation:
+        strata = {n: Stratum(n, count, int(torch.as_tensor(wrong[n])[member])) for n, count in sorted(tally.items())}
         held_out = strata.get(f"{HELD_OUT}=1", Stratum(f"{HELD_OUT}=1", 0, 0))
         others = tuple(stratum for name, stratum in strata.items() if not name.startswith(HELD_OUT))
         mistaken, rate = int(errors[member]), int(positives[member]) / examples if task.classes is not None else None
         interval = wilson(examples - mistaken, examples) if is_sample else None
         return Evaluation(examples, mistaken, interval, held_out, others, rate)
 
-    return [of(member) for member in range(len(errors))]
+    return [evaluation_of(member) for member in range(len(errors))]
 
 
 def evaluate_all(model: Model, task: Task, watch: Watch | None = None) -> Evaluation:
-    """Every problem there is."""
+    """Evaluates a model on every possible problem."""
     total = number_of_problems(task, "`all`")
     return evaluate_chunks(model, task, list_problems(task, device_of(model)), total, is_sample=False, watch=watch)
 
@@ -119,16 +119,16 @@ def evaluate_all(model: Model, task: Task, watch: Watch | None = None) -> Evalua
 def evaluate_sample(
     model: Model, task: Task, examples: int, *, seed: int = 0, length: int | None = None, probe: str = "default"
 ) -> Evaluation:
-    """Fresh problems of a probe: of one length, or evenly over the lengths that training shows."""
+    """Evaluates a model on fresh problems of a probe: of one length, or evenly over the training lengths."""
     problems = sample_problems(task, examples, seed=seed, length=length, probe=probe, device=device_of(model))
     return evaluate_chunks(model, task, problems, examples, is_sample=True)
 
 
 @torch.inference_mode()
 def all_trainable_right(model: Model, task: Task) -> bool:
-    """Whether no problem outside the held-out tenth is wrong; looks at the hard ones first.
+    """Whether every problem outside the held-out tenth is right; tests the hard ones first.
 
-    The held-out tenth is not looked at: it never steers training, not even when to stop.
+    The held-out tenth is not tested: it never steers training, not even when to stop.
     """
     hard = task.testing(seed=0, rows=4096, probe=task.hard_probe, device=device_of(model))
     every = itertools.chain([hard], list_problems(task, device_of(model)))
@@ -141,14 +141,14 @@ def all_trainable_right(model: Model, task: Task) -> bool:
 @dataclass(frozen=True)
 class Greedy:
     checked: int
-    mismatches: int  # problems right by one way and wrong by the other
+    mismatches: int  # problems with different verdicts
 
 
 @torch.inference_mode()
 def check_greedy(
     model: Model, problems: Iterable[Problems], total: int, gates: Gates | None = None, watch: Watch | None = None
 ) -> Greedy:
-    """Decodes problems token by token with a key-value cache and compares the verdicts with those of the one pass."""
+    """Decodes problems token by token with a key-value cache and compares the verdicts with those of one pass."""
     model.eval()
     checked = mismatches = 0
     for batch in itertools.chain.from_iterable(map(batches, problems)):

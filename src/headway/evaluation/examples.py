@@ -1,4 +1,4 @@
-"""Which problems to evaluate on: every one there is, or fresh ones, in pieces that fit the machine."""
+"""Chooses the problems to evaluate on: every possible one, or fresh ones, in pieces that fit the machine."""
 
 import math
 from collections.abc import Iterator
@@ -8,23 +8,23 @@ import torch
 from headway.errors import HeadwayError
 from headway.tasks import Problems, Task
 
-CPU_TOKENS = 6_000  # of a batch: what stays in the caches of a core
+CPU_TOKENS = 6_000  # in a batch: as many as stay in the caches of a core
 GPU_TOKENS = 250_000
-CHUNK_TOKENS = 800_000  # of a chunk: what is drawn and tallied at a time
+CHUNK_TOKENS = 800_000  # in a chunk: as many as are drawn and counted at a time
 MOST_LISTED = 10**9
 
 
 def number_of_problems(task: Task, wanted_by: str) -> int:
-    """How many problems there are; refuses where they are too many to go through."""
+    """Returns how many problems there are; raises where they are too many to enumerate."""
     count = task.count
     if count is None or count > MOST_LISTED:
         how_many = "too many" if count is None else f"about 10^{round(math.log10(count))}"
-        raise HeadwayError(f"{task.name} has {how_many} problems, more than {wanted_by} can go through; leave it out")
+        raise HeadwayError(f"{task.name} has {how_many} problems, more than {wanted_by} can enumerate; leave it out")
     return count
 
 
 def list_problems(task: Task, device: torch.device) -> Iterator[Problems]:
-    """Every problem there is, in chunks."""
+    """Yields every possible problem, in chunks."""
     number_of_problems(task, "`all`")
     yield from task.every(_chunk_rows(task, task.lengths[1]), device)
 
@@ -32,7 +32,7 @@ def list_problems(task: Task, device: torch.device) -> Iterator[Problems]:
 def sample_problems(
     task: Task, examples: int, *, seed: int, length: int | None, probe: str, device: torch.device
 ) -> Iterator[Problems]:
-    """Fresh problems in chunks: of one length, or evenly over the lengths that training shows."""
+    """Yields fresh problems in chunks: of one length, or evenly over the training lengths."""
     shortest, longest = (length, length) if length is not None else task.lengths
     lengths = range(shortest, longest + 1)
     each, over = divmod(examples, len(lengths))
@@ -43,18 +43,18 @@ def sample_problems(
 
 
 def batches(problems: Problems) -> Iterator[Problems]:
-    """A chunk in batches for one forward pass each."""
+    """Splits a chunk into batches of one forward pass each."""
     return (problems[rows] for rows in batch_slices(problems))
 
 
 def batch_slices(problems: Problems) -> list[slice]:
-    """The rows of each of those batches."""
+    """Returns the rows of each of those batches."""
     rows = _batch_rows(problems)
     return [slice(start, start + rows) for start in range(0, len(problems), rows)]
 
 
 def even_pieces(problems: Problems) -> list[slice]:
-    """Rows for a forward pass each, as even as can be, and as many for every thread."""
+    """Splits rows into forward passes of nearly equal size, the same number for every thread."""
     workers = torch.get_num_threads() if problems.source.device.type == "cpu" else 1
     pieces = workers * max(1, math.ceil(len(problems) / (workers * _batch_rows(problems))))
     rows = math.ceil(len(problems) / pieces)
@@ -67,5 +67,5 @@ def _batch_rows(problems: Problems) -> int:
 
 
 def _chunk_rows(task: Task, length: int) -> int:
-    """An even number, so that pairs stay together."""
+    """Returns an even number of rows, so that pairs stay together."""
     return 2 * max(1, CHUNK_TOKENS // (2 * (task.source_tokens(length) + task.answer_tokens(length))))

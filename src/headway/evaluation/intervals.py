@@ -1,11 +1,11 @@
-"""Intervals: how far a share measured on a sample may lie from the true one. No torch; scipy only where needed."""
+"""Confidence intervals for shares measured on a sample. No torch; scipy is imported only where needed."""
 
 import math
 from dataclasses import dataclass
 
 from headway.errors import HeadwayError
 
-Z = 1.959963984540054  # standard errors that 95% of a normal distribution lie within
+Z = 1.959963984540054  # 95% of a normal distribution lies within this many standard errors
 
 
 @dataclass(frozen=True)
@@ -18,9 +18,9 @@ class Interval:
 
 
 def wilson(right: int | float, examples: int) -> Interval:
-    """Wilson's score interval, of 95%, for a share of right answers."""
+    """Returns Wilson's 95% score interval for a share of right answers."""
     if examples < 1:
-        raise HeadwayError(f"{examples} examples give no interval; take at least 1")
+        raise HeadwayError(f"an interval needs at least 1 example; there are {examples}")
     share, scale = right / examples, 2 * (examples + Z**2)
     centre = (2 * examples * share + Z**2) / scale
     half = Z / scale * math.sqrt(4 * examples * share * (1 - share) + Z**2)
@@ -28,7 +28,7 @@ def wilson(right: int | float, examples: int) -> Interval:
 
 
 def exact_interval(count: int, examples: int, confidence: float = 0.95) -> Interval:
-    """Clopper and Pearson's interval for a share, which holds at any level and for any number of examples."""
+    """Returns Clopper and Pearson's interval for a share, which holds at any level and for any number of examples."""
     from scipy.stats import binomtest
 
     if examples < 1:
@@ -38,7 +38,7 @@ def exact_interval(count: int, examples: int, confidence: float = 0.95) -> Inter
 
 
 def tango(lost: int, gained: int, examples: int, confidence: float = 0.95) -> Interval:
-    """Tango's score interval (1998) for a drop measured on the same problems before and after a change.
+    """Returns Tango's score interval (1998) for a drop measured on the same problems before and after a change.
 
     `lost` problems were right before and wrong after, `gained` the other way round. Where no verdict changed the
     interval is not [0, 0]: a change that rare may simply not have shown.
@@ -50,7 +50,7 @@ def tango(lost: int, gained: int, examples: int, confidence: float = 0.95) -> In
     z, drop, edge = _quantile(confidence), (lost - gained) / examples, 1 - 1e-12
 
     def score(supposed: float) -> float:
-        """How many standard errors the measured drop lies above a supposed one."""
+        """Returns how many standard errors the measured drop lies above a supposed one."""
         b = -lost - gained + (2 * examples - lost + gained) * supposed
         c = -gained * supposed * (1 - supposed)
         rare = (math.sqrt(max(b * b - 8 * examples * c, 0.0)) - b) / (4 * examples)
@@ -67,13 +67,13 @@ def tango(lost: int, gained: int, examples: int, confidence: float = 0.95) -> In
 
 
 def needed_examples(margin: float, confidence: float) -> int:
-    """How many examples it takes to distinguish a change that none of them shows from a drop of `margin`."""
+    """Returns how many examples without a single change rule out a drop of `margin`."""
     z = _quantile(confidence)
     return math.ceil(z * z * (1 - margin) / margin)
 
 
 def _quantile(confidence: float) -> float:
-    """How many standard errors a normal number lies off with this confidence at most, on either side."""
+    """Returns how many standard errors on either side hold a normal number with this confidence."""
     from scipy.special import ndtri
 
     return float(ndtri((1 + confidence) / 2))

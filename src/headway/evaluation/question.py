@@ -1,4 +1,4 @@
-"""What may be asked of an evaluation: which problems, and whether decoding is held against the one pass. No torch."""
+"""The question of an evaluation: which problems, and whether to check it by greedy decoding. No torch."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,26 +12,26 @@ EXAMPLES = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateQuestion(Question):
-    """Exact match: on every problem, on fresh ones, or on a file of a data folder."""
+    """Asks for the exact match on every problem, on fresh ones, or on a file of a data folder."""
 
     all: bool = False
-    """every problem there is"""
+    """use every possible problem"""
     examples: int | None = None
-    """that many fresh problems (default 10,000)"""
+    """number of fresh problems (default 10,000)"""
     length: int | None = None
     """problems of this length instead of the training lengths"""
     probe: str = "default"
     """family of test problems"""
     greedy: int = 0
-    """decode that many problems token by token and compare the verdicts"""
+    """decode this many problems token by token and compare the verdicts"""
     data: str | Path | None = None
-    """problems of a data folder instead of fresh ones"""
+    """use the problems of a data folder instead of fresh ones"""
     split: str | None = None
     """which file of the data folder: train, val or test (the default)"""
     seed: int = 0
     """seed of the fresh problems"""
     precision: str = "auto"
-    """of a folder of runs on a GPU: float32 (auto) or bfloat16, where narrow verdicts are checked in float32"""
+    """for a folder of runs on a GPU: float32 (auto), or bfloat16 with narrow margins checked again in float32"""
 
     def __post_init__(self) -> None:
         fresh = self.examples is not None or self.length is not None or self.probe != "default"
@@ -48,8 +48,8 @@ class EvaluateQuestion(Question):
         check_seed(self.seed)
 
     def file_name(self, listable: bool) -> str:
-        """The study that keeps the answer: one of other problems, or of a sample where all can be listed, does not take
-        the place of a whole one."""
+        """Returns the name of the study file, so that an evaluation on other problems, or on a sample where all can be
+        listed, does not overwrite a complete one."""
         length = "" if self.length is None else f"length-{self.length}"
         probe = "" if self.probe == "default" else folder_name(self.probe)
         data = "" if self.data is None else f"data-{self.split or 'test'}"

@@ -1,7 +1,7 @@
-"""Many models of one shape evaluated as one: their weights have a leading `model` axis, the problems are shared.
+"""Evaluates many models of one shape as one: their weights have a leading `model` axis, the problems are shared.
 
-A pass in a fast precision decides every problem whose margin is wide. (The margin is by how much the right
-token leads the best other one, at the answer token where that is least.) The rest is decided again in float32.
+A pass in a fast precision decides every problem whose margin is wide. (The margin is the lead of the right token over
+the best other one, at the answer token where that is smallest.) The rest is decided again in float32.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from headway.machine import compile_on_gpu, full_precision_matmul, halve_on_out_
 from headway.models import Model
 from headway.tasks import Problems, Task
 
-PASS_TOKENS = 6_000_000  # of all members together, in one pass
+PASS_TOKENS = 6_000_000  # in one pass, over all members
 NARROW = {torch.bfloat16: 2.0, torch.float32: 0.1}
-"""margins below this are decided again; results/populations.md has the differences that were measured"""
+"""margins below this are decided again; results/populations.md has the measured differences"""
 
 
 class StackedModels:
-    """Models of one shape, asked the same problems; compiled for a GPU where the shapes stay the same."""
+    """Models of one shape that answer the same problems; compiled for a GPU where the shapes stay the same."""
 
     def __init__(
         self, model: Model, weights: dict[str, Tensor], precision: torch.dtype = torch.float32, one_shape: bool = True
@@ -35,15 +35,15 @@ class StackedModels:
         self.fast = {name: weight.to(precision) for name, weight in weights.items()}
         first = next(iter(weights.values()))
         self.members, self.device = len(first), first.device
-        self._pass = compile_on_gpu(self._pass_of, self.device) if one_shape else self._pass_of
+        self._pass = compile_on_gpu(self._run_pass, self.device) if one_shape else self._run_pass
 
     @staticmethod
     def of(models: Sequence[Model], precision: torch.dtype = torch.float32) -> StackedModels:
         weights, _ = stack_module_state(list(models))  # pyright: ignore[reportArgumentType]
         return StackedModels(models[0], {name: weight.detach() for name, weight in weights.items()}, precision)
 
-    def kept(self, rows: Int[Tensor, " some"]) -> StackedModels:
-        """Only these members."""
+    def select(self, rows: Int[Tensor, " some"]) -> StackedModels:
+        """Returns a stack of only these members."""
         weights = {name: weight[rows] for name, weight in self.weights.items()}
         fewer = StackedModels(self.template, weights, self.precision, one_shape=False)
         fewer._pass = self._pass  # compiled once
@@ -53,21 +53,21 @@ class StackedModels:
     def answers(
         self, chunk: Problems, done: Callable[[int], None] = lambda rows: None
     ) -> Int[Tensor, "model row answer"]:
-        """What each member writes, given the right tokens before."""
+        """Returns the answers of each member, each token given the right tokens before it."""
         tokens = chunk.source.shape[1] + chunk.answer.shape[1]
         rows = max(1, min(len(chunk), PASS_TOKENS // (self.members * tokens)))
         written, narrow = [], []
         for start in range(0, len(chunk), rows):
             at = torch.arange(start, start + rows, device=chunk.source.device).clamp(max=len(chunk) - 1)
-            answers, margin = self._split(chunk[at])  # the last pass is filled up: every pass has one shape
+            answers, margin = self._answer(chunk[at])  # the last pass is padded: every pass has one shape
             kept = min(rows, len(chunk) - start)
             written.append(answers[:, :kept])
             narrow.append(margin[:, :kept] < NARROW[self.precision])
             done(kept)
-        return self._decided(chunk, torch.cat(written, dim=1), torch.cat(narrow, dim=1))
+        return self._decide_narrow(chunk, torch.cat(written, dim=1), torch.cat(narrow, dim=1))
 
-    def _split(self, problems: Problems) -> tuple[Tensor, Tensor]:
-        """One pass; of half the problems at a time where memory does not suffice."""
+    def _answer(self, problems: Problems) -> tuple[Tensor, Tensor]:
+        """Runs one pass, or one for each half of the problems where memory runs out."""
 
         def run(rows: slice) -> tuple[Tensor, Tensor]:
             return self._pass(self.fast, problems.source[rows], problems.answer[rows])
@@ -75,19 +75,19 @@ class StackedModels:
         answers, margins = zip(*halve_on_out_of_memory(run, len(problems)), strict=True)
         return torch.cat(answers, dim=1), torch.cat(margins, dim=1)
 
-    def _pass_of(
+    def _run_pass(
         self, weights: dict[str, Tensor], source: Tensor, answer: Tensor
     ) -> tuple[Int[Tensor, "model row answer"], Float[Tensor, "model row"]]:
-        def of_member(own: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        def run_member(own: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
             logits = functional_call(self.template, own, (source, answer)).float()
-            told = answer.long()[..., None]
-            lead = logits.gather(-1, told)[..., 0] - logits.scatter(-1, told, -torch.inf).amax(-1)
+            target = answer.long()[..., None]
+            lead = logits.gather(-1, target)[..., 0] - logits.scatter(-1, target, -torch.inf).amax(-1)
             return logits.argmax(-1).to(torch.int16), lead.amin(-1)
 
-        return vmap(of_member)(weights)
+        return vmap(run_member)(weights)
 
-    def _decided(self, chunk: Problems, written: Tensor, narrow: Bool[Tensor, "model row"]) -> Tensor:
-        """The answers with those of a narrow margin written again in float32."""
+    def _decide_narrow(self, chunk: Problems, written: Tensor, narrow: Bool[Tensor, "model row"]) -> Tensor:
+        """Computes the answers with a narrow margin again in float32."""
         doubtful = narrow.any(1).nonzero()[:, 0]
         if not len(doubtful):
             return written
@@ -97,23 +97,20 @@ class StackedModels:
         tokens = chunk.source.shape[1] + chunk.answer.shape[1]
         step = max(1, PASS_TOKENS // (2 * len(doubtful) * tokens))
 
-        def of_member(own: dict[str, Tensor], source: Tensor, answer: Tensor) -> Tensor:
+        def run_member(own: dict[str, Tensor], source: Tensor, answer: Tensor) -> Tensor:
             return functional_call(self.template, own, (source, answer)).argmax(-1)
 
         with full_precision_matmul():
             for start in range(0, most, step):
                 some = rows[:, start : min(start + step, most)]
-                again = vmap(of_member)(own, chunk.source[some], chunk.answer[some])
+                again = vmap(run_member)(own, chunk.source[some], chunk.answer[some])
                 written[doubtful[:, None], some] = again.to(written.dtype)
         return written
 
 
 @torch.no_grad()
 def trainable_right(models: StackedModels, task: Task) -> Bool[Tensor, " model"]:
-    """Which members have every problem outside the held-out tenth right; looks at the hard ones first.
-
-    A member with an error is not looked at further.
-    """
+    """Returns which members have every problem outside the held-out tenth right; testing stops at an error."""
     perfect = torch.ones(models.members, dtype=torch.bool, device=models.device)
     alive = torch.arange(models.members, device=models.device)
     hard = task.testing(seed=0, rows=4096, probe=task.hard_probe, device=models.device)
@@ -124,5 +121,5 @@ def trainable_right(models: StackedModels, task: Task) -> Bool[Tensor, " model"]
             alive = alive[right]
             if not len(alive):
                 break
-            models = models.kept(right.nonzero()[:, 0])
+            models = models.select(right.nonzero()[:, 0])
     return perfect

@@ -1,4 +1,4 @@
-"""Is an answer right, and how far from it is the model? Functions of logits and problems, and of nothing else.
+"""Verdicts and losses as functions of logits and problems alone.
 
 Only the scored answer tokens count.
 """
@@ -10,26 +10,26 @@ from torch.nn import functional as F
 
 from headway.tasks import Problems
 
-IGNORED = -100  # in the place of an answer token that does not count
+IGNORED = -100  # the target of an answer token that does not count
 
 Logits = Float[Tensor, "row answer token"]
 
 
 def same_answer(written: Int[Tensor, "*model row answer"], problems: Problems) -> Bool[Tensor, "*model row"]:
-    """Which written answers are the right ones, up to the end token where there is one."""
+    """Says which written answers are right, up to the end token where there is one."""
     return _all_scored(written == problems.answer, problems)
 
 
 def right(logits: Logits, problems: Problems) -> Bool[Tensor, " row"]:
-    """Which problems have every scored answer token right."""
+    """Says which problems have every scored answer token right."""
     return same_answer(logits.argmax(-1), problems)
 
 
 def right_or_tied(logits: Logits, problems: Problems) -> Bool[Tensor, " row"]:
-    """Which problems have no token likelier than the right one: over a large vocabulary several times faster."""
+    """Says which problems have no token likelier than the right one; much faster over a large vocabulary."""
     answer = problems.answer.clamp(min=0)
     if logits.shape[:2] != answer.shape or int(answer.max()) >= logits.shape[-1]:
-        return torch.zeros(len(problems), dtype=torch.bool, device=logits.device)  # no tokens are answered
+        return torch.zeros(len(problems), dtype=torch.bool, device=logits.device)  # the model does not answer in tokens
     return _all_scored(logits.gather(-1, answer[..., None])[..., 0] >= logits.amax(-1), problems)
 
 
@@ -38,35 +38,35 @@ def _all_scored(same: Bool[Tensor, "*model row answer"], problems: Problems) -> 
 
 
 def loss(logits: Logits, problems: Problems) -> Float[Tensor, ""]:
-    """Cross-entropy, the mean over the scored answer tokens of all problems."""
+    """Returns the mean cross-entropy over the scored answer tokens of all problems."""
     target = problems.answer if problems.scored is None else problems.answer.where(problems.scored, IGNORED)
     return F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=IGNORED)
 
 
 def losses_of(logits: Logits, problems: Problems) -> Float[Tensor, " row"]:
-    """Cross-entropy of each problem, the mean over its scored answer tokens."""
+    """Returns the mean cross-entropy of each problem over its scored answer tokens."""
     each = F.cross_entropy(logits.flatten(0, 1).float(), problems.answer.clamp(min=0).flatten(), reduction="none")
     return mean_of_scored(each.view(problems.answer.shape), problems)
 
 
 def tokens_wrong(logits: Logits, problems: Problems) -> Float[Tensor, " row"]:
-    """The share of each problem's scored answer tokens that are wrong."""
+    """Returns the share of each problem's scored answer tokens that are wrong."""
     return mean_of_scored((logits.argmax(-1) != problems.answer).float(), problems)
 
 
 def mean_of_scored(values: Float[Tensor, "row answer"], problems: Problems) -> Float[Tensor, " row"]:
-    """The mean of each problem's values over its scored answer tokens."""
+    """Returns the mean of each problem's values over its scored answer tokens."""
     if problems.scored is None:
         return values.mean(1)
     return (values * problems.scored).sum(1) / problems.scored.sum(1)
 
 
 def best_constant(problems: Problems) -> float:
-    """The accuracy of always giving the commonest whole answer."""
+    """Returns the accuracy of always giving the commonest whole answer."""
     _, counts = problems.answer.unique(dim=0, return_counts=True)
     return int(counts.max()) / len(problems)
 
 
 def largest(*differences: Tensor) -> float:
-    """The largest absolute value of these tensors; infinite where one holds a NaN."""
+    """Returns the largest absolute value of these tensors; infinite where one holds a NaN."""
     return max(float(each.abs().nan_to_num(nan=torch.inf).max()) for each in differences)

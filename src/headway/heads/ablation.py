@@ -1,7 +1,7 @@
-"""What it costs to take a part out: measured on the same problems with and without it.
+"""Measures what removing a part costs, on the same problems with and without it.
 
-A drop comes with a paired interval, at a level corrected for the number of heads, and a verdict against a margin:
-critical where the whole interval lies above it, redundant where it lies below, unclear otherwise. That a drop is
+Each drop has a paired interval, at a level corrected for the number of heads, and a verdict against a margin:
+critical where the whole interval lies above it, redundant where it lies below, unclear otherwise. A drop that is
 "not significant" does not make a head redundant.
 """
 
@@ -24,30 +24,30 @@ from headway.tasks import Problems
 
 Verdict = Literal["critical", "redundant", "unclear"]
 CONFIDENCE = 0.95
-LEAST_FOR_LOSS = 500  # examples, for a normal approximation to stand
+LEAST_FOR_LOSS = 500  # examples, for the normal approximation to hold
 
 
 class TooWeak(HeadwayError):
-    """The subject is hardly ever right: nothing can be said about its heads."""
+    """The accuracy of a subject is too low to say anything about its heads."""
 
 
 @dataclass(frozen=True)
 class Effect:
-    """One variant beside the whole model, problem by problem."""
+    """The effect of one variant, compared with the whole model problem by problem."""
 
     closed: Closed
     examples: int
     right: int
     lost: int
-    """right before and wrong without the parts"""
+    """problems that are right with all parts and wrong without these"""
     gained: int
     loss: float
-    """mean over the problems"""
+    """the mean over the problems"""
     loss_increase: float
     loss_spread: float
-    """standard error of the mean increase"""
+    """the standard error of the mean increase"""
     by_stratum: dict[str, tuple[int, int]]
-    """name=value: problems, right ones"""
+    """by name=value: the number of problems, and of those that are right"""
 
     @property
     def accuracy(self) -> float:
@@ -63,12 +63,12 @@ class Effect:
     def loss_interval(self, confidence: float) -> Interval:
         from scipy.stats import t
 
-        reach = float(t.ppf((1 + confidence) / 2, self.examples - 1)) * self.loss_spread
-        return Interval(self.loss_increase - reach, self.loss_increase + reach)
+        half = float(t.ppf((1 + confidence) / 2, self.examples - 1)) * self.loss_spread
+        return Interval(self.loss_increase - half, self.loss_increase + half)
 
 
 class EffectSums:
-    """Adds up outcomes under variants, of which the first closes nothing; of many models by a leading axis `model`."""
+    """Sums outcomes over problems; the first variant closes nothing. Many models have a leading axis `model`."""
 
     def __init__(self) -> None:
         self.examples = 0
@@ -95,12 +95,12 @@ class EffectSums:
         self.examples += right.shape[-1]
 
     def to_cpu(self) -> None:
-        """Brings the sums of many models over at once."""
+        """Copies the sums of all models to the CPU at once."""
         self.sums = {name: value.cpu() for name, value in self.sums.items()}
         self.strata = {name: (count, right.cpu()) for name, (count, right) in self.strata.items()}
 
     def effects(self, closed: Sequence[Closed], member: int | EllipsisType = ...) -> list[Effect]:
-        """Of the first variant, which closes nothing, and of `closed`."""
+        """Returns the effect of the first variant, which closes nothing, and of each of `closed`."""
         table = {name: value[member].tolist() for name, value in self.sums.items()}
         strata = {name: (count, right[member].tolist()) for name, (count, right) in sorted(self.strata.items())}
         examples, effects = self.examples, []
@@ -120,19 +120,19 @@ def measure(
     closed: Sequence[Closed],
     watch: Watch = SILENT,
     total: int = 0,
-    measured: Callable[[Problems, Sequence[Closed]], Outcome] | None = None,
+    run: Callable[[Problems, Sequence[Closed]], Outcome] | None = None,
 ) -> list[Effect]:
-    """The effect of closing each of `closed`, beside nothing, which comes first. `measured` may know outcomes."""
-    tally = EffectSums()
+    """Measures the effect of closing nothing, then of closing each of `closed`; `run` may replace `variants`."""
+    sums = EffectSums()
     for chunk in chunks:
-        tally.add((measured or variants)(chunk, [frozenset(), *closed]), variants.subject.strata(chunk))
-        watch(tally.examples, total)
-    return tally.effects(closed)
+        sums.add((run or variants)(chunk, [frozenset(), *closed]), variants.subject.strata(chunk))
+        watch(sums.examples, total)
+    return sums.effects(closed)
 
 
 @dataclass(frozen=True)
 class Judge:
-    """Gives verdicts; `exact` where every problem there is was looked at."""
+    """Gives verdicts on effects; `exact` says that every possible problem was tested."""
 
     margin: Margin
     comparisons: int
@@ -140,7 +140,7 @@ class Judge:
 
     @property
     def confidence(self) -> float:
-        """Of each interval, so that all of them hold together with 95%."""
+        """The confidence of each interval, such that all of them hold at once with 95%."""
         return 1 - (1 - CONFIDENCE) / self.comparisons
 
     @property
@@ -148,28 +148,28 @@ class Judge:
         return self.margin.drop if self.margin.loss is None else self.margin.loss
 
     def cost(self, effect: Effect) -> float:
-        """What the margin is about: the drop in accuracy, or the increase in loss."""
+        """Returns the cost that the margin limits: the drop in accuracy, or the increase in loss."""
         return effect.drop if self.margin.loss is None else effect.loss_increase
 
     def check(self, examples: int, baseline: float, chance: float) -> None:
-        """Refuses where no verdict could be given; `chance` is what the best constant answer gets."""
+        """Raises where no verdict could be given; `chance` is the accuracy of the best constant answer."""
         self.check_count(examples)
         if baseline <= chance + self.margin.drop:
             raise TooWeak(
-                f"the model is right on {baseline:.4f} of the examples, where a constant answer gets {chance:.4f}; "
-                "that is too little to rank heads by what they cost: train it first"
+                f"the accuracy of the model is {baseline:.4f}, and a constant answer reaches {chance:.4f}; that is too "
+                "little to rank heads by their cost: train it first"
             )
 
     def check_count(self, examples: int, least_for_loss: int = LEAST_FOR_LOSS) -> None:
-        """Refuses where there are too few examples for a verdict."""
+        """Raises where there are too few examples for a verdict."""
         needed = needed_examples(self.margin.drop, self.confidence)
         if not self.exact and self.margin.loss is None and examples < needed:
             raise HeadwayError(
-                f"{examples:,} examples cannot tell a drop of {self.margin.drop:g} from none at this level; take at "
-                f"least {needed:,}, or a wider `max_drop`"
+                f"{examples:,} examples cannot distinguish a drop of {self.margin.drop:g} from none; use at least "
+                f"{needed:,}, or a larger `max_drop`"
             )
         if not self.exact and self.margin.loss is not None and examples < least_for_loss:
-            raise HeadwayError(f"{examples:,} examples are too few for an interval of the loss; take {least_for_loss}")
+            raise HeadwayError(f"{examples:,} examples are too few for an interval of the loss; use {least_for_loss}")
 
     def _interval(self, effect: Effect, confidence: float) -> Interval:
         return effect.interval(confidence) if self.margin.loss is None else effect.loss_interval(confidence)
@@ -178,7 +178,7 @@ class Judge:
         return None if self.exact else self._interval(effect, self.confidence).to_json()
 
     def confirms(self, effect: Effect) -> bool:
-        """Whether a removal is within the margin by its whole interval (of this one effect, at 95%)."""
+        """Whether the whole 95% interval of this one effect lies within the margin."""
         return self._interval(effect, CONFIDENCE).high < self.limit
 
     def verdict(self, effect: Effect) -> Verdict:

@@ -1,5 +1,5 @@
-"""The kinds of ablation: what takes the place of a closed head's output. A new kind is one class and its line in
-`ABLATIONS`."""
+"""The kinds of ablation, each of which replaces the output of a closed head in its own way. A new kind is one class
+and its line in `ABLATIONS`."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -24,31 +24,31 @@ class Ablation:
     """One kind of ablation of a subject's heads."""
 
     varies = False
-    """whether what takes a head's place differs from problem to problem"""
+    """whether the replacement differs from problem to problem"""
 
     def __init__(self, subject: Subject, seed: int) -> None:
         self.subject, self.runner, self.seed = subject, subject.runner, seed
 
     def usable(self, problems: Problems) -> Problems:
-        """Those problems that it can be measured on."""
+        """Selects the problems that it can be measured on."""
         return problems
 
     def donors(self, problems: Problems) -> Problems | None:
-        """For each problem another, whose outputs take the place of its own; None where no others are needed."""
+        """Chooses another problem for each, whose outputs replace its own; None where none are needed."""
         return None
 
     def replacements(self, donors: Problems | None = None) -> Replacements:
-        """What takes the place of the heads of each site, given the donors of a batch; nothing where there is none."""
+        """Returns the replacement for the heads of each site, given the donors of a batch; no entry means zero."""
         return {}
 
 
 class Zero(Ablation):
-    """Puts nothing in a head's place."""
+    """Replaces the output of a head by zero."""
 
 
 class Mean(Ablation):
-    """Puts the mean of a head's outputs over held-out problems in its place: at each position, or, where problems are
-    of different lengths, over all positions."""
+    """Replaces the output of a head by its mean over held-out problems: at each position, or over all positions where
+    problems differ in length."""
 
     @torch.inference_mode()
     def __init__(self, subject: Subject, seed: int) -> None:
@@ -75,19 +75,19 @@ class Mean(Ablation):
 
 
 class Resample(Ablation):
-    """Puts a head's output on another problem in its place."""
+    """Replaces the output of a head by its output on another problem."""
 
     varies = True
 
     def usable(self, problems: Problems) -> Problems:
-        """Those problems that are not the only ones of their length."""
+        """Selects the problems that are not the only ones of their length."""
         if not self.runner.varied_lengths:
             return problems
         lengths = lengths_of(problems)
         return problems[(lengths[:, None] == lengths).sum(1).gt(1).nonzero()[:, 0]]
 
     def donors(self, problems: Problems) -> Problems:
-        """For each problem another, in an order that knows no labels."""
+        """Chooses another problem for each, in an order that is independent of the labels."""
         seed = Split.DONORS.seed(self.seed)
         if self.runner.varied_lengths:
             return problems[neighbours(problems, seed)]
@@ -103,7 +103,7 @@ class Resample(Ablation):
 
 
 def neighbours(problems: Problems, seed: int) -> Int[Tensor, " row"]:
-    """For each problem another one of its length, in an order drawn by the seed."""
+    """Chooses for each problem another one of the same length, in an order drawn by the seed."""
     lengths, order = lengths_of(problems), torch.randperm(len(problems), generator=torch.Generator().manual_seed(seed))
     order = order.to(lengths.device)
     found = torch.empty_like(order)
@@ -111,8 +111,8 @@ def neighbours(problems: Problems, seed: int) -> Int[Tensor, " row"]:
         own = order[lengths[order] == length]
         if len(own) < 2:
             raise HeadwayError(
-                "a problem is the only one of its length; to resample, a head's output is taken from one as long; "
-                "give two of each length, or take `ablation=zero`"
+                "a problem is the only one of its length, and resampling takes outputs from another one as long; "
+                "give at least two of each length, or use `ablation=zero`"
             )
         found[own] = own.roll(1)
     return found
@@ -122,7 +122,7 @@ ABLATIONS: dict[str, type[Ablation]] = {"zero": Zero, "mean": Mean, "resample": 
 
 
 def find_ablation(name: str) -> type[Ablation]:
-    """The kind of that name, or a user's own as `file.py:Class`."""
+    """Returns the kind of that name, or loads a user's own from `file.py:Class`."""
     if ":" in name:
         return load_class(name, Ablation)
     if name not in ABLATIONS:

@@ -1,8 +1,8 @@
-"""The heads of many runs of one shape, studied as one: the members of a population side by side on a GPU.
+"""Studies the heads of many runs of one shape as one stack: the members of a population side by side on a GPU.
 
-The same steps as study.py takes with one subject, and the same answers: every head alone, then heads together,
-selected on some problems, confirmed on others, reported on others again. What is left out is what would make a
-thousand studies long: other kinds of ablation, whole sites, pairs, other orders.
+The steps and the answers are those of study.py for one subject: every head alone, then heads together, selected on
+some problems, confirmed on others, and reported on yet others. It leaves out what would make a thousand studies slow:
+other kinds of ablation, whole sites, pairs, other orders.
 
 Axes: model (a member), variant (a set of closed heads), row (a problem), head.
 """
@@ -34,29 +34,29 @@ from headway.subjects.splits import Split
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
-CHUNK = 2_000  # problems whose outcomes are held at a time
+CHUNK = 2_000  # problems whose outcomes are in memory at a time
 
 
 class StackedVariants:
-    """Members of one shape, each with heads of its own closed. `subject` lends examples and what counts as correct."""
+    """Runs members of one shape, each with its own heads closed. `subject` supplies examples and what is correct."""
 
     def __init__(self, subject: Subject, weights: dict[str, Tensor]) -> None:
         self.subject, self.model, self.weights = subject, cast(Model, subject.model), weights
         self.heads, self.members = subject.runner.heads, len(next(iter(weights.values())))
         self.device = next(iter(weights.values())).device
-        self._pass = compile_on_gpu(self._pass_of, self.device)
+        self._pass = compile_on_gpu(self._run_pass, self.device)
 
-    def named(self, closed: Sequence[bool]) -> Closed:
+    def heads_of_mask(self, closed: Sequence[bool]) -> Closed:
         return frozenset(head for head, gone in zip(self.heads, closed, strict=True) if gone)
 
-    def closing(self, sets: Sequence[Sequence[Closed]]) -> Bool[Tensor, "model variant head"]:
-        """As many sets for each member, as a table."""
+    def mask_of_sets(self, sets: Sequence[Sequence[Closed]]) -> Bool[Tensor, "model variant head"]:
+        """Returns the sets of each member, equally many for all, as a mask over heads."""
         table = [[[head in closed for head in self.heads] for closed in own] for own in sets]
         return torch.tensor(table, device=self.device)
 
     @torch.no_grad()
     def __call__(self, problems: Problems, closed: Bool[Tensor, "model variant head"]) -> Outcome:
-        """What becomes of each problem under each member's variants."""
+        """Returns the outcome of each problem under the variants of each member."""
         variants, rows = closed.shape[1], len(problems)
         tokens = problems.source.shape[1] + problems.answer.shape[1]
         at_once = max(1, PASS_TOKENS // (self.members * tokens))  # always as many: a pass is compiled for its shape
@@ -69,31 +69,31 @@ class StackedVariants:
         both = (torch.cat(each, dim=1)[:, : variants * rows] for each in zip(*found, strict=True))
         return Outcome(*(each.reshape(self.members, variants, rows) for each in both))
 
-    def _pass_of(
+    def _run_pass(
         self, weights: dict[str, Tensor], source: Tensor, answer: Tensor, scored: Tensor | None, opened: Tensor
     ) -> tuple[Bool[Tensor, "model row"], Float[Tensor, "model row"]]:
         problems, width = Problems(source, answer, scored), self.subject.runner.width
 
-        def of_member(own: dict[str, Tensor], opened: Tensor) -> tuple[Tensor, Tensor]:
+        def run_member(own: dict[str, Tensor], opened: Tensor) -> tuple[Tensor, Tensor]:
             by_site = zip(width, opened.split(list(width.values()), dim=1), strict=True)
             gates = {site: Gate(each.float()) for site, each in by_site if each.shape[1]}
             logits = functional_call(self.model, own, (source, answer, gates)).float()
             return self.subject.correct(logits, problems), losses_of(logits, problems)
 
-        return vmap(of_member)(weights, opened)
+        return vmap(run_member)(weights, opened)
 
 
 def study_stack(subjects: Sequence[Subject], weights: dict[str, Tensor], question: HeadsQuestion) -> list[Member]:
-    """Every head of each member alone, then which can go together; the subjects share a task and a model."""
-    began, lender = time.monotonic(), subjects[0]
-    variants = StackedVariants(lender, weights)
+    """Measures every head of each member alone, then which can go together; the subjects share a task and a model."""
+    began, first_subject = time.monotonic(), subjects[0]
+    variants = StackedVariants(first_subject, weights)
     heads, total = variants.heads, question.count or EXAMPLES
     judge = Judge(question.margin, len(heads), exact=False)
 
-    def lot(which: Split, rows: int) -> Problems:
-        return lender.draw(rows, which.seed(question.seed), False)
+    def draw(split: Split, rows: int) -> Problems:
+        return first_subject.draw(rows, split.seed(question.seed), False)
 
-    first = lot(Split.BASELINE, SELECTED)
+    first = draw(Split.BASELINE, SELECTED)
     base = variants(first, torch.zeros(len(subjects), 1, len(heads), dtype=torch.bool, device=variants.device))
     refused: dict[int, RefusedMember] = {}
     for member, right in enumerate(base.right[:, 0].double().mean(-1).tolist()):
@@ -103,15 +103,15 @@ def study_stack(subjects: Sequence[Subject], weights: dict[str, Tensor], questio
             refused[member] = RefusedMember(subjects[member].name, str(error))
     singles = torch.eye(len(heads), dtype=torch.bool, device=variants.device).expand(len(subjects), -1, -1)
     with Progress(f"ablating {len(heads)} heads of {len(subjects):,} runs", question.quiet) as watch:
-        effects = measure_members(variants, lot(Split.REPORT, total), singles, watch)
+        effects = measure_members(variants, draw(Split.REPORT, total), singles, watch)
     with Progress("removing heads together", question.quiet) as watch:
-        curves = greedy_members(variants, lot(Split.SELECT, SELECTED), watch)
-    with Progress("confirming what can go", question.quiet) as watch:
-        gone = confirmed_members(variants, lot(Split.CONFIRM, CONFIRMED), curves, judge, watch)
+        curves = find_greedy_curves(variants, draw(Split.SELECT, SELECTED), watch)
+    with Progress("confirming the sets of heads", question.quiet) as watch:
+        gone = confirm_members(variants, draw(Split.CONFIRM, CONFIRMED), curves, judge, watch)
     cheap = [[head for head, e in zip(heads, own[1:], strict=True) if judge.cost(e) < judge.limit] for own in effects]
     wanted = [[gone[member], frozenset(cheap[member])] for member in range(len(subjects))]
-    with Progress("removing them all", question.quiet) as watch:
-        last = measure_members(variants, lot(Split.REPORT, total), variants.closing(wanted), watch)
+    with Progress("measuring the sets of heads", question.quiet) as watch:
+        last = measure_members(variants, draw(Split.REPORT, total), variants.mask_of_sets(wanted), watch)
     share = (time.monotonic() - began) / len(subjects)
     studies: list[Member] = []
     for member, subject in enumerate(subjects):
@@ -140,18 +140,19 @@ def study_stack(subjects: Sequence[Subject], weights: dict[str, Tensor], questio
 def measure_members(
     variants: StackedVariants, problems: Problems, closed: Bool[Tensor, "model variant head"], watch: Watch = SILENT
 ) -> list[list[Effect]]:
-    """For each member the effects of its variants beside all heads open, which comes first."""
-    tally, wanted = EffectSums(), torch.cat((torch.zeros_like(closed[:, :1]), closed), dim=1)
+    """Measures for each member the effect of all heads open, which comes first, and of each of its variants."""
+    sums, wanted = EffectSums(), torch.cat((torch.zeros_like(closed[:, :1]), closed), dim=1)
     for start in range(0, len(problems), CHUNK):
         some = problems[start : start + CHUNK]
-        tally.add(variants(some, wanted), variants.subject.strata(some))
-        watch(tally.examples, len(problems))
-    tally.to_cpu()
-    return [tally.effects([variants.named(row) for row in rows], member) for member, rows in enumerate(closed.tolist())]
+        sums.add(variants(some, wanted), variants.subject.strata(some))
+        watch(sums.examples, len(problems))
+    sums.to_cpu()
+    sets = [[variants.heads_of_mask(row) for row in rows] for rows in closed.tolist()]
+    return [sums.effects(own, member) for member, own in enumerate(sets)]
 
 
-def greedy_members(variants: StackedVariants, problems: Problems, watch: Watch) -> list[Curve]:
-    """Of each member the curve of removals; always the head that costs least, given those already gone, goes next."""
+def find_greedy_curves(variants: StackedVariants, problems: Problems, watch: Watch) -> list[Curve]:
+    """Removes head after head from each member, always the one that costs least given those already gone."""
     count, members, device = len(variants.heads), variants.members, variants.device
     gone, every = torch.zeros(members, count, dtype=torch.bool, device=device), torch.arange(members, device=device)
     whole = variants(problems, gone[:, None])
@@ -168,19 +169,19 @@ def greedy_members(variants: StackedVariants, problems: Problems, watch: Watch) 
     table = zip(*(torch.stack(each, dim=1).tolist() for each in zip(*steps, strict=True)), strict=True)
     curves = []
     for own, rights, losses in table:
-        sets, accuracy = tuple(map(variants.named, own)), tuple(right / len(problems) for right in rights)
+        sets, accuracy = tuple(map(variants.heads_of_mask, own)), tuple(right / len(problems) for right in rights)
         curves.append(Curve("greedy", sets, accuracy, tuple(losses), 1 + count * (count + 1) // 2))
     return curves
 
 
-def confirmed_members(
+def confirm_members(
     variants: StackedVariants, problems: Problems, curves: Sequence[Curve], judge: Judge, watch: Watch
 ) -> list[Closed]:
-    """Of each member the largest set on its curve that is within the margin also on problems that had no say in it."""
-    offers = [[*curve.fitting(judge.margin), frozenset()] for curve in curves]
+    """Finds for each member the largest set on its curve that is within the margin on other problems as well."""
+    offers = [[*curve.sets_within(judge.margin), frozenset()] for curve in curves]
     waiting = set(range(len(curves)))
     while waiting:
-        effects = measure_members(variants, problems, variants.closing([own[:1] for own in offers]))
+        effects = measure_members(variants, problems, variants.mask_of_sets([own[:1] for own in offers]))
         for member in sorted(waiting):
             if not offers[member][0] or judge.confirms(effects[member][1]):
                 waiting.remove(member)

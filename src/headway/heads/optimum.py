@@ -1,14 +1,14 @@
-"""The largest set of heads that can go together, over all sets there are: found, with a stated confidence.
+"""Finds the largest of all sets of heads that can go together, with a stated confidence.
 
-Sets are taken by size, the largest first. Problems are drawn at random, and a set is dropped as soon as it has made
-so many errors that a set within the margin would show them with a probability below δ / (sets × stages): so with
-confidence 1 − δ no set within the margin is ever dropped. Those that are left at the end are checked on every problem
-there is. The first size with a set within the margin is the optimum. Where time runs out before, what was proved
-stands as bounds: a set that was found, and the size above which there is none.
+Sets are searched by size, the largest first. Problems are drawn at random, and a set is dropped as soon as it has made
+so many errors that a set within the margin would make them with a probability below δ / (sets × stages): so with
+confidence 1 − δ no set within the margin is ever dropped. Those that remain at the end are checked on every possible
+problem. The first size with a set within the margin is the optimum. Where time runs out before, the search still
+gives bounds: a set that was found, and the size above which there is none.
 
 A problem counts against a set only where the right token is behind by more than rounding was measured to move it.
-Where problems cannot be listed, or are not drawn evenly from the list, the best set that is left of a size is checked
-on many fresh ones, and is within the margin where its whole interval is.
+Where problems cannot be listed, or are not drawn evenly from the list, the best remaining set of a size is checked on
+many fresh ones, and is within the margin where its whole interval is.
 """
 
 import math
@@ -40,21 +40,21 @@ from headway.tasks import Problems
 
 CONFIDENCE = 0.99
 STAGES = (8, 32, 128, 512, 4_096, 32_768, 131_072)  # problems seen by the end of each
-CHECKED, PIECE = 100_000, 5_000  # fresh problems, where not all can be listed; so many between two looks at the clock
+CHECKED, PIECE = 100_000, 5_000  # fresh problems, where not all can be listed; problems between two time checks
 MOST_HEADS = 26
-CPU_ROWS, GPU_NUMBERS = 1_024, 1_500_000_000  # problems under sets in a pass; on a GPU numbers of the widest tensor
+CPU_ROWS, GPU_NUMBERS = 1_024, 1_500_000_000  # problems × sets in a pass; on a GPU elements of the widest tensor
 
 
 @dataclass(frozen=True)
 class Size:
-    """What became of the sets of one size."""
+    """The result of searching the sets of one size."""
 
     heads: int
     sets: int
     left: list[int]
-    """after each stage"""
+    """the number of sets that remain after each stage"""
     checked: int
-    """of those left, until one was within the margin"""
+    """the number of remaining sets that were checked, until one was within the margin"""
 
 
 @dataclass(frozen=True)
@@ -62,12 +62,12 @@ class Optimum:
     closed: Closed
     """the largest set that is known to be within the margin"""
     checked: Effect | None
-    """of that set, on every problem there is, or on many where they cannot be listed; None where it was not checked"""
+    """its effect on every possible problem, or on many where they cannot be listed; None where it was not checked"""
     known: int
-    """how many heads could go by the set that was known before"""
+    """the number of heads in the largest set known before the search"""
     out_of_time: bool
     most: int
-    """no set of more heads is within the margin, with this confidence"""
+    """with this confidence, no set of more heads is within the margin"""
     confidence: float
     searched: int
     sizes: tuple[Size, ...]
@@ -106,7 +106,7 @@ def find_optimum(
     watch: Watch = SILENT,
 ) -> Optimum:
     """Searches all sets of heads within `budget` seconds. `known` are sets believed to be within the margin, the
-    largest first; one that is found not to be gives way to the next."""
+    largest first; one that turns out not to be is replaced by the next."""
     return _Search(variants, margin, budget, seed, watch).run(known)
 
 
@@ -128,7 +128,7 @@ class _Search:
         self.fresh: list[Problems] = []
         few = self.subject.count is not None and self.subject.count <= MOST_LISTED
         self.listable = self.subject.every is not None and few and self.subject.even
-        self.doubt = (1 - CONFIDENCE) / (2 if self.listable else 3)  # of the baseline, the screening, the last check
+        self.doubt = (1 - CONFIDENCE) / (2 if self.listable else 3)  # for baseline, screening, last check
         base = draw_split(self.subject, Split.BASELINE, STAGES[-2], seed)
         with full_precision_matmul():
             wrong = len(base) - int(variants(base, [frozenset()]).right.sum())
@@ -145,10 +145,10 @@ class _Search:
         most, effect, late = len(self.heads), None, False
         try:
             for size in range(len(self.heads), -1, -1):
-                while len(believed[0]) == size and (effect := self._within(believed[0])) is None:
+                while len(believed[0]) == size and (effect := self._check_margin(believed[0])) is None:
                     believed.pop(0)
                 if effect is None:
-                    effect, sure = self._of_size(size)
+                    effect, sure = self._search_size(size)
                     most = size - 1 if effect is None and sure and most == size else most
                 if effect is not None:
                     break
@@ -159,12 +159,12 @@ class _Search:
         took = time.monotonic() - self.began
         return Optimum(best, effect, count, late, most, CONFIDENCE, searched, tuple(self.sizes), took)
 
-    def _of_size(self, size: int) -> tuple[Effect | None, bool]:
-        """A set of this size that is within the margin, if there is one, and whether that is sure."""
+    def _search_size(self, size: int) -> tuple[Effect | None, bool]:
+        """Finds a set of this size within the margin, if there is one, and says whether the answer is certain."""
         sets = (self.closed == size).nonzero()[:, 0]
         wrong, left, seen = torch.zeros(len(sets), dtype=torch.int32, device=self.device), [], 0
         for total, precision, limit in zip(STAGES, self.precisions, self.limits, strict=True):
-            wrong = wrong + self._errors(sets, self.problems[seen:total], precision)
+            wrong = wrong + self._count(sets, self.problems[seen:total], precision)
             sets, wrong, seen = sets[wrong <= limit], wrong[wrong <= limit], total
             left.append(len(sets))
             if not len(sets):
@@ -172,15 +172,15 @@ class _Search:
         checked, effect = 0, None
         for number in sets[wrong.argsort()][: None if self.listable else 1].tolist():
             closed = frozenset(head for place, head in enumerate(reversed(self.heads)) if number >> place & 1)
-            effect, checked = self._within(closed), checked + 1
+            effect, checked = self._check_margin(closed), checked + 1
             if effect is not None:
                 break
         self.sizes.append(Size(size, math.comb(len(self.heads), size), left, checked))
         self.watch(sum(each.sets for each in self.sizes), 2 ** len(self.heads))
         return effect, self.listable or not len(sets)
 
-    def _errors(self, sets: Int[Tensor, " set"], problems: Problems, precision: torch.dtype) -> Int[Tensor, " set"]:
-        """On how many problems each set is wrong beyond doubt; in smaller pieces where memory does not suffice."""
+    def _count(self, sets: Int[Tensor, " set"], problems: Problems, precision: torch.dtype) -> Int[Tensor, " set"]:
+        """Counts the problems on which each set is wrong beyond rounding; in smaller pieces if memory runs out."""
         some = max(1, min(len(problems), self.rows // 2))
         total = torch.zeros(len(sets), dtype=torch.int32, device=self.device)
         try:
@@ -188,73 +188,73 @@ class _Search:
                 for start in range(0, len(problems), some):
                     own = problems[start : start + some]
                     pieces = sets.split(max(1, self.rows // len(own)))
-                    total += torch.cat(map_in_threads(partial(self._wrong, own, precision), pieces, self.device))
+                    total += torch.cat(map_in_threads(partial(self._count_wrong, own, precision), pieces, self.device))
             return total
         except torch.OutOfMemoryError:
             if self.rows < 2:
                 raise
         self.rows //= 2
         torch.cuda.empty_cache()
-        return self._errors(sets, problems, precision)
+        return self._count(sets, problems, precision)
 
-    def _wrong(self, own: Problems, precision: torch.dtype, sets: Int[Tensor, " set"]) -> Int[Tensor, " set"]:
-        self._in_time()
+    def _count_wrong(self, own: Problems, precision: torch.dtype, sets: Int[Tensor, " set"]) -> Int[Tensor, " set"]:
+        self._check_time()
         logits = self.passes[precision].logits(own.source, own.answer, sets).float()  # set row answer token
-        told = own.answer[None, ..., None].expand(*logits.shape[:-1], 1)
-        eased = logits.scatter_add(-1, told, torch.full_like(logits, self.slack[precision]))
+        target = own.answer[None, ..., None].expand(*logits.shape[:-1], 1)
+        eased = logits.scatter_add(-1, target, torch.full_like(logits, self.slack[precision]))
         places = torch.arange(len(own), device=self.device).repeat(len(sets))
         correct = self.subject.correct(eased.flatten(0, 1), own[places])
         return (~correct).view(len(sets), len(own)).sum(1, dtype=torch.int32)
 
-    def _within(self, closed: Closed) -> Effect | None:
-        """The effect of a set on every problem there is where that is within the margin; where they cannot be listed,
-        on many, and within it by the whole interval."""
+    def _check_margin(self, closed: Closed) -> Effect | None:
+        """Returns the effect of a set where it is within the margin: on every possible problem, or, where they cannot
+        be listed, on many and by the whole interval."""
         with full_precision_matmul():
             if self.listable and self.subject.every is not None:
-                effect = measure(self.variants, self._each_in_time(self.subject.every()), [closed])[1]
+                effect = measure(self.variants, self._with_time_checks(self.subject.every()), [closed])[1]
                 return effect if effect.drop <= self.margin else None
             if not closed:
-                return measure(self.variants, [self.problems[:PIECE]], [closed])[1]  # nothing costs nothing
+                return measure(self.variants, [self.problems[:PIECE]], [closed])[1]  # closing nothing costs nothing
             if not self.fresh:
                 problems = draw_split(self.subject, Split.CHECK, CHECKED, self.seed)
                 self.fresh = [problems[start : start + PIECE] for start in range(0, len(problems), PIECE)]
-            effect = measure(self.variants, self._each_in_time(self.fresh), [closed])[1]
+            effect = measure(self.variants, self._with_time_checks(self.fresh), [closed])[1]
             tests = 2 * len(self.heads) + 2  # at most two of a size
             return effect if effect.interval(1 - 2 * self.doubt / tests).high < self.margin else None
 
-    def _in_time(self) -> None:
+    def _check_time(self) -> None:
         if time.monotonic() - self.began > self.budget:
             raise _OutOfTime
 
-    def _each_in_time(self, chunks: Iterable[Problems]) -> Iterator[Problems]:
+    def _with_time_checks(self, chunks: Iterable[Problems]) -> Iterator[Problems]:
         for chunk in chunks:
-            self._in_time()
+            self._check_time()
             yield chunk
 
 
 def check_searchable(variants: Variants, margin: Margin) -> None:
-    """Refuses where the sets of heads cannot all be gone through."""
+    """Raises where not all sets of heads can be searched."""
     subject = variants.subject
     if margin.loss is not None:
-        raise HeadwayError("all sets are searched by their accuracy; for `max_loss_increase` add `budget=0`")
+        raise HeadwayError("the search of all sets is by accuracy; with `max_loss_increase` add `budget=0`")
     if len(subject.heads) > MOST_HEADS:
         raise HeadwayError(
-            f"{subject.name} has {len(subject.heads)} heads, too many to search all sets of them; {MOST_HEADS} is the "
-            "most: add `budget=0`"
+            f"{subject.name} has {len(subject.heads)} heads, too many to search all sets of them; at most {MOST_HEADS} "
+            "can be searched: add `budget=0`"
         )
     if not variants.runner.searchable:
         raise HeadwayError(
-            f"all sets of heads are searched in models of Headway's own, which {subject.name} is not; add `budget=0`"
+            f"all sets of heads can be searched only in Headway's models, and {subject.name} is not one; add `budget=0`"
         )
     if set(subject.heads) != set(variants.runner.heads):
-        raise HeadwayError(f"{subject.name} names only some heads of its model; to search their sets name all")
+        raise HeadwayError(f"{subject.name} names only some heads of its model; name all of them to search their sets")
     if variants.ablation.varies:
         fixed = " or ".join(name for name, kind in ABLATIONS.items() if not kind.varies)
-        raise HeadwayError(f"all sets are searched with `ablation={fixed}`; for {variants.kind} add `budget=0`")
+        raise HeadwayError(f"all sets are searched with `ablation={fixed}`; with {variants.kind} add `budget=0`")
 
 
 def sizes_of_all_sets(heads: int, device: torch.device) -> Int[Tensor, " set"]:
-    """How many heads each set closes: how many bits of its number are set."""
+    """Returns how many heads each set closes: how many bits of its number are set."""
     sizes = torch.zeros(1, dtype=torch.int8, device=device)
     for _ in range(heads):
         sizes = torch.cat((sizes, sizes + 1))
@@ -262,7 +262,7 @@ def sizes_of_all_sets(heads: int, device: torch.device) -> Int[Tensor, " set"]:
 
 
 def most_errors(examples: int, rate: float, doubt: float) -> int:
-    """More errors than this are made with a probability of at most `doubt` by what errs at `rate` or less."""
+    """Returns the count that a model with an error rate of at most `rate` exceeds with probability `doubt` or less."""
     from scipy.stats import binom
 
     chances = binom.sf(range(examples + 1), examples, rate)

@@ -1,5 +1,5 @@
-"""What the studies of many runs have in common: distributions over a folder of runs, as `heads-population.json` holds
-them."""
+"""Summarizes the studies of many runs: distributions over a folder of runs, as they are stored in
+`heads-population.json`."""
 
 import statistics
 from collections import Counter
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headway.causes.kinds import kinds_finding
+from headway.causes.kinds import describe_kinds
 from headway.heads.result import HeadStudy
 
 SCHEMA = "headway.heads-population/1"
@@ -16,7 +16,7 @@ FILE = "heads-population.json"
 
 @dataclass(frozen=True)
 class RefusedMember:
-    """A member that no verdict can be given about; it is reported, not left out."""
+    """A member whose heads cannot be judged; it is reported, not left out."""
 
     subject: str
     reason: str
@@ -30,11 +30,11 @@ Member = HeadStudy | RefusedMember
 
 @dataclass(frozen=True)
 class PopulationStudy:
-    """The studies of the runs of a folder, and what they have in common."""
+    """The studies of the runs of a folder, with their distribution."""
 
     members: tuple[Member, ...]
     kinds: dict[str, Any] | None = None
-    """of solution, where that was asked"""
+    """the kinds of solution, where they were requested"""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -46,14 +46,14 @@ class PopulationStudy:
         }
 
     def summary(self) -> dict[str, Any]:
-        """The same with a line for every member, as it is kept."""
+        """Returns the same with one line for every member, as it is stored."""
         return {**self.to_json(), "members": [summary(study) for study in self.members]}
 
     def findings(self) -> list[str]:
-        """The same in sentences."""
-        found, kinds = distribution(self.members), [] if self.kinds is None else [kinds_finding(self.kinds)]
+        """States the same in sentences."""
+        found, kinds = distribution(self.members), [] if self.kinds is None else [describe_kinds(self.kinds)]
         if "heads" not in found:
-            none = f"None of the {found['members']} runs is right often enough to say anything about its heads."
+            none = f"None of the {found['members']} runs is accurate enough to say anything about its heads."
             return [none, *kinds]
         alone, left, together = found["alone"], found["alone_removed_together"], found["together"]
         judged = found["members"] - found["refused"]
@@ -62,11 +62,11 @@ class PopulationStudy:
             if found["proved"]
             else "Found by greedy removal; a larger set may exist."
         )
-        refused = f"{found['refused']:,} runs are right too seldom to say anything about their heads."
+        refused = f"{found['refused']:,} runs are not accurate enough to say anything about their heads."
         return [
             f"Of {found['members']:,} runs the median has {alone['median']} of {found['heads']} heads that cost little "
-            f"one at a time ({alone['least']} to {alone['most']}); removed together they leave {left['median']:.4f} "
-            f"right ({left['least']:.4f} to {left['most']:.4f}).",
+            f"one at a time ({alone['least']} to {alone['most']}); removed together they leave an accuracy of "
+            f"{left['median']:.4f} ({left['least']:.4f} to {left['most']:.4f}).",
             f"Together {together['median']} can go in the median run ({together['least']} to {together['most']}). "
             f"{sure}",
             *([refused] if found["refused"] else []),
@@ -75,7 +75,7 @@ class PopulationStudy:
 
 
 def summary(member: Member) -> dict[str, Any]:
-    """A line about one member."""
+    """Summarizes one member in a line."""
     if isinstance(member, RefusedMember):
         return member.to_json()
     return {
@@ -93,7 +93,7 @@ def summary(member: Member) -> dict[str, Any]:
 
 
 def distribution(members: Sequence[Member]) -> dict[str, Any]:
-    """What the members of a population have in common, and how far they differ."""
+    """Returns how the results are distributed over the members of a population."""
     studies = [member for member in members if isinstance(member, HeadStudy)]
     if not studies:
         return {"members": len(members), "refused": len(members)}
@@ -112,19 +112,19 @@ def distribution(members: Sequence[Member]) -> dict[str, Any]:
         **{name: spread([line[name] for line in lines]) for name in counted_over},
         "critical_heads": spread([len(line["critical"]) for line in lines]),
         "critical_heads_by_site": {
-            site: {"mean": statistics.fmean(counts), "members": counted(counts)} for site, counts in critical.items()
+            site: {"mean": statistics.fmean(each), "members": count_values(each)} for site, each in critical.items()
         },
     }
 
 
 def spread(values: Sequence[int | float]) -> dict[str, Any]:
-    """From the least to the most; of whole numbers also how many members have each."""
+    """Returns quantiles and the mean; for whole numbers also how many members have each value."""
     ordered = sorted(values)
     shares = {"least": 0, "tenth": 0.1, "median": 0.5, "nine_tenths": 0.9, "most": 1}
     found = {name: ordered[round(share * (len(ordered) - 1))] for name, share in shares.items()}
     whole = [value for value in ordered if isinstance(value, int)]
-    return found | {"mean": statistics.fmean(ordered)} | ({"members": counted(whole)} if whole else {})
+    return found | {"mean": statistics.fmean(ordered)} | ({"members": count_values(whole)} if whole else {})
 
 
-def counted(values: Sequence[int]) -> dict[str, int]:
+def count_values(values: Sequence[int]) -> dict[str, int]:
     return {str(value): number for value, number in sorted(Counter(values).items())}

@@ -1,4 +1,4 @@
-"""A model that really lacks some heads: smaller projections, the same answers as with their gates closed."""
+"""Removes heads from a model for good: smaller projections, the same answers as with their gates closed."""
 
 import time
 from collections.abc import Collection
@@ -14,14 +14,14 @@ from headway.subjects.runner import HeadwayRunner
 from headway.tasks import Problems
 
 
-def without(model: Model, config: ModelConfig, heads: Collection[Head]) -> tuple[Model, ModelConfig]:
-    """The model without these heads, and its config."""
+def remove_heads(model: Model, config: ModelConfig, heads: Collection[Head]) -> tuple[Model, ModelConfig]:
+    """Returns the model without these heads, and its config."""
     if config.pruned:
-        raise HeadwayError("this model was pruned before; prune the one it was made from")
+        raise HeadwayError("this model was pruned before; prune the original model instead")
     known = heads_of(model)
     for head in heads:
         if head not in known:
-            raise HeadwayError(f"{head} is no head of this model; its heads are {known[0]} to {known[-1]}")
+            raise HeadwayError(f"{head} is not a head of this model; its heads are {known[0]} to {known[-1]}")
     smaller = replace(config, pruned=" ".join(str(head) for head in known if head in heads))
     pruned = build_model(smaller).to(next(model.parameters()).device).eval()
     weights = dict(model.state_dict())
@@ -38,13 +38,13 @@ def without(model: Model, config: ModelConfig, heads: Collection[Head]) -> tuple
 
 @dataclass(frozen=True)
 class Comparison:
-    """The pruned model beside the gated one."""
+    """How the pruned model compares with the gated one."""
 
     largest_difference: float
-    """of any logit"""
+    """the largest absolute difference of any logit"""
     same_answers: bool
     speedup: float
-    """of the pruned model over the whole one, both without gates"""
+    """how many times faster the pruned model is than the whole one, both without gates"""
 
 
 @torch.inference_mode()
@@ -55,7 +55,7 @@ def compare(whole: Model, pruned: Model, heads: Collection[Head], problems: Prob
         difference = max(difference, float((ours - theirs).abs().max()))
         same &= bool((ours.argmax(-1) == theirs.argmax(-1)).all())
     spent = [(_seconds(whole, problems), _seconds(pruned, problems)) for _ in range(rounds)]
-    slow, quick = map(min, zip(*spent, strict=True))  # timed in turn, so that a busy moment is nobody's alone
+    slow, quick = map(min, zip(*spent, strict=True))  # timed in turn, so that a busy moment slows both
     return Comparison(difference, same, slow / quick)
 
 

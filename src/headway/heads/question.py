@@ -1,4 +1,4 @@
-"""What may be asked about heads: which ones a model needs, and which may go. No torch in here."""
+"""The questions about heads: which ones a model needs, and which can go. This file does not import torch."""
 
 import math
 from dataclasses import dataclass, field
@@ -10,14 +10,14 @@ from headway.errors import HeadwayError
 
 @dataclass(frozen=True)
 class Margin:
-    """How much a removal may cost: in accuracy, or in loss."""
+    """The most that a removal may cost: in accuracy, or in loss."""
 
     drop: float
     loss: float | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.drop < 1:
-            raise HeadwayError(f"max_drop is {self.drop}; it must lie between 0 and 1, such as 0.01")
+            raise HeadwayError(f"max_drop is {self.drop}; it must be between 0 and 1, for example 0.01")
         if self.loss is not None and not 0 < self.loss < math.inf:
             raise HeadwayError(f"max_loss_increase is {self.loss}; it must be above 0")
 
@@ -27,16 +27,16 @@ class Margin:
 
 @dataclass(frozen=True, kw_only=True)
 class RemovalQuestion(Opening):
-    """Which heads can go together."""
+    """Asks which heads can go together."""
 
     max_drop: float = 0.01
-    """how much accuracy a removal may cost"""
+    """the largest drop in accuracy that a removal may cost"""
     max_loss_increase: float | None = None
-    """judge heads by the loss, or the metric, instead: how much it may rise"""
+    """judge heads by the loss or the metric instead: the largest increase allowed"""
     beam: int = 1
-    """sets kept at a time in the search for heads that can go together"""
+    """beam width of the search for heads that can go together"""
     budget: float | int | None = None
-    """seconds a run for the search of all sets of heads (default 20 for one run, none for a folder of runs)"""
+    """seconds per run for the search of all sets of heads (default 20 for one run, 0 for a folder of runs)"""
     seed: int = 0
     """seed of the problems"""
 
@@ -46,7 +46,7 @@ class RemovalQuestion(Opening):
         if not 1 <= self.beam <= 64:
             raise HeadwayError(f"beam is {self.beam}; it must be from 1 to 64")
         if self.budget is not None and not 0 <= self.budget < math.inf:
-            raise HeadwayError(f"budget is {self.budget}; it must be a number of seconds, or 0 for no search")
+            raise HeadwayError(f"budget is {self.budget}; it must be a number of seconds, or 0 to skip the search")
 
     @property
     def margin(self) -> Margin:
@@ -55,18 +55,18 @@ class RemovalQuestion(Opening):
 
 @dataclass(frozen=True, kw_only=True)
 class HeadsQuestion(RemovalQuestion):
-    """Which heads a model needs, which can go together, and what each does."""
+    """Asks which heads a model needs, which can go together, and what each does."""
 
     ablation: str = "zero"
-    """what takes the place of a head's output: zero, mean, resample or your own file.py:Class"""
+    """what replaces the output of a head: zero, mean, resample or your own file.py:Class"""
     all: bool = False
-    """every problem there is"""
+    """use every possible problem"""
     brief: bool = False
-    """only what each head costs and which can go: one kind of ablation, no patterns, no causal tests"""
+    """only measure what each head costs and which can go: one kind of ablation, no patterns, no causal tests"""
     kinds: bool = False
-    """of a folder of runs: how many kinds of solution, by causal tests"""
+    """for a folder of runs: count the kinds of solution by causal tests"""
     out: str | Path | None = None
-    """folder of numbers, maps and pictures (default: the run's own)"""
+    """folder for numbers, maps and figures (default: the run's own)"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -76,16 +76,16 @@ class HeadsQuestion(RemovalQuestion):
 
 @dataclass(frozen=True, kw_only=True)
 class PruneQuestion(RemovalQuestion):
-    """Which heads to remove for good, and where to put what is left."""
+    """Asks which heads to remove for good, and where to write the pruned model."""
 
     out: str | Path = field(kw_only=False)
-    """folder of the pruned model"""
+    """folder for the pruned model"""
     heads: object = ()
-    """these heads instead, such as decoder.1.cross.2 or L1H2"""
+    """remove these heads instead, such as decoder.1.cross.2 or L1H2"""
     budget: float | int | None = 0.0
-    """seconds for the search of all sets of heads (default none: heads go one by one)"""
+    """seconds for the search of all sets of heads (default 0: heads are removed one by one)"""
     recover: int = 0
-    """steps of training after the removal"""
+    """training steps after the removal"""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,11 +1,11 @@
-"""What a study of one subject's heads found: numbers, verdicts and sentences, as `heads.json` holds them."""
+"""The result of a study of one subject's heads: numbers, verdicts and sentences, as stored in `heads.json`."""
 
 import io
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from headway.causes.patterns import Feed, Pattern
+from headway.causes.patterns import Pattern, Upstream
 from headway.causes.roles import Roles
 from headway.errors import HeadwayError
 from headway.evaluation.intervals import wilson
@@ -31,7 +31,7 @@ class HeadRow:
     verdict: Verdict
     interval: list[float] | None
     verdicts: dict[str, Verdict]
-    """under each kind of ablation that was tried"""
+    """the verdict under each kind of ablation that was tried"""
 
     def to_json(self, pattern: Pattern | None, withheld: bool) -> dict[str, Any]:
         kinds = {} if withheld else self.verdicts
@@ -56,7 +56,7 @@ class HeadRow:
 
 @dataclass(frozen=True)
 class Removal:
-    """Heads, and what is left when all of them go."""
+    """Heads, and the effect of removing all of them."""
 
     heads: tuple[Head, ...]
     effect: Effect
@@ -70,7 +70,7 @@ class Removal:
         return self.effect.accuracy
 
     def to_json(self, exact: bool) -> dict[str, Any]:
-        """The heads, and what is left; without an interval where that is exact."""
+        """Returns the heads and the accuracy without them, with no interval where that is exact."""
         return {
             "count": self.count,
             "heads": [str(head) for head in self.heads],
@@ -85,36 +85,36 @@ class HeadStudy:
     subject: str
     ablation: str
     whole: Effect
-    """with all heads open"""
+    """the whole model, with all heads open"""
     judge: Judge
     heads: tuple[HeadRow, ...]
     parts: tuple[Effect, ...] = ()
     """whole sites, layers and feed-forward blocks"""
     alone: Removal
-    """what the single-head rule would remove; no heads where conclusions are withheld"""
+    """the heads that the single-head rule would remove; none where conclusions are withheld"""
     together: Removal
-    """the largest set that was found within the margin; no heads where conclusions are withheld"""
+    """the largest set that was found within the margin; empty where conclusions are withheld"""
     curves: tuple[Curve, ...]
     pairs: tuple[Pair, ...] = ()
     optimum: Optimum | None = None
     patterns: tuple[Pattern, ...] = ()
-    """where each head looks; none where that was not asked"""
+    """where each head looks; empty where that was not requested"""
     roles: Roles | None = None
-    """what each head carries to the output, tested; None where there are no pairs of problems to test it with"""
-    feeds: tuple[Feed, ...] = ()
-    """which heads make others look where they look, tested; of users' models"""
+    """what each head carries to the output by causal tests; None where there are no pairs of problems for them"""
+    upstream: tuple[Upstream, ...] = ()
+    """the upstream heads that patterns depend on, by ablation; for users' models only"""
     seconds: float = 0.0
     metric: str = "exact"
-    """what heads are judged by"""
+    """the metric that heads are judged by"""
     withheld: Withheld = ()
     view: Callable[[Any], Any] | None = field(default=None, repr=False, compare=False)
-    """draws the maps of a problem, where the subject is at hand"""
+    """draws the maps of a problem, where the subject is loaded"""
 
     def maps(self, problem: Any = None) -> Any:
-        """The attention of every head on one problem, to look at in a notebook: a sum like "457+968", a text for
-        a language model, one of headway.Problems, or nothing for a fresh one."""
+        """Shows the attention of every head on one problem in a notebook: a sum like "457+968", a text for a language
+        model, one of headway.Problems, or a fresh problem by default."""
         if self.view is None:
-            raise HeadwayError("this study has no model at hand; study_heads(…) returns one that has")
+            raise HeadwayError("this study has no model loaded; use a study returned by study_heads(…)")
         return self.view(problem)
 
     @property
@@ -127,7 +127,7 @@ class HeadStudy:
 
     @property
     def exact(self) -> bool:
-        """Whether every problem there is was looked at."""
+        """Whether every possible problem was tested."""
         return self.judge.exact
 
     @property
@@ -153,7 +153,7 @@ class HeadStudy:
             "heads": self._rows(),
             "parts": [
                 {
-                    "part": _named(*effect.closed),
+                    "part": _part_name(*effect.closed),
                     "accuracy": effect.accuracy,
                     "drop": effect.drop,
                     "interval": self.judge.interval(effect),
@@ -165,7 +165,7 @@ class HeadStudy:
             **self._conclusions(),
             "curves": [curve.to_json() for curve in self.curves],
             "pairs": [pair.to_json() for pair in self.pairs],
-            "feeds": [feed.to_json() for feed in self.feeds],
+            "feeds": [each.to_json() for each in self.upstream],
             "seconds": self.seconds,
             "findings": self.findings(),
             "withheld": list(self.withheld),
@@ -176,7 +176,7 @@ class HeadStudy:
         return [row.to_json(patterns.get(row.head), bool(self.withheld)) for row in self.heads]
 
     def _conclusions(self) -> dict[str, Any]:
-        """Which heads can go and what they do: nothing where that is withheld."""
+        """Returns which heads can go and what they do, or nothing where that is withheld."""
         if self.withheld:
             return dict.fromkeys(("alone", "alone_removed_together", "together", "optimum", "roles"))
         best, alone = self.optimum, self.alone.to_json(self.exact)
@@ -194,15 +194,15 @@ class HeadStudy:
         }
 
     def findings(self) -> list[str]:
-        """The answer in sentences, the false one beside the true one; or why there is none."""
+        """States the answer in sentences, the misleading one next to the true one; or why it is withheld."""
         if self.withheld:
             return [f"Withheld: {each['check']}: {each['reason'].rstrip('.')}." for each in self.withheld]
         heads, known, alone, together = len(self.heads), METRICS.get(self.metric), self.alone, self.together
-        cost = "loss" if self.metric == "exact" else self.metric if known is None else known.says or known.name
+        cost = "loss" if self.metric == "exact" else self.metric if known is None else known.description or known.name
         limit = f"{self.margin.drop:g}" if self.margin.loss is None else f"{self.margin.loss:g} of {cost}"
         if self.metric == "exact":
-            left = f"leave {alone.accuracy:.4f} right"
-            left_all = f"{together.accuracy:.4f} right, of {self.baseline:.4f} with all heads"
+            left = f"leave an accuracy of {alone.accuracy:.4f}"
+            left_all = f"accuracy {together.accuracy:.4f}, against {self.baseline:.4f} with all heads"
         else:
             left = f"raise the {cost} by {alone.effect.loss_increase:.4f}"
             raised = f"raise the {cost} by {together.effect.loss_increase:.4f}"
@@ -212,7 +212,7 @@ class HeadStudy:
             f"{left} (n = {self.examples:,} {'all' if self.exact else 'fresh'} problems).",
             f"Together, {together.count} of {heads} heads can go within {limit}: {left_all}. {self._how_sure()}",
             *(self.roles.findings() if self.roles is not None else []),
-            *(feed.finding() for feed in self.feeds),
+            *(each.finding() for each in self.upstream),
         ]
 
     def _how_sure(self) -> str:
@@ -232,13 +232,13 @@ class HeadStudy:
         )
 
     def _repr_html_(self) -> str:
-        """Sentences and a table in a notebook."""
+        """Renders sentences and a table for a notebook."""
         rows = [{**row, "drop": f"{row['drop']:.4f}", "pattern": row["pattern"] or ""} for row in self._rows()]
         shown = ("head", "drop", "verdict", "pattern")
         return as_html(self.findings(), [{name: row[name] for name in shown} for row in rows])
 
     def to_csv(self) -> str:
-        """One line a head, tidy."""
+        """Returns a tidy table with one line per head."""
         numbers = ("head", "accuracy", "drop")
         table = [[*numbers, "low", "high", "loss_increase", "verdict", *ABLATIONS, "pattern"]]
         for row in self._rows():
@@ -248,7 +248,7 @@ class HeadStudy:
         return as_csv(table)
 
     def to_dataframe(self) -> Any:
-        """The same as a pandas table, where pandas is there."""
+        """Returns the same as a pandas data frame, where pandas is installed."""
         try:
             import pandas  # pyright: ignore[reportMissingImports, reportMissingModuleSource]
         except ImportError as error:
@@ -256,6 +256,6 @@ class HeadStudy:
         return pandas.read_csv(io.StringIO(self.to_csv()))
 
 
-def _named(*sites: Part) -> str:
-    """A part as people write it: a site, or a layer where all its sites are closed."""
+def _part_name(*sites: Part) -> str:
+    """Returns the name of a part: a site, or a layer where all its sites are closed."""
     return str(sites[0]) if len(sites) == 1 else f"{site_of(sites[0]).stack}.{site_of(sites[0]).layer}"

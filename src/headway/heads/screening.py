@@ -1,7 +1,7 @@
-"""A quick look at many heads: what the gradient of the loss says that each would cost, beside what it does cost.
+"""Screens many heads quickly: estimates what each would cost by the gradient of the loss, and checks the estimate.
 
-One pass forward and one back give the gradient at every gate. To first order a head costs minus its gradient. How far
-that can be believed is measured: the heads that seem to cost most and least are ablated, and the two orders compared.
+One forward and one backward pass give the gradient at every gate. To first order a head costs minus its gradient. To
+measure how reliable that is, the k highest and the k lowest heads are ablated, and the two rankings are compared.
 """
 
 from collections.abc import Callable
@@ -25,13 +25,13 @@ class Screening:
     subject: str
     examples: int
     estimates: dict[Head, float]
-    """what each head would cost by the gradient, in the loss or the metric"""
+    """the cost of each head by the gradient, in the loss or the metric"""
     exact: dict[Head, Effect]
-    """what some of them do cost"""
+    """the measured effect of those that were ablated"""
     gradient_of: str
-    """what the gradients are of: the metric, or the loss where the metric has none"""
+    """the name of what was differentiated: the metric, or the loss where the metric has no gradient"""
     correlation: float
-    """of the two orders, over the heads that were closed (Spearman)"""
+    """Spearman's rank correlation of estimate and measurement, over the heads that were ablated"""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -47,28 +47,28 @@ class Screening:
 
     def findings(self) -> list[str]:
         return [
-            f"By the gradients of the {self.gradient_of} in one pass over {self.examples:,} problems.",
-            f"{len(self.exact)} heads at both ends were closed for real: the two orders have a rank correlation of "
-            f"{self.correlation:.2f}.",
+            f"Estimated by the gradients of the {self.gradient_of} in one pass over {self.examples:,} problems.",
+            f"The {len(self.exact)} heads with the highest and lowest estimates were ablated: the rank correlation of "
+            f"estimate and measured cost is {self.correlation:.2f}.",
         ]
 
 
 def screen(variants: Variants, problems: Problems, ends: int) -> Screening:
-    """All heads by the gradient, and the `ends` highest and lowest also by ablating them."""
+    """Estimates the cost of all heads by the gradient, and ablates the `ends` highest and the `ends` lowest."""
     from scipy.stats import spearmanr
 
     if ends < 1:
-        raise HeadwayError(f"screen is {ends}; it must be at least 1: so many heads at each end are closed for real")
+        raise HeadwayError(f"screen is {ends}; it must be at least 1: the number of heads to ablate at each end")
     subject, metric = variants.subject, variants.subject.measured_by
-    # a divergence is flat where nothing is closed, and a share of tokens everywhere: there the loss stands in
+    # the gradient of a divergence is zero where nothing is closed, that of a share of tokens everywhere: use the loss
     gradient_of = "loss" if metric is None or metric.name in ("loss", "kl", "accuracy") else metric.name
 
     def cost(logits: Tensor, batch: Problems) -> Tensor:
         return losses_of(logits, batch) if gradient_of == "loss" else variants.costs(logits, batch, None)
 
-    estimates = sum_at_gates(subject, problems, cost, lambda gradient: -float(gradient.sum()) / len(problems))
-    order = sorted(estimates, key=estimates.__getitem__)
-    chosen = list(dict.fromkeys([*order[:ends], *order[-ends:]]))
+    estimates = sum_gate_gradients(subject, problems, cost, lambda gradient: -float(gradient.sum()) / len(problems))
+    ranking = sorted(estimates, key=estimates.__getitem__)
+    chosen = list(dict.fromkeys([*ranking[:ends], *ranking[-ends:]]))
     effects = measure(variants, [problems], [frozenset({head}) for head in chosen])[1:]
     costs = [[estimates[head] for head in chosen], [effect.loss_increase for effect in effects]]
     correlation = float(spearmanr(*costs)[0]) if len(chosen) > 1 else 1.0  # pyright: ignore[reportArgumentType]
@@ -76,11 +76,11 @@ def screen(variants: Variants, problems: Problems, ends: int) -> Screening:
     return Screening(subject.name, len(problems), estimates, exact, gradient_of, correlation)
 
 
-def sum_at_gates(
-    subject: Subject, problems: Problems, cost: Callable[[Tensor, Problems], Tensor], summed: Callable[[Tensor], float]
+def sum_gate_gradients(
+    subject: Subject, problems: Problems, cost: Callable[[Tensor, Problems], Tensor], reduce: Callable[[Tensor], float]
 ) -> dict[Head, float]:
-    """For each of a subject's heads what `summed` makes of the gradients at its gate, one for each problem of a batch,
-    of a cost that is a function of the logits; added up over the batches."""
+    """Sums over batches, for each head of a subject, what `reduce` makes of the gradients at its gate, one for each
+    problem of a batch; `cost` is the function of the logits to differentiate."""
     runner, totals = subject.runner, dict.fromkeys(subject.heads, 0.0)
     for batch in runner.batches(problems):
         passed = {
@@ -90,8 +90,8 @@ def sum_at_gates(
         with torch.enable_grad():
             value = cost(runner.run(batch, {site: Gate(each) for site, each in passed.items()}), batch).sum()
             if not value.requires_grad:
-                raise HeadwayError("the metric has no gradient; leave out `screen`, or take `metric=loss`")
+                raise HeadwayError("the metric has no gradient; leave out `screen`, or use `metric=loss`")
             gradients = dict(zip(passed, torch.autograd.grad(value, list(passed.values())), strict=True))
         for head in totals:
-            totals[head] += summed(gradients[head.site][:, head.number])
+            totals[head] += reduce(gradients[head.site][:, head.number])
     return totals

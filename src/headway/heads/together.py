@@ -1,8 +1,8 @@
-"""Which heads can go together. What heads cost one at a time does not say: they back each other up.
+"""Finds which heads can go together. Their costs one at a time do not say, because heads back each other up.
 
-Orders of removal, as curves of accuracy against heads removed: by what each costs alone, by the gradient of the
+Orders of removal give curves of accuracy against heads removed: by the cost of each alone, by the gradient of the
 loss at its gate (Michel et al., 2019), at random, and greedily with every head scored anew after each removal, keeping
-the best few sets where a beam is asked for. Sets are selected on problems of their own and reported on others.
+the best few sets in a beam. Sets are selected on one split of the problems and reported on another.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from headway.evaluation.verdicts import loss
 from headway.heads.ablation import Margin, measure
-from headway.heads.screening import sum_at_gates
+from headway.heads.screening import sum_gate_gradients
 from headway.heads.variants import Variants
 from headway.models import Head
 from headway.models.sites import Closed, Part
@@ -31,10 +31,10 @@ class Curve:
     accuracy: tuple[float, ...]
     loss: tuple[float, ...]
     searched: int
-    """how many sets were tried for it"""
+    """the number of sets that were tried for it"""
 
-    def fitting(self, margin: Margin) -> list[Closed]:
-        """The sets that are within the margin on the problems of the curve, the largest first."""
+    def sets_within(self, margin: Margin) -> list[Closed]:
+        """Returns the sets that are within the margin on the problems of the curve, the largest first."""
         points = zip(self.sets, self.accuracy, self.loss, strict=True)
         whole, least = self.accuracy[0], self.loss[0]
         found = [closed for closed, right, loss in points if closed and margin.allows(whole - right, loss - least)]
@@ -47,7 +47,7 @@ class Curve:
 
 
 def _score(variants: Variants, point: tuple[float, float]) -> tuple[float, float]:
-    """The better the larger: by what is right, then by the loss; or the other way round where a metric is asked."""
+    """Scores a point, larger is better: by accuracy, then by loss; the other way round where there is a metric."""
     right, loss = point
     return (right, -loss) if variants.subject.measured_by is None else (-loss, right)
 
@@ -57,8 +57,8 @@ def _curve(order: str, sets: Sequence[Closed], points: Sequence[tuple[float, flo
     return Curve(order, tuple(sets), accuracy, losses, searched)
 
 
-def greedy(variants: Variants, problems: Problems, width: int = 1, watch: Watch = SILENT) -> Curve:
-    """Removes head after head, always the one that costs least given those already gone; `width` sets are kept."""
+def remove_greedily(variants: Variants, problems: Problems, width: int = 1, watch: Watch = SILENT) -> Curve:
+    """Removes head after head, always the one that costs least given those already gone; `width` is the beam's."""
     heads = variants.subject.heads
     beam: list[Closed] = [frozenset()]
     sets, points, searched = beam, variants(problems, beam).points, 1
@@ -74,8 +74,8 @@ def greedy(variants: Variants, problems: Problems, width: int = 1, watch: Watch 
     return _curve("greedy" if width == 1 else f"beam of {width}", sets, points, searched)
 
 
-def in_rounds(variants: Variants, problems: Problems, rounds: int, watch: Watch) -> Curve:
-    """Removes heads a share at a time, the cheapest of those left given those already gone; for models with many."""
+def remove_in_rounds(variants: Variants, problems: Problems, rounds: int, watch: Watch) -> Curve:
+    """Removes a share of the heads at a time, the cheapest given those already gone; for models with many heads."""
     left, sets = list(variants.subject.heads), [frozenset[Part]()]
     points, searched = variants(problems, sets).points, 1
     while left:
@@ -91,27 +91,27 @@ def in_rounds(variants: Variants, problems: Problems, rounds: int, watch: Watch)
     return _curve(f"rounds, a {rounds}th of the rest each", sets, points, searched)
 
 
-def in_order(variants: Variants, problems: Problems, name: str, heads: Sequence[Head]) -> Curve:
-    """The heads removed in a given order."""
+def remove_in_order(variants: Variants, problems: Problems, name: str, heads: Sequence[Head]) -> Curve:
+    """Removes the heads in a given order."""
     sets = [frozenset(heads[:count]) for count in range(len(heads) + 1)]
     return _curve(name, sets, variants(problems, sets).points, len(sets))
 
 
-def by_gradient(variants: Variants, problems: Problems) -> list[Head]:
-    """Heads by the mean size of the loss's gradient at their gate, the smallest first."""
+def rank_by_gradient(variants: Variants, problems: Problems) -> list[Head]:
+    """Ranks heads by the mean absolute gradient of the loss at their gate, the smallest first."""
 
     def cost(logits: Tensor, batch: Problems) -> Tensor:
         if logits.shape[:2] == batch.answer.shape and int(batch.answer.max()) < logits.shape[-1]:
             return loss(logits, batch) * len(batch)
-        return logits.square()  # answers are no tokens: a metric of a user's own may be about anything
+        return logits.square()  # answers are not tokens: a user's metric may be about anything
 
-    totals = sum_at_gates(variants.subject, problems, cost, lambda gradient: float(gradient.abs().sum()))
+    totals = sum_gate_gradients(variants.subject, problems, cost, lambda gradient: float(gradient.abs().sum()))
     return sorted(totals, key=totals.__getitem__)
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two heads: what they cost together beside what they cost one by one."""
+    """The cost of removing two heads together, and the sum of their costs one by one."""
 
     heads: tuple[Head, Head]
     drop: float
@@ -119,15 +119,15 @@ class Pair:
 
     @property
     def backup(self) -> float:
-        """How much more the two cost together: each stands in for the other."""
+        """How much more the two cost together: each is a backup of the other."""
         return self.drop - self.sum_of_drops
 
     def to_json(self) -> dict[str, Any]:
         return {**vars(self), "heads": [str(head) for head in self.heads], "backup": self.backup}
 
 
-def pairs(variants: Variants, problems: Problems, watch: Watch = SILENT) -> list[Pair]:
-    """Every pair, the strongest backup first."""
+def measure_pairs(variants: Variants, problems: Problems, watch: Watch = SILENT) -> list[Pair]:
+    """Measures every pair, and returns the strongest backup first."""
     heads, both = variants.subject.heads, list(combinations(variants.subject.heads, 2))
     sets = [frozenset(some) for some in [*combinations(heads, 1), *both]]
     effects = measure(variants, [problems], sets, watch, len(problems))[1:]

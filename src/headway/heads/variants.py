@@ -1,8 +1,8 @@
-"""A model with parts of it taken out: many such variants, on the same problems.
+"""Runs many variants of a model, each with some parts closed, on the same problems.
 
-A variant is a set of closed parts: heads, or sites as a whole (a feed-forward block is one). What a closed head
-outputs is replaced by what the kind of ablation puts in its place (ablations.py). Each problem is gone through once; a
-variant then costs only what lies behind the first part it closes.
+A variant is a set of closed parts: heads, or whole sites (a feed-forward block is one). The kind of ablation decides
+what replaces the output of a closed head (ablations.py). Each problem passes through the whole model once; a variant
+then costs only the layers behind the first part it closes.
 """
 
 import hashlib
@@ -27,14 +27,14 @@ from headway.tasks import Problems
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of each problem under each variant; of many models, each with variants of its own."""
+    """The verdict and the loss of each problem under each variant; many models each have their own variants."""
 
     right: Bool[Tensor, "*model variant row"]
     loss: Float[Tensor, "*model variant row"]
 
     @property
     def accuracy(self) -> list[float]:
-        # counted there, divided here: a GPU multiplies by the inverse, and its last bit is another
+        # divided on the CPU: a GPU multiplies by the inverse, and the last bit differs
         return (self.right.sum(-1).cpu().double() / self.right.shape[-1]).tolist()
 
     @property
@@ -53,54 +53,54 @@ class Variants:
     def __init__(self, subject: Subject, ablation: str = "zero", seed: int = 0) -> None:
         kind = find_ablation(ablation)
         self.subject, self.runner, self.kind, self.seed = subject, subject.runner, ablation, seed
-        _ = self.runner.sites  # a model that says nothing of its sites is refused
+        _ = self.runner.sites  # raises for a model whose sites are unknown
         for head in subject.heads:
             if head.number >= self.runner.width.get(head.site, 0):
                 raise HeadwayError(f"{subject.name} names {head}, which its model does not have; see its sites")
         self.ablation = kind(subject, seed)
 
     def __call__(self, problems: Problems, variants: Sequence[Closed], base: Closed = frozenset()) -> Outcome:
-        """Every variant closes its own parts and those of `base`."""
+        """Runs every variant with its own parts and those of `base` closed."""
         donors = self.ablation.donors(problems)
 
         def piece(rows: slice) -> Outcome:
             others = None if donors is None else self.runner.trim(donors[rows])
-            return self._of_batch(self.runner.trim(problems[rows]), others, variants, base)
+            return self._run_batch(self.runner.trim(problems[rows]), others, variants, base)
 
         outcomes = self.runner.map_pieces(piece, problems)
         return Outcome(torch.cat([o.right for o in outcomes], dim=1), torch.cat([o.loss for o in outcomes], dim=1))
 
     @torch.inference_mode()
-    def _of_batch(self, batch: Problems, donors: Problems | None, variants: Sequence[Closed], base: Closed) -> Outcome:
+    def _run_batch(self, batch: Problems, donors: Problems | None, variants: Sequence[Closed], base: Closed) -> Outcome:
         outputs = self.ablation.replacements(donors)
         recording = self.runner.record(batch, self._gates([base], outputs, len(batch)))
         right = torch.empty(len(variants), len(batch), dtype=torch.bool, device=batch.source.device)
         losses = torch.empty(len(variants), len(batch), device=batch.source.device)
         metric = self.subject.measured_by
-        beside_whole = metric is not None and metric.beside_whole
-        whole = (self.runner.record(batch) if base else recording).logits if beside_whole else None
+        needs_whole = metric is not None and metric.needs_whole
+        whole = (self.runner.record(batch) if base else recording).logits if needs_whole else None
         changed = [{site_of(part) for part in closed - base} for closed in variants]
         replayed = self.runner.replay_each(
             recording, changed, lambda some: self._gates([variants[n] | base for n in some], outputs, len(batch))
         )
         for number, logits in replayed:
-            right[number] = self._right(logits, batch)
+            right[number] = self._is_right(logits, batch)
             losses[number] = self.costs(logits, batch, whole)
         return Outcome(right, losses)
 
-    def _right(self, logits: Tensor, batch: Problems) -> Tensor:
-        """Which problems are right; where a metric is the question, ties with the likeliest token too (much faster)."""
+    def _is_right(self, logits: Tensor, batch: Problems) -> Tensor:
+        """Says which problems are right; under a metric also those tied with the likeliest token, as that is faster."""
         if self.subject.measured_by is None or self.subject.correct is not right:
             return self.subject.correct(logits, batch)
         return right_or_tied(logits, batch)
 
     def costs(self, logits: Tensor, batch: Problems, whole: Tensor | None) -> Tensor:
-        """What counts as the loss of each problem: cross-entropy, or the subject's own metric."""
+        """Returns the loss of each problem: cross-entropy, or the metric of the subject."""
         metric = self.subject.measured_by
         return losses_of(logits, batch) if metric is None else metric.cost(logits, batch, whole)
 
     def _gates(self, variants: Sequence[Closed], outputs: Replacements, rows: int) -> Gates:
-        """The gates of every problem under every variant, for the sites where any is closed."""
+        """Builds the gates of every problem under every variant, for the sites where any is closed."""
         gates = {}
         for site in {site_of(part) for closed in variants for part in closed}:
             heads = self.runner.width.get(site, 1)  # a feed-forward block is one
@@ -117,15 +117,15 @@ class Variants:
 
 
 class Ledger:
-    """What a long sweep has measured so far, on disk: killed anywhere, it goes on behind the last piece of problems."""
+    """Saves the outcomes of a long sweep to disk, so that it resumes after the last piece of problems if killed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.weights = ""
-        """their hash, once it was made"""
+        """the hash of the weights, once it is computed"""
 
-    def outcome(self, variants: Variants, problems: Problems, closed: Sequence[Closed]) -> Outcome:
-        """What became of a piece of the problems: read where it was measured before, else measured and written."""
+    def measure(self, variants: Variants, problems: Problems, closed: Sequence[Closed]) -> Outcome:
+        """Reads the outcome of a piece of the problems where it is on disk; otherwise measures and saves it."""
         key, known = self._key(variants, problems, closed), read_sealed(self.path)
         if key in known:
             return Outcome(*(torch.tensor(each, device=problems.source.device) for each in known[key]))
@@ -134,18 +134,18 @@ class Ledger:
         return found
 
     def _key(self, variants: Variants, problems: Problems, closed: Sequence[Closed]) -> str:
-        """Everything that the numbers depend on, the weights among it."""
+        """Hashes everything that the numbers depend on, including the weights."""
         digest = hashlib.sha256(json.dumps([variants.kind, variants.seed, variants.subject.name]).encode())
         metric = variants.subject.measured_by
         digest.update(("exact" if metric is None else metric.name).encode())
         digest.update("|".join(",".join(sorted(map(str, parts))) for parts in closed).encode())
-        self.weights = self.weights or _hashed(variants.subject.model.state_dict().values())
+        self.weights = self.weights or _hash(variants.subject.model.state_dict().values())
         scored = [] if problems.scored is None else [problems.scored]
-        digest.update((self.weights + _hashed([problems.source, problems.answer, *scored])).encode())
+        digest.update((self.weights + _hash([problems.source, problems.answer, *scored])).encode())
         return digest.hexdigest()
 
 
-def _hashed(tensors: Iterable[Tensor]) -> str:
+def _hash(tensors: Iterable[Tensor]) -> str:
     digest = hashlib.sha256()
     for tensor in tensors:
         digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())

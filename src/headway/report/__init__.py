@@ -1,1 +1,1 @@
-"""What people see. Knows only the JSON of the run folders; never imports torch."""
+"""Figures and the page, made only from the JSON of the run folders; never imports torch."""

@@ -1,4 +1,4 @@
-"""Figures as SVG and PNG, in colours that the colour-blind can tell apart (Okabe and Ito, 2008)."""
+"""Draws figures as SVG and PNG, in colours that colour-blind readers can distinguish (Okabe and Ito, 2008)."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#666666"
 SWEPT = {"d_model": "width of the model (d_model)", "tokens": "tokens of a problem"}
 COLOURS = {"sinusoidal": BLUE, "learned": ORANGE, "none": GREEN}
-EACH_STEP = "milliseconds a model and step"
+EACH_STEP = "milliseconds per model and step"
 Given = ParamSpec("Given")
 Dot = TypeVar("Dot", float, tuple[float, str])
 MOST_GROUPS = 60
-MOST_DOTS = 300  # of a group; of more, so many are drawn that lie evenly among all
+MOST_DOTS = 300  # per group; of more, this many evenly spaced ones are drawn
 LabRow = TypedDict("LabRow", {  # noqa: UP013
     "run": str, "task": str, "positions": str, "seed": int, "examples": int, "errors": int, "exact_match": float,
     "interval": tuple[float, float],
 })  # fmt: skip
-"""a run of the lab"""
+"""one run of the lab"""
 
 
 def can_draw() -> bool:
@@ -38,7 +38,7 @@ def can_draw() -> bool:
 
 
 def needs_matplotlib(draw: Callable[Given, list[Path]]) -> Callable[Given, list[Path]]:
-    """Without matplotlib nothing is drawn; the numbers are in the files all the same."""
+    """Makes a function draw nothing where matplotlib is not installed; the numbers are in the files anyway."""
 
     @functools.wraps(draw)
     def draw_or_not(*given: Given.args, **named: Given.kwargs) -> list[Path]:
@@ -49,7 +49,7 @@ def needs_matplotlib(draw: Callable[Given, list[Path]]) -> Callable[Given, list[
 
 @needs_matplotlib
 def lab_figure(lab: Path, out: Path) -> list[Path]:
-    """Draws the lab in one picture: how the adder learned, and what each classifier can tell."""
+    """Draws the lab in one figure: how the adder learned, and how accurate each classifier is."""
     rows: list[LabRow] = disk.read_json(lab)["runs"]
     sums, sorts = ([row for row in rows if row["task"] == task] for task in ("addition", "sortedness"))
     figure, (left, right) = panels(2)
@@ -58,8 +58,8 @@ def lab_figure(lab: Path, out: Path) -> list[Path]:
         correct = [line.get("exact_match", 0.0) for line in lines]
         left.plot([line["step"] for line in lines], correct, color=BLUE, linewidth=1.2, alpha=0.8)
     errors = [row["errors"] for row in sums]
-    verdict = "every one right" if not any(errors) else f"{max(errors):,} wrong at worst"
-    left.set(xlabel="training step", ylabel="whole answers right in the batch", ylim=(0, 1.03))
+    verdict = "all right" if not any(errors) else f"{max(errors):,} wrong at worst"
+    left.set(xlabel="training step", ylabel="exact match in the batch", ylim=(0, 1.03))
     left.set_title(f"3-digit addition: all {sums[0]['examples']:,} sums checked,\n{verdict} ({_seeds(sums)})")
     names = list(dict.fromkeys(row["positions"] for row in sorts))
     for place, name in enumerate(names):
@@ -74,7 +74,7 @@ def lab_figure(lab: Path, out: Path) -> list[Path]:
     right.text(-0.45, 0.51, "chance", color=GREY, ha="left")
     right.set_xticks(range(len(names)), names)
     right.set(xlim=(-0.5, len(names) - 0.5), ylim=(0.4, 1.03))
-    right.set(xlabel="position encoding", ylabel="right, with 95% interval")
+    right.set(xlabel="position encoding", ylabel="accuracy, with 95% interval")
     tested = f"{sorts[0]['examples']:,} sequences each, {_seeds(sorts)}"
     right.set_title(f"Is it sorted? Lengths 8–16, as trained\n({tested})")
     return save_figure(figure, out / "lab")
@@ -82,8 +82,8 @@ def lab_figure(lab: Path, out: Path) -> list[Path]:
 
 @needs_matplotlib
 def population_figure(row: dict[str, Any], out: Path) -> list[Path]:
-    """Draws what a model costs in a population: against its size and, where measured, the model's width and the
-    problem's length. `row` is the bench's row."""
+    """Draws the cost of a model in a population against the population's size and, where measured, against the width
+    of the model and the length of the problem. `row` is the row of the bench."""
     costs, fits = row["costs"], row["fits"]
     plain = [c for c in costs if c["d_model"] == 128 and c["tokens"] == 11]
     others = [c for c in costs if c not in plain]
@@ -105,7 +105,7 @@ def population_figure(row: dict[str, Any], out: Path) -> list[Path]:
         mine = sorted(swept[key] + [c for c in plain if c["population"] == members], key=lambda c: c[key])
         axes.plot([c[key] for c in mine], [c["milliseconds_each"] for c in mine], "o-", color=BLUE)
         waiting = fits["population"]["fixed_milliseconds"] / members
-        axes.axhline(waiting, color=GREY, linestyle="--", linewidth=1, label="here the GPU waits: not in the fit")
+        axes.axhline(waiting, color=GREY, linestyle="--", linewidth=1, label="here the GPU is idle: not in the fit")
         axes.legend(frameon=False, fontsize=8, loc="upper left")
         _scale_by_doubling(axes, [c[key] for c in mine])
         axes.set(xlabel=SWEPT[key], ylabel=EACH_STEP)
@@ -114,7 +114,7 @@ def population_figure(row: dict[str, Any], out: Path) -> list[Path]:
 
 
 def _scale_by_doubling(axes: Axes, values: list[int]) -> None:
-    """Both axes logarithmic, with the measured values as ticks."""
+    """Makes both axes logarithmic, with the measured values as ticks."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     axes.set(xscale="log", yscale="log")
@@ -132,7 +132,7 @@ def _seeds(rows: list[LabRow]) -> str:
 
 @needs_matplotlib
 def comparison_figure(comparison: Path, out: Path) -> list[Path]:
-    """Draws a panel a metric."""
+    """Draws one panel for each metric of a comparison."""
     study = read_study(comparison, ComparisonFile)
     measured = [metric for metric in study["metrics"] if any(row["metrics"][metric]["n"] for row in study["rows"])]
     if not measured:
@@ -151,7 +151,7 @@ def comparison_figure(comparison: Path, out: Path) -> list[Path]:
 
 
 def thin_out(dots: Sequence[Dot]) -> list[Dot]:
-    """All of them in order, or so many that lie evenly among them."""
+    """Sorts the dots, and keeps only evenly spaced ones where there are too many."""
     ordered = sorted(dots)
     if len(ordered) <= MOST_DOTS:
         return ordered
@@ -186,7 +186,7 @@ def _draw_metric(axes: Axes, study: ComparisonFile, groups: list[GroupJson], met
 
 
 def panels(count: int, height: float = 3.8, rows: int = 1, width: float = 5.4) -> tuple[Figure, list[Any]]:
-    """Makes a figure with so many panels side by side, in so many rows."""
+    """Makes a figure with `count` panels side by side, in `rows` rows."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -200,7 +200,7 @@ def panels(count: int, height: float = 3.8, rows: int = 1, width: float = 5.4) -
 
 
 def grid(count: int, across: int, height: float, width: float, extra: float = 0.0) -> tuple[Figure, list[Axes]]:
-    """Makes a figure with so many panels, at most `across` in a row, each so high and wide."""
+    """Makes a figure with `count` panels of this height and width, at most `across` in a row."""
     across = min(across, count)
     down = math.ceil(count / across)
     figure, axes = panels(across, height=height * down + extra, rows=down, width=width)

@@ -1,6 +1,6 @@
-"""Figures of a study of heads: the ranking with intervals, the removal curves, the strata and the pairs.
+"""Draws a study of heads: the ranking with intervals, the removal curves, the strata and the pairs.
 
-Knows only heads.json and heads-population.json.
+Reads only heads.json and heads-population.json.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headway.report.figures import BLUE, GREEN, GREY, ORANGE, needs_matplotlib, panels, save_figure
-from headway.report.studies import HeadsFile, PopulationFile, complete
+from headway.report.studies import HeadsFile, PopulationFile, fill_defaults
 from headway.runs import disk
 
 if TYPE_CHECKING:
@@ -21,13 +21,13 @@ CONTRASTS = {
     "carry": (ORANGE, "carry into column"),
     "propagated": (GREEN, "carry passed on to"),
 }
-SMALL = {"frameon": False, "fontsize": 8}  # a legend
+SMALL = {"frameon": False, "fontsize": 8}  # for legends
 
 
 @needs_matplotlib
 def heads_figures(study: Path, out: Path) -> list[Path]:
-    """Draws `heads.svg` and `heads-pairs.svg`, and the same as PNG, in the folder `out`."""
-    heads = complete(disk.read_json(study), HeadsFile)
+    """Draws `heads.svg`, `heads-pairs.svg` and, where tested, `heads-roles.svg`, also as PNG, in the folder `out`."""
+    heads = fill_defaults(disk.read_json(study), HeadsFile)
     figures = {"heads": (5.2, 5.4, _draw_ranking, _draw_curves), "heads-pairs": (5.8, 5.4, _draw_strata, _draw_pairs)}
     figures |= {} if heads["roles"] is None else {"heads-roles": (6.4, 6.6, _draw_roles, _draw_circuit)}
     written = []
@@ -41,8 +41,8 @@ def heads_figures(study: Path, out: Path) -> list[Path]:
 
 @needs_matplotlib
 def population_figures(study: Path, out: Path) -> list[Path]:
-    """Draws `heads-population.svg` and the same as PNG: what the members of a population have in common."""
-    population = complete(disk.read_json(study), PopulationFile)
+    """Draws the distributions over a population as `heads-population.svg`, and the same as PNG."""
+    population = fill_defaults(disk.read_json(study), PopulationFile)
     members = [member for member in population["members"] if "refused" not in member]
     if not members:
         return []
@@ -57,8 +57,8 @@ def population_figures(study: Path, out: Path) -> list[Path]:
     bins = [step / 40 for step in range(41)]
     what_is_left.hist(left, bins=bins, color=ORANGE, label="all that cost little alone")
     what_is_left.hist(kept, bins=bins, color=BLUE, alpha=0.65, label="the set that can go")
-    what_is_left.set(yscale="log", xlabel="whole answers right after their removal", ylabel="runs")
-    what_is_left.set_title("What is left when they are removed")
+    what_is_left.set(yscale="log", xlabel="exact match after their removal", ylabel="runs")
+    what_is_left.set_title("Accuracy when they are removed")
     what_is_left.legend(**SMALL, loc="upper left")
     sites = population["distribution"].get("critical_heads_by_site", {})
     for place, site in enumerate(sites.values()):
@@ -67,12 +67,12 @@ def population_figures(study: Path, out: Path) -> list[Path]:
         where.annotate(f"{site['mean']:.2f}", (place, site["mean"]), **at)
     names = [f"{stack}\n{kind} L{layer}" for stack, layer, kind in (name.split(".") for name in sites)]
     where.set_xticks(range(len(names)), names, fontsize=8)
-    where.set(ylabel="critical heads, mean over the runs", title="Where the critical heads sit")
+    where.set(ylabel="critical heads, mean over the runs", title="Where the critical heads are")
     return save_figure(figure, out / "heads-population")
 
 
 def _draw_roles(axes: Axes, study: HeadsFile) -> None:
-    """The share of pairs that patching each head flips; a dot where that is beyond doubt."""
+    """Draws the share of pairs that patching each head flips, with a dot where that is significant."""
     assert study["roles"] is not None
     heads = [row["head"] for row in study["heads"]]
     cells = {(cell["part"], cell["contrast"]): cell for cell in study["roles"]["table"] if not cell["at_answer"]}
@@ -85,12 +85,12 @@ def _draw_roles(axes: Axes, study: HeadsFile) -> None:
             if cells[head, name]["named"]:
                 axes.plot(column, row, "o", color=ORANGE, markersize=4)
     axes.set_xticks(range(len(names)), names, rotation=60, ha="right", fontsize=8)
-    axes.set_yticks(range(len(heads)), [short(head) for head in heads], fontsize=7)
-    axes.set_title("What each head carries to the output\n(dot: above 2% in both directions, beyond doubt)")
+    axes.set_yticks(range(len(heads)), [short_name(head) for head in heads], fontsize=7)
+    axes.set_title("What each head carries to the output\n(dot: significantly above 2% in both directions)")
 
 
 def _draw_circuit(axes: Axes, study: HeadsFile) -> None:
-    """From what differs, through the heads that carry it, to the answer digit; the width is the share of flips."""
+    """Draws each contrast, the heads that carry it, and its answer digit; the line width is the share of flips."""
     roles = study["roles"]
     assert roles is not None
     axes.set_axis_off()
@@ -114,7 +114,7 @@ def _draw_circuit(axes: Axes, study: HeadsFile) -> None:
     for name, (x, y) in place.items():
         kind, _, column = name.partition(" ")
         colour, words = CONTRASTS.get(kind, (GREY, "answer digit" if kind == "answer" else kind))
-        text = f"{words} {column}" if column else short(name)
+        text = f"{words} {column}" if column else short_name(name)
         text += f"\n{explained[name]['flips']:.0%} explained" if name in explained else ""
         box = {"boxstyle": "round", "facecolor": "white", "edgecolor": colour}
         axes.text(x, y, text, ha="center", va="center", fontsize=8, bbox=box, zorder=2)
@@ -122,13 +122,13 @@ def _draw_circuit(axes: Axes, study: HeadsFile) -> None:
     axes.set_title(f"Heads that suffice: patched together they flip {roles['mean_explained']:.0%} of pairs")
 
 
-def short(head: str) -> str:
-    """encoder.0.self.2 as people write it in a tight place: enc self L0H2."""
+def short_name(head: str) -> str:
+    """Shortens a head's name for labels: encoder.0.self.2 becomes enc self L0H2."""
     *site, number = head.split(".")
     match site:
         case [("encoder" | "decoder") as stack, layer, kind]:
             return f"{stack[:3]} {kind} L{layer}H{number}"
-    return f"{'.'.join(site)[-22:]} H{number}"  # the end of a user's own name for a site
+    return f"{'.'.join(site)[-22:]} H{number}"  # the end of a user's name for a site
 
 
 def _draw_ranking(axes: Axes, study: HeadsFile) -> None:
@@ -147,18 +147,18 @@ def _draw_ranking(axes: Axes, study: HeadsFile) -> None:
             axes.plot([], [], "o-", color=colour, label=verdict)
     margin = study["max_loss_increase"] or 0.0 if by_loss else 100 * study["max_drop"]
     axes.axvline(margin, color=GREY, linestyle="--", linewidth=1, label="margin")
-    axes.set_yticks(range(len(rows)), [short(row["head"]) for row in rows], fontsize=7)
+    axes.set_yticks(range(len(rows)), [short_name(row["head"]) for row in rows], fontsize=7)
     axes.set_xscale("symlog", linthresh=1)
     axes.set_xticks([0, 1, 10, 50], ["0", "1", "10", "50"])
-    axes.set_xlabel(f"{what} when this head alone goes, with interval")
+    axes.set_xlabel(f"{what} when this head alone is removed, with interval")
     axes.set_title(f"One at a time: {alone['count']} of {len(rows)} cost under {margin:g}{unit}")
     axes.legend(**SMALL, loc="lower right")
 
 
 def _draw_curves(axes: Axes, study: HeadsFile) -> None:
-    colours = {"by cost alone": ORANGE, "by slope": GREEN, "by gradient": GREEN}
+    colours = {"by cost alone": ORANGE, "by gradient": GREEN}
     for number, curve in enumerate(study["curves"]):
-        name, random = curve["order"], curve["order"].startswith("random")
+        name, random = curve["order"].replace("by slope", "by gradient"), curve["order"].startswith("random")
         colour = BLUE if number == 0 else colours.get(name, GREY)
         label = "random" if name == "random 0" else None if random else name
         style = {"linewidth": 1 if random else 1.8, "alpha": 0.5 if random else 1.0}
@@ -175,7 +175,7 @@ def _draw_curves(axes: Axes, study: HeadsFile) -> None:
         bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1},
     )  # fmt: skip
     axes.plot(together["count"], together["accuracy"], "o", color=BLUE, markersize=7)
-    axes.set(xlabel="heads removed", ylabel="whole answers right", ylim=(-0.02, 1.05))
+    axes.set(xlabel="heads removed", ylabel="exact match", ylim=(-0.02, 1.05))
     best = study["optimum"]
     if best is not None and best["at_most"] < len(study["heads"]):
         line = {"color": GREY, "linestyle": "--", "linewidth": 1}
@@ -185,23 +185,23 @@ def _draw_curves(axes: Axes, study: HeadsFile) -> None:
 
 
 def _draw_strata(axes: Axes, study: HeadsFile) -> None:
-    """The error rate of each kind of problem without each head."""
+    """Draws the error rate of each kind of problem without each head."""
     heads = study["heads"]
     names = [entry["stratum"] for entry in heads[0]["by_stratum"]]
     if not names:
         axes.set_axis_off()
-        axes.text(0.5, 0.5, "this subject names no strata", ha="center", transform=axes.transAxes)
+        axes.text(0.5, 0.5, "this subject has no strata", ha="center", transform=axes.transAxes)
         return
     shares = [[100 * each["errors"] / max(1, each["examples"]) for each in row["by_stratum"]] for row in heads]
     picture = axes.imshow(shares, aspect="auto", cmap="viridis", vmin=0, vmax=100)
     axes.figure.colorbar(picture, ax=axes, label="percent wrong without this head")
     axes.set_xticks(range(len(names)), names, rotation=60, ha="right", fontsize=7)
-    axes.set_yticks(range(len(heads)), [short(row["head"]) for row in heads], fontsize=7)
+    axes.set_yticks(range(len(heads)), [short_name(row["head"]) for row in heads], fontsize=7)
     axes.set_title("Which problems a head is needed for")
 
 
 def _draw_pairs(axes: Axes, study: HeadsFile) -> None:
-    """How much more two heads cost together than one by one."""
+    """Draws how much more two heads cost together than one by one."""
     place = {row["head"]: number for number, row in enumerate(study["heads"])}
     table = [[0.0] * len(place) for _ in place]
     for pair in study["pairs"]:
@@ -209,8 +209,8 @@ def _draw_pairs(axes: Axes, study: HeadsFile) -> None:
         table[a][b] = table[b][a] = 100 * pair["backup"]
     most = max((abs(value) for line in table for value in line), default=1.0) or 1.0
     picture = axes.imshow(table, cmap="RdBu_r", vmin=-most, vmax=most)
-    axes.figure.colorbar(picture, ax=axes, label="percent that the two cost beyond the sum of both")
-    names = [short(head) for head in place]
+    axes.figure.colorbar(picture, ax=axes, label="cost of both minus the sum of each alone, in percent")
+    names = [short_name(head) for head in place]
     axes.set_xticks(range(len(names)), names, rotation=90, fontsize=6)
     axes.set_yticks(range(len(names)), names, fontsize=6)
-    axes.set_title("Which heads stand in for each other")
+    axes.set_title("Which heads back each other up")

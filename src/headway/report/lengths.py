@@ -1,4 +1,4 @@
-"""Pictures of a length study: accuracy against length, and what each encoding signals."""
+"""Draws a length study: accuracy against length, and the signal of each encoding."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headway.report.figures import BLUE, GREEN, GREY, ORANGE, grid, needs_matplotlib, panels, save_figure
-from headway.report.studies import EntryJson, LengthsFile, Real, SignalJson, complete
+from headway.report.studies import EntryJson, LengthsFile, Real, SignalJson, fill_defaults
 from headway.runs import disk
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-PROBES = {  # colour, line, width: lines that lie on each other stay visible
+PROBES = {  # colour, line, width: overlapping lines stay visible
     "default": ("#56B4E9", "-", 3.8),
     "one-inversion": (ORANGE, "-", 1.3),
     "descending": (GREEN, (0, (3, 2)), 1.6),
@@ -23,7 +23,7 @@ PROBES = {  # colour, line, width: lines that lie on each other stay visible
     "carry-heavy": (ORANGE, "-", 1.3),
     "carry-chain": (GREEN, (0, (3, 2)), 1.6),
 }
-PLAIN = (GREY, "-", 1.3)  # of a probe of a user's own
+PLAIN = (GREY, "-", 1.3)  # for a user's probe
 HEADS = (BLUE, ORANGE, GREEN, "#CC79A7", "#56B4E9", "#E69F00", "#F0E442", GREY)
 ACROSS = 4
 Entry = tuple[str, str, str | None]  # positions, index and pooling
@@ -31,8 +31,8 @@ Entry = tuple[str, str, str | None]  # positions, index and pooling
 
 @needs_matplotlib
 def lengths_figures(study: Path, out: Path) -> list[Path]:
-    """Draws curves, tables, biases and likeness."""
-    found = complete(disk.read_json(study), LengthsFile)
+    """Draws the reach, the curves, and the tables, biases and likeness of each encoding."""
+    found = fill_defaults(disk.read_json(study), LengthsFile)
     written = [*_board(found, out), *curves_figure(found, out)]
     tables, biases, alike = (
         [signal for signal in found["signals"] if signal["after"].get(key) is not None]
@@ -55,20 +55,20 @@ def title_of(entry: Entry) -> str:
 
 
 def _board(found: LengthsFile, out: Path) -> list[Path]:
-    """All entries side by side: how far each seed reaches, on the probes that any seed has any reach on."""
+    """Draws the reach of each seed of all entries, on the probes where any seed has a reach."""
     reaches: dict[str, dict[Entry, list[int | None]]] = {}
     for row in found["reach"]:
         reaches.setdefault(row["probe"], {})[entry_of(row)] = list(row["by_seed"].values())
     shown = [probe for probe in reaches if any(map(any, reaches[probe].values()))] or list(reaches)[:1]
 
     def rank(entry: Entry) -> list[int]:
-        """Furthest first: by the worst seed on the first probe, then by the sum of all."""
+        """Ranks the furthest first: by the worst seed on the first probe, then by the sum of all."""
         worst = min(-1 if value is None else value for value in reaches[shown[0]][entry])
         return [-worst, -sum(value or 0 for probe in shown for value in reaches[probe][entry])]
 
     entries = sorted(reaches[shown[0]], key=rank)[::-1]  # from the bottom up
     shortest, longest = found["train_lengths"]
-    nothing, none_learned = shortest / 2, shortest / 8  # where a reach of 0, and no claim at all, are drawn
+    nothing, none_learned = shortest / 2, shortest / 8  # where a reach of 0, and a seed that did not learn, are drawn
     lengths = [length for length in sorted({row["length"] for row in found["rows"]}) if length >= longest]
     ticks = lengths if len(lengths) <= 5 else lengths[::2]
     labels = ["did not\nlearn", "none", *(f"{n:,}" for n in ticks)]
@@ -88,19 +88,19 @@ def _board(found: LengthsFile, out: Path) -> list[Path]:
         panel.set_yticks(range(len(entries)), names, fontsize=8)
         panel.grid(axis="y", linewidth=0.4, alpha=0.5)
         panel.set_ylim(-0.7, len(entries) - 0.3)
-        panel.set_title(f"reach on {probe}, each seed a dot", fontsize=9)
+        panel.set_title(f"reach (probe {probe}), one dot per seed", fontsize=9)
     return save_figure(figure, out / "lengths-board")
 
 
 def curves_figure(found: LengthsFile, out: Path) -> list[Path]:
-    """Draws a panel for each encoding: accuracy against length."""
+    """Draws accuracy against length in one panel for each encoding."""
     entries = list(dict.fromkeys(entry_of(row) for row in found["rows"]))
     across = min(ACROSS, len(entries))
     figure, axes = grid(len(entries), across, height=3.1, width=3.7, extra=0.5)
     for panel, entry in zip(axes, entries, strict=True):
         _draw_curve(panel, found, entry)
     for panel in axes[::across]:
-        panel.set_ylabel("right", fontsize=9)
+        panel.set_ylabel("accuracy", fontsize=9)
     for panel in axes[-across:]:
         panel.set_xlabel("length", fontsize=9)
     handles, names = axes[0].get_legend_handles_labels()
@@ -109,7 +109,7 @@ def curves_figure(found: LengthsFile, out: Path) -> list[Path]:
 
 
 def _draw_curve(axes: Axes, found: LengthsFile, entry: Entry) -> None:
-    """One encoding: the median over seeds of each probe, and how far the seeds lie apart."""
+    """Draws one encoding: for each probe the median over seeds, and the range of the seeds."""
     rows = [row for row in found["rows"] if entry_of(row) == entry]
     runs = [run for run in found["converged"] if entry_of(run) == entry]
     learned = {run["seed"] for run in runs if run["converged"]}
@@ -152,7 +152,7 @@ def _verdict(found: LengthsFile, entry: Entry, learned: int, seeds: int) -> str:
 
 
 def _tables(shown: list[SignalJson], out: Path) -> list[Path]:
-    """What is added at each place, before training and after; the line is where training ended."""
+    """Draws the table that is added at each position, before and after training; the line ends the trained range."""
     figure, axes = panels(2, height=2.6 * len(shown) + 0.4, rows=len(shown), width=5.4)
     for signal, *pair in zip(shown, axes[::2], axes[1::2], strict=True):
         after = signal["after"].get("table") or [[]]
@@ -162,10 +162,10 @@ def _tables(shown: list[SignalJson], out: Path) -> list[Path]:
         for panel, moment, places in zip(pair, ("before", "after"), tables, strict=True):
             table = [[value or 0.0 for value in line] for line in zip(*places, strict=True)]  # d_model token
             panel.imshow(table, aspect="auto", cmap="PuOr", vmin=-most, vmax=most, interpolation="nearest")
-            if in_order:  # other indices bring any number up in training
+            if in_order:  # other indices use any number in training
                 panel.axvline(signal["trained"] - 0.5, color="black", linewidth=1)
             panel.set_title(f"{title_of(entry_of(signal))}, {moment} training", fontsize=9)
-            panel.set_xlabel("place (trained to the line)" if in_order else "number", fontsize=8)
+            panel.set_xlabel("position (trained up to the line)" if in_order else "number", fontsize=8)
             panel.set_ylabel("dimension", fontsize=8)
         figure.colorbar(pair[1].images[0], ax=pair[1], shrink=0.9)
     return save_figure(figure, out / "lengths-tables")
@@ -183,7 +183,7 @@ def _grid(shown: list[SignalJson], draw: Callable[[Axes, SignalJson], None], pat
 
 
 def _draw_bias(axes: Axes, signal: SignalJson) -> None:
-    """What each head adds to its scores at each distance."""
+    """Draws what each head adds to its scores at each distance."""
     middle = signal["tokens"] // 2
     before, after = (signal[moment].get("bias") or [] for moment in ("before", "after"))
     for head, lines in enumerate(zip(before, after, strict=True)):
@@ -193,19 +193,19 @@ def _draw_bias(axes: Axes, signal: SignalJson) -> None:
             axes.plot(distances, _drawable(line), style, color=colour, linewidth=width, label=label)
     if signal["index"] == "sequential":
         axes.axvspan(-signal["trained"] + 1, signal["trained"] - 1, color=GREY, alpha=0.15, linewidth=0)
-    axes.set_xlabel("key's place less the query's", fontsize=8)
+    axes.set_xlabel("position of the key minus that of the query", fontsize=8)
     axes.set_ylabel("added to the score", fontsize=8)
 
 
 def _draw_likeness(axes: Axes, signal: SignalJson) -> None:
-    """How alike two places are, by how far apart they lie."""
+    """Draws the similarity of two positions against their distance."""
     for moment, style, colour in (("before", ":", GREY), ("after", "-", BLUE)):
         values = _drawable(signal[moment].get("likeness") or [])
         axes.plot(range(len(values)), values, style, color=colour, label=f"{moment} training")
     if signal["index"] == "sequential":
         axes.axvspan(0, signal["trained"] - 1, color=GREY, alpha=0.15, linewidth=0, label="distances trained on")
     axes.set_xlabel("distance", fontsize=8)
-    axes.set_ylabel("likeness", fontsize=8)
+    axes.set_ylabel("similarity", fontsize=8)
 
 
 def _drawable(values: list[Real]) -> list[float]:

@@ -1,6 +1,6 @@
-"""Attention maps as pictures: all heads of a site in one figure, a chosen set side by side, all sites of a problem.
+"""Draws attention maps: all heads of a site in one figure, a chosen set side by side, all sites of a problem.
 
-Knows only the JSON of maps: query rows, key columns, tokens on the axes.
+Reads only the JSON of maps: rows are queries, columns are keys, with tokens on the axes.
 """
 
 from collections.abc import Sequence
@@ -25,13 +25,13 @@ def chosen_figure(content: dict[str, Any], heads: Sequence[str], out: Path) -> l
         site, _, number = head.rpartition(".")
         maps = _maps_of(content, site)
         if not number.isdecimal() or int(number) >= len(maps["heads"]):
-            raise HeadwayError(f"{site} has heads 0 to {len(maps['heads']) - 1}, none called {number!r}")
+            raise HeadwayError(f"{site} has heads 0 to {len(maps['heads']) - 1}; there is no head {number!r}")
         chosen.append((maps, int(number)))
     return _draw(chosen, out)
 
 
 def problem_figure(content: dict[str, Any], out: Path) -> list[Path]:
-    """Draws all heads of all sites: a row a site; nothing where no maps could be read."""
+    """Draws all heads of all sites, one row per site; nothing where no maps could be read."""
     sites: list[SiteMapsJson] = content["maps"]
     cells = [(maps, number) for maps in sites for number in range(len(maps["heads"]))]
     return _draw(cells, out, columns=max(len(maps["heads"]) for maps in sites)) if sites else []

@@ -1,8 +1,8 @@
-"""The files of studies as pages and pictures read them: what each must hold, and a sentence for one that does not.
+"""Reads and checks the files of studies for pages and figures.
 
-A file may hold more than is named here; what older files lack is filled in from `DEFAULTS`.
+A file may hold more keys than are listed here; keys that older files lack are filled in from `DEFAULTS`.
 """
-# ruff: noqa: UP013  (parts of a file are a line each, as in the JSON)
+# ruff: noqa: UP013  (each part of a file is one line, as in the JSON)
 
 import math
 from pathlib import Path
@@ -14,9 +14,9 @@ from headway.runs import disk
 from headway.runs.shapes import find_fault
 
 Kind = TypeVar("Kind")
-Real = float | None  # a number, or nothing where it was not finite
+Real = float | None  # a number, or None where it was not finite
 Bounds = tuple[Real, Real]  # a list of two
-DEEPEST = 100  # levels of lists and objects in one another
+DEEPEST = 100  # levels of nested lists and objects
 LARGEST = 10**300
 
 # fmt: off
@@ -93,7 +93,7 @@ SpreadJson = TypedDict("SpreadJson", {
     "n": int, "missing": int, "unlearned": int, "median": Real, "mean": Real, "best": Real, "worst": Real,
     "least": Real, "most": Real, "interval": Bounds | None,
 })
-GroupJson = TypedDict("GroupJson", {  # and the values that it is a group by
+GroupJson = TypedDict("GroupJson", {  # and the values that it is grouped by
     "runs": int, "complete": int, "unfinished": int, "broken": int, "seeds": int, "metrics": dict[str, SpreadJson],
 })
 ComparedRunJson = TypedDict("ComparedRunJson", {"run": str, "group": int, "state": str})  # and its numbers
@@ -109,7 +109,7 @@ HeadsFile = TypedDict("HeadsFile", {  # heads.json, of one subject
     "alone": AloneJson | None, "alone_removed_together": RemovalJson | None, "together": TogetherJson | None,
     "optimum": OptimumJson | None, "curves": list[CurveJson], "pairs": list[PairJson], "roles": RolesJson | None,
     "findings": list[str], "withheld": list[WithheldJson],
-    "counted": NotRequired[str | None],  # what costs are counted in, where heads are judged by a loss; a page adds it
+    "counted": NotRequired[str | None],  # the unit of costs, where heads are judged by a loss; added by the page
 })
 PopulationFile = TypedDict("PopulationFile", {  # heads-population.json, of many runs
     "members": list[MemberJson | RefusedJson], "distribution": DistributionJson, "findings": list[str],
@@ -144,25 +144,25 @@ DEFAULTS = {
 
 
 def read_study(path: Path, kind: type[Kind]) -> Kind:
-    """Reads a file, which must be of this kind; numbers that are not finite become None."""
+    """Reads and checks a study of this kind; numbers that are not finite become None."""
     try:
-        content = finite(disk.read_json(path))
+        content = nullify_non_finite(disk.read_json(path))
     except RecursionError as error:
         raise BrokenRun(f"{path} is nested too deeply to be Headway's; restore it, or make it again") from error
-    content = complete(content, kind)
+    content = fill_defaults(content, kind)
     if fault := find_fault(content, kind):
         raise BrokenRun(f"{path} is not what Headway writes: {fault}; restore it, or make it again")
     return content
 
 
-def complete(content: Any, kind: type[Kind]) -> Kind:
-    """A study with what older files do not say."""
+def fill_defaults(content: Any, kind: type[Kind]) -> Kind:
+    """Fills in the keys that older files of this kind lack."""
     filled: Any = {**DEFAULTS.get(kind, {}), **content} if isinstance(content, dict) else content
     return filled
 
 
-def finite(value: Any, deep: int = 0) -> Any:
-    """Without NaN and infinity, which JSON does not have, and numbers that no float holds."""
+def nullify_non_finite(value: Any, deep: int = 0) -> Any:
+    """Replaces NaN and infinity, which JSON does not have, and integers too large for a float by None."""
     if deep > DEEPEST:
         raise RecursionError(f"more than {DEEPEST} levels")
     if isinstance(value, float):
@@ -170,12 +170,12 @@ def finite(value: Any, deep: int = 0) -> Any:
     if isinstance(value, int) and not -LARGEST < value < LARGEST:
         return None
     if isinstance(value, dict):
-        return {key: finite(each, deep + 1) for key, each in value.items()}
+        return {key: nullify_non_finite(each, deep + 1) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(each, deep + 1) for each in value]
+        return [nullify_non_finite(each, deep + 1) for each in value]
     return value
 
 
 def group_values(comparison: ComparisonFile, group: GroupJson) -> list[Value | None]:
-    """The values that a group is one by."""
+    """Returns the values that define a group."""
     return [group[key] for key in comparison["by"]]  # pyright: ignore[reportGeneralTypeIssues]

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from headway.errors import HeadwayError
-from headway.evaluation.metrics import Metric, metric_named, own_metric
+from headway.evaluation.metrics import Metric, find_metric, metric_from_function
 from headway.evaluation.verdicts import right
 from headway.models import Head, Site
 from headway.runs.folder import RunFolder
@@ -149,9 +149,9 @@ class Subject(SubjectClaims):
         if len(set(self.heads)) < len(self.heads):
             raise HeadwayError(f"{name} lists the same head twice")
         if isinstance(metric, str):
-            metric = metric_named(metric)
+            metric = find_metric(metric)
         elif metric is not None and not isinstance(metric, Metric):
-            metric = own_metric(metric)
+            metric = metric_from_function(metric)
         sites = self.sites or tuple(dict.fromkeys(head.site for head in self.heads))
         self.__dict__.update(name=name, metric=metric, sites=sites)
 

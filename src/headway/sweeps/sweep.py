@@ -78,7 +78,7 @@ def _engine(terms: Terms, how: SweepQuestion) -> Engine:
 def run_sweep(name: str, how: SweepQuestion) -> Output:
     """Runs the unfinished trials of a sweep and writes its table."""
     began = time.monotonic()
-    with import_neighbours(name), redirect_stdout(sys.stderr):  # libraries such as Ray print to stdout, which is for results
+    with import_neighbours(name), redirect_stdout(sys.stderr):  # libraries such as Ray print to stdout
         sweep = read_sweep(name, how.out)
         trials, terms = _checked_trials(sweep), _terms(sweep, how)
         if not how.quiet:

@@ -194,7 +194,7 @@ class StackSession(Session):
     def _find_perfect(self) -> Bool[Tensor, " model"]:
         """Finds the members that have every trainable problem right; skips those that have ended."""
         rows = self.alive.nonzero()[:, 0]
-        models = StackedModels(self.stack.template, self.stack.weights, one_shape=False).kept(rows.to(self.device))
+        models = StackedModels(self.stack.template, self.stack.weights, one_shape=False).select(rows.to(self.device))
         perfect = torch.zeros_like(self.alive)
         perfect[rows] = trainable_right(models, self.task).cpu()
         return perfect

@@ -1,4 +1,4 @@
-"""What a page shows, read from the files of runs and studies: nothing is computed here."""
+"""Collects what a page shows from the files of runs and studies; nothing is computed here."""
 
 from itertools import chain
 from pathlib import Path
@@ -18,19 +18,19 @@ FACTS = {
     "headway": "Headway", "python": "Python", "torch": "PyTorch", "system": "system", "device": "device",
     "threads": "threads", "started": "started",
 }  # fmt: skip
-"""of environment.json, by what the page calls them"""
+"""keys of environment.json, and their titles in the page"""
 
 
-def content_of(sources: Sources) -> dict[str, Any]:
+def build_content(sources: Sources) -> dict[str, Any]:
     heads = [(path, complete_heads(study)) for path, study in sources.read("heads", studies.HeadsFile)]
     populations = sources.read("heads-population", studies.PopulationFile)[:1]
     lengths = sources.read("lengths", studies.LengthsFile)
     comparisons = sources.read("compare", studies.ComparisonFile)
     labs = sources.read("lab", studies.LabFile)[-1:]
-    maps = studies.complete({}, studies.MapsFile)
+    maps = studies.fill_defaults({}, studies.MapsFile)
     for path, _ in heads[:1]:
-        if (beside := path.with_name("maps.json")).exists():
-            maps = studies.read_study(beside, studies.MapsFile)
+        if (maps_file := path.with_name("maps.json")).exists():
+            maps = studies.read_study(maps_file, studies.MapsFile)
     adder, (files, left_out) = sources.adder, pack_files(sources)
     seeds = _seeds([study for _, study in heads], [study for _, study in populations])
     made = studies.read_study(sources.runs[0].path / "environment.json", studies.Environment) if sources.runs else {}
@@ -52,8 +52,8 @@ def content_of(sources: Sources) -> dict[str, Any]:
         "only": None,
         "heads": next((study for _, study in heads), None),
         "studies": [sources.name(path.parent) for path, _ in heads],
-        "maps": None if maps["average"] is None else _rounded(maps["average"]["all"]["maps"]),
-        "examples": [{**each, "maps": _rounded(each["maps"])} for each in maps["examples"] if adder is None],
+        "maps": None if maps["average"] is None else _round_maps(maps["average"]["all"]["maps"]),
+        "examples": [{**each, "maps": _round_maps(each["maps"])} for each in maps["examples"] if adder is None],
         "seeds": seeds,
         "lengths": [{"name": sources.name(path), **study} for path, study in lengths],
         "comparisons": [_comparison(sources, *each) for each in comparisons],
@@ -70,21 +70,21 @@ def content_of(sources: Sources) -> dict[str, Any]:
 
 
 def complete_heads(study: studies.HeadsFile) -> studies.HeadsFile:
-    """A study of heads with what older files do not say, and what its costs are counted in where that is a loss."""
-    study = studies.complete(study, studies.HeadsFile)
+    """Fills in what older files of heads lack, and the unit of costs where that is a loss."""
+    study = studies.fill_defaults(study, studies.HeadsFile)
     by_loss = study["interval_of"] == "loss_increase"
     return {"counted": COSTS.get(study["metric"], study["metric"]) if by_loss else None, **study}
 
 
-def _rounded(maps: list[studies.SiteMapsJson]) -> list[studies.SiteMapsJson]:
-    def short(values: Any) -> Any:
-        return [short(each) for each in values] if isinstance(values, list) else round(values or 0.0, 3)
+def _round_maps(maps: list[studies.SiteMapsJson]) -> list[studies.SiteMapsJson]:
+    def round_all(values: Any) -> Any:
+        return [round_all(each) for each in values] if isinstance(values, list) else round(values or 0.0, 3)
 
-    return [{**site, "heads": short(site["heads"])} for site in maps]
+    return [{**site, "heads": round_all(site["heads"])} for site in maps]
 
 
 def _seeds(heads: list[studies.HeadsFile], populations: list[studies.PopulationFile]) -> list[Any]:
-    """What differs from seed to seed: a MemberJson of each run of a population, or of every study there is."""
+    """Returns a MemberJson for each run of a population, or else for every study, to show how seeds differ."""
     for population in populations:
         members = [member for member in population["members"] if "refused" not in member]
         return [{key: member.get(key) for key in studies.MemberJson.__annotations__} for member in members]
@@ -100,7 +100,7 @@ def _seeds(heads: list[studies.HeadsFile], populations: list[studies.PopulationF
 
 
 def _comparison(sources: Sources, path: Path, study: studies.ComparisonFile) -> dict[str, Any]:
-    """A comparison with its runs as dots: by metric and group, the value and the run of each."""
+    """Returns a comparison with its runs as dots: by metric and group, the value and the run of each."""
     rows, metrics = study["rows"], study["metrics"]
     for place, row in enumerate(rows):
         lacking = [key for key in study["by"] if isinstance(row.get(key, []), dict | list)]
@@ -119,7 +119,7 @@ def _comparison(sources: Sources, path: Path, study: studies.ComparisonFile) -> 
 
 
 def _certificate(sources: Sources, path: Path, content: studies.CertificateFile) -> Values:
-    """What was proved; where the certificate is not of the run beside it, why it does not count."""
+    """Returns what was proved, or why it does not count where the certificate does not belong to the run next to it."""
     run = RunFolder(path.parent)
     refused = None if content.get("certified") is True and content.get("wrong") == 0 else "it was not granted"
     try:
@@ -127,7 +127,7 @@ def _certificate(sources: Sources, path: Path, content: studies.CertificateFile)
             refused = f"it {fault}"
         run.verify()
     except HeadwayError as error:
-        refused = str(error) if run.complete else "no finished run lies beside it"
+        refused = str(error) if run.complete else "there is no finished run next to it"
     shown = {"contexts": content["contexts"], "smallest_margin": content["smallest_margin"]}
     return {**shown, "run": sources.name(path.parent), "refused": refused}
 

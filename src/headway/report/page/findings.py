@@ -1,6 +1,6 @@
-"""What a page says in words: a line for each question, then the findings of studies with what stands behind them; and
-the commands that made what is there, and those that make what is missing. They can be run as they stand, where the
-report was written."""
+"""Writes the sentences of a page: a headline for each question, then the findings of studies with their evidence; and
+the commands that made what is there, and those that make what is missing. They can be run as they are, in the folder
+where the report was written."""
 
 import shlex
 from collections.abc import Iterable
@@ -14,21 +14,21 @@ from headway.runs.folder import RunFolder
 NOTHING_FORBIDDEN = "the doctor's checks forbid nothing here"
 NEEDS = "Which heads does it need?"
 FindingJson = TypedDict("FindingJson", {"text": str, "details": dict[str, str], "withheld": str | None, "more": bool})  # noqa: UP013
-"""a sentence and what stands behind it, why it may not be said, and whether it stands below the others"""
+"""a sentence with its evidence, why it is withheld, and whether it is shown below the others"""
 Headline = dict[str, str]  # a question, its answer, and the rest
-EXAMPLES, EXAMPLES_OF_LENGTH, MAX_DROP = 10_000, 2_000, 0.01  # what the commands take where nothing is said
+EXAMPLES, EXAMPLES_OF_LENGTH, MAX_DROP = 10_000, 2_000, 0.01  # the defaults of the commands
 
 
 def _findings(sentences: Iterable[str], details: dict[str, str], withheld: str | None = None) -> list[FindingJson]:
     return [{"text": text, "details": details, "withheld": withheld, "more": False} for text in sentences]
 
 
-def reasons(withheld: list[studies.WithheldJson]) -> str:
+def join_reasons(withheld: list[studies.WithheldJson]) -> str:
     return "; ".join(f"{each['check']}: {each['reason'].rstrip('.')}" for each in withheld)
 
 
 def headline_of_population(found: studies.DistributionJson) -> list[Headline]:
-    """The answer to the first question, in a few words."""
+    """Answers the first question in a few words, for many runs."""
     many, gone, left = found.get("heads"), found.get("together"), found.get("alone_removed_together")
     if many is None or gone is None or left is None:
         return []
@@ -41,7 +41,7 @@ def headline_of_population(found: studies.DistributionJson) -> list[Headline]:
 
 
 def headline_of_heads(heads: studies.HeadsFile) -> list[Headline]:
-    """The answer to the first question, where one model was studied."""
+    """Answers the first question in a few words, for one model."""
     gone, alone, left = heads["together"], heads["alone"], heads["alone_removed_together"]
     if gone is None or alone is None or left is None:
         return []
@@ -61,7 +61,7 @@ def headline_of_heads(heads: studies.HeadsFile) -> list[Headline]:
 
 
 def headline_of_lengths(study: studies.LengthsFile) -> list[Headline]:
-    """The answer to the second, on the first probe."""
+    """Answers the second question in a few words, on the first probe."""
     if not study["reach"]:
         return []
     probe, trained = study["reach"][0]["probe"], study["train_lengths"][1]
@@ -87,20 +87,20 @@ def findings_of_heads(sources: Sources, path: Path, heads: studies.HeadsFile, se
         "command": command_of_heads(sources, path.parent, heads),
     }
     if heads["withheld"]:
-        return _findings(["Which heads it needs"], details, reasons(heads["withheld"]))
-    told = _findings(heads["findings"], details)
-    for finding, removed in zip(told, (heads["alone_removed_together"], heads["together"]), strict=False):
+        return _findings(["Which heads it needs"], details, join_reasons(heads["withheld"]))
+    found = _findings(heads["findings"], details)
+    for finding, removed in zip(found, (heads["alone_removed_together"], heads["together"]), strict=False):
         bounds = removed.get("interval") if removed is not None and cost is None else None
         if bounds and None not in bounds:
             span = "{:.4f} to {:.4f}".format(*bounds)
-            finding["details"] = {"interval of what is left (95%)": span, **details}
-    return [{**finding, "more": place >= 2} for place, finding in enumerate(told)]  # first: alone, and together
+            finding["details"] = {"95% interval of the accuracy left": span, **details}
+    return [{**finding, "more": place >= 2} for place, finding in enumerate(found)]  # first: alone, and together
 
 
 def findings_of_population(path: Path, population: studies.PopulationFile) -> list[FindingJson]:
     details = {
         "seeds": f"{len(population['members']):,}",
-        "check": f"{population['distribution']['refused']:,} refused: too often wrong",
+        "check": f"{population['distribution']['refused']:,} refused: accuracy too low",
         "command": headway("heads", path.parent),
     }
     return _findings(population["findings"], details)
@@ -108,15 +108,15 @@ def findings_of_population(path: Path, population: studies.PopulationFile) -> li
 
 def findings_of_lengths(sources: Sources, path: Path, study: studies.LengthsFile) -> list[FindingJson]:
     learned = [row["converged"] for row in study["converged"]]
-    told = f"{sum(learned)} of {len(learned)} runs learned the task in range; the others are left out"
+    summary = f"{sum(learned)} of {len(learned)} runs learned the task in range; the others are left out"
     details = {
         "task": study["task"],
         "track": study["track"],
         "trained on lengths": "{} to {}".format(*study["train_lengths"]),
         "problems at each length": f"{study['examples']:,}",
         "seeds": str(len({row["seed"] for row in study["rows"]})),
-        "interval": "of every point, 95%, in the curves below",
-        "check": reasons(study["withheld"]) or (told if learned else ""),
+        "interval": "95% for every point, in the curves below",
+        "check": join_reasons(study["withheld"]) or (summary if learned else ""),
         "command": command_of_lengths(sources, path, study),
     }
     return _findings(study["findings"], details)
@@ -127,8 +127,8 @@ def findings_of_comparison(path: Path, study: studies.ComparisonFile) -> list[Fi
     details = {
         "runs": f"{runs:,}, {complete:,} of them complete",
         "groups": f"{len(study['rows']):,}, by {', '.join(study['by'])}",
-        "seeds": ", ".join(dict.fromkeys(str(row["seeds"]) for row in study["rows"])) + " a group",
-        "interval": "of the mean over runs, 95%, in the table below",
+        "seeds": ", ".join(dict.fromkeys(str(row["seeds"]) for row in study["rows"])) + " per group",
+        "interval": "95% for the mean over runs, in the table below",
         "command": command_of_comparison(path, study),
     }
     return _findings(study["findings"], details)
@@ -140,26 +140,26 @@ def findings_of_lab(sources: Sources, path: Path, lab: studies.LabFile) -> list[
         bounds = row["interval"]
         failed = ", ".join(f"{each['check']} failed" for each in row.get("withheld", ()))
         details = {
-            "problems": f"{row['examples']:,}" + (" (all there are)" if bounds is None else ""),
+            "problems": f"{row['examples']:,}" + (" (all possible ones)" if bounds is None else ""),
             "wrong": f"{row['errors']:,}",
-            "95% interval": "none: all were tried" if bounds is None else "{:.4f} to {:.4f}".format(*bounds),
+            "95% interval": "none: all were tested" if bounds is None else "{:.4f} to {:.4f}".format(*bounds),
             "seed": str(row["seed"]),
             "check": failed or NOTHING_FORBIDDEN,
             "command": command,
         }
         found += _findings([row["finding"]], details)
     for each in lab["withheld"]:
-        run = sources.run_once_at(each["run"])
+        run = sources.find_moved_run(each["run"])
         if "heads" in each["about"] and sources.heads is not None and run == sources.heads.parent:
             continue  # the study itself says so
         details = {"run": sources.name(run), "check": each["check"], "command": headway("doctor", run)}
-        text = f"What {sources.name(run)} says about {each['about']}"
+        text = f"{sources.name(run)}: {each['about']}"
         found += _findings([text], details, each["reason"].rstrip("."))
     return found
 
 
 def headway(*words: str | Path) -> str:
-    """A command line."""
+    """Returns a command line."""
     return shlex.join(["headway", *map(str, words)])
 
 
@@ -185,7 +185,7 @@ def command_of_lengths(sources: Sources, path: Path, study: studies.LengthsFile)
     rows, (shortest, longest) = study["rows"], study["train_lengths"]
     index = list(dict.fromkeys(row["index"] for row in rows))
     seeds = list(dict.fromkeys(row["seed"] for row in rows))
-    asked = {
+    flags = {
         "positions": dict.fromkeys(row["positions"] for row in rows),
         "index": [] if index == ["sequential"] else index,
         "pooling": dict.fromkeys(pooling for row in rows if (pooling := row.get("pooling")) is not None),
@@ -197,7 +197,7 @@ def command_of_lengths(sources: Sources, path: Path, study: studies.LengthsFile)
         "examples": [] if study["examples"] == EXAMPLES_OF_LENGTH else [study["examples"]],
         "out": [path.parent],
     }
-    words = [word for name, values in asked.items() if values for word in (f"--{name}", ",".join(map(str, values)))]
+    words = [word for name, values in flags.items() if values for word in (f"--{name}", ",".join(map(str, values)))]
     return headway("lengths", study["task"], *words)
 
 
@@ -214,12 +214,12 @@ def command_of_comparison(path: Path, study: studies.ComparisonFile) -> str:
 
 
 def recorded_command(run: RunFolder) -> str | None:
-    """The command that began a run."""
+    """Returns the command that started a run."""
     return studies.read_study(run.path / "environment.json", studies.Environment).get("command")
 
 
 def resuming_command(run: RunFolder) -> str:
-    """The command that ends a run which was interrupted."""
+    """Returns the command that finishes an interrupted run."""
     command = recorded_command(run) or ""
     if command.startswith(("headway lab", "headway lengths")):
         return command
@@ -229,7 +229,7 @@ def resuming_command(run: RunFolder) -> str:
 
 
 def missing_parts(sources: Sources) -> list[dict[str, str]]:
-    """What the page lacks, and the commands that make it; nothing where it only compares runs that lie elsewhere."""
+    """Lists what the page lacks, with the commands that make it; nothing where it only compares runs elsewhere."""
     if not sources.runs and [kind for kind, paths in sources.studies.items() if paths] == ["compare"]:
         return []
     resuming = [resuming_command(run) for run in sources.runs if not run.complete]

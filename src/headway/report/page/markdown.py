@@ -1,4 +1,4 @@
-"""The same report in plain words, for a repository."""
+"""Writes the same report as Markdown, for a repository."""
 
 import re
 from collections.abc import Sequence
@@ -8,32 +8,32 @@ from urllib.parse import quote
 from headway.report.studies import ComparisonFile, HeadJson, HeadsFile, Real, SpreadJson, group_values
 
 TITLE = "# Headway: "
-LISTED = 200  # groups of a comparison
+LISTED = 200  # groups of a comparison that are listed
 
 
-def markdown_of(content: dict[str, Any], figures: Sequence[str] = ()) -> str:
-    lines = [f"# {_plain(content['title'])}", ""]
+def render_markdown(content: dict[str, Any], figures: Sequence[str] = ()) -> str:
+    lines = [f"# {_escape(content['title'])}", ""]
     for each in content["headlines"]:
-        lines += [f"**{_plain(each['question'])}** {_plain(each['answer'])}. {_plain(each['rest'])}", ""]
+        lines += [f"**{_escape(each['question'])}** {_escape(each['answer'])}. {_escape(each['rest'])}", ""]
     for finding in content["findings"]:
-        text, withheld = _plain(finding["text"]), finding["withheld"]
-        lines.append(f"- ~~{text}~~ Withheld: {_plain(withheld)}." if withheld else f"- {text}")
+        text, withheld = _escape(finding["text"]), finding["withheld"]
+        lines.append(f"- ~~{text}~~ Withheld: {_escape(withheld)}." if withheld else f"- {text}")
     for each in content["certificates"]:
-        proved = f"{_plain(each['run'])} is proved right at every length ({each['contexts']:,} contexts)"
-        lines.append(f"- ~~{proved}~~ Struck out: {_plain(each['refused'])}." if each["refused"] else f"- {proved}.")
+        proved = f"{_escape(each['run'])} is proved right at every length ({each['contexts']:,} contexts)"
+        lines.append(f"- ~~{proved}~~ Invalid: {_escape(each['refused'])}." if each["refused"] else f"- {proved}.")
     if content["heads"] is not None:
         lines += ["", "## Heads", "", *_ranking(content["heads"])]
     for study in content["lengths"]:
-        lines += ["", f"## Length: {_plain(study['task'])}, {_plain(study['track'])} track", ""]
+        lines += ["", f"## Length: {_escape(study['task'])}, {_escape(study['track'])} track", ""]
         reach = [[row["positions"], row["index"], row["probe"], row["worst"], row["median"]] for row in study["reach"]]
-        lines += _table(["encoding", "index", "probe", "worst seed reaches", "median"], reach)
+        lines += _table(["encoding", "index", "probe", "reach of the worst seed", "median"], reach)
     for study in content["comparisons"]:
-        lines += ["", f"## Comparison by {_plain(', '.join(study['by']))}", "", *_groups(study)]
+        lines += ["", f"## Comparison by {_escape(', '.join(study['by']))}", "", *_groups(study)]
     if figures:
         lines += ["", "## Figures", ""]
-        lines += [f"![{_plain(path)}]({quote(path, errors='replace')})" for path in figures]
+        lines += [f"![{_escape(path)}]({quote(path, errors='replace')})" for path in figures]
     for each in content["missing"]:
-        lines += ["", f"Not in this report: {_plain(each['what'])}; {_code(each['command'])} makes it."]
+        lines += ["", f"Not in this report: {_escape(each['what'])}; {_code(each['command'])} makes it."]
     return "\n".join(lines) + "\n"
 
 
@@ -43,12 +43,12 @@ def _ranking(heads: HeadsFile) -> list[str]:
 
     if (cost := heads.get("counted")) is None:
         ranked = sorted(heads["heads"], key=lambda row: -row["drop"])
-        cells = [line(row, _numbers(row["accuracy"]), _numbers(row["drop"])) for row in ranked]
-        return _table(["head", "right without it", "cost", "verdict", "looks"], cells)
+        cells = [line(row, _format(row["accuracy"]), _format(row["drop"])) for row in ranked]
+        return _table(["head", "accuracy without it", "cost", "verdict", "pattern"], cells)
     ranked = sorted(heads["heads"], key=lambda row: -(row["loss_increase"] or 0.0))
-    cells = [line(row, _numbers(row["loss_increase"]), _numbers(*row["interval"] or [None])) for row in ranked]
-    margin = f"A head is redundant when the {_plain(cost)} rises by less than {heads['max_loss_increase']:g}."
-    return [margin, "", *_table(["head", f"more {cost}", "interval", "verdict", "looks"], cells)]
+    cells = [line(row, _format(row["loss_increase"]), _format(*row["interval"] or [None])) for row in ranked]
+    margin = f"A head is redundant when the {_escape(cost)} rises by less than {heads['max_loss_increase']:g}."
+    return [margin, "", *_table(["head", f"more {cost}", "interval", "verdict", "pattern"], cells)]
 
 
 def _groups(study: ComparisonFile) -> list[str]:
@@ -69,17 +69,17 @@ def _groups(study: ComparisonFile) -> list[str]:
 
 
 def _table(names: list[str], rows: Sequence[list[Any]]) -> list[str]:
-    cells = [["–" if cell is None else _plain(str(cell)) for cell in row] for row in [names, *rows]]
+    cells = [["–" if cell is None else _escape(str(cell)) for cell in row] for row in [names, *rows]]
     first, *others = [f"| {' | '.join(line)} |" for line in cells]
     return [first, "|" + "---|" * len(names), *others]
 
 
-def _numbers(*values: Real) -> str | None:
+def _format(*values: Real) -> str | None:
     return None if None in values else " to ".join(f"{value:.4f}" for value in values)
 
 
-def _plain(text: str) -> str:
-    """Text that Markdown leaves as it is, on one line."""
+def _escape(text: str) -> str:
+    """Escapes text for Markdown, on one line."""
     shown = " ".join(text.split())
     for letter in "\\`*_|[]~":
         shown = shown.replace(letter, "\\" + letter)
@@ -87,7 +87,7 @@ def _plain(text: str) -> str:
 
 
 def _code(text: str) -> str:
-    """As code nothing is escaped: the fence is longer than any within."""
+    """Quotes text as Markdown code, with a fence longer than any inside it."""
     shown = " ".join(text.split())
     fence = "`" * (1 + max((len(found) for found in re.findall("`+", shown)), default=0))
     space = " " if shown.startswith("`") or shown.endswith("`") else ""

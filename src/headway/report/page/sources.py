@@ -1,4 +1,4 @@
-"""What lies in the folders of a report, and how a page carries models and files: as half floats, and as gzip."""
+"""Finds the files of a report, and packs models as half floats and files as gzip into the page."""
 
 import base64
 import gzip
@@ -14,18 +14,18 @@ from headway.runs import disk
 from headway.runs.folder import AGAIN, RunFolder
 from headway.runs.shapes import schema_of
 
-KINDS = ("heads", "heads-population", "lengths", "certificate", "compare", "lab")  # of studies that a page shows
-MOST_FILES = 1_000_000  # bytes that all files may take in the page, packed; the largest stay outside
+KINDS = ("heads", "heads-population", "lengths", "certificate", "compare", "lab")  # kinds of studies that a page shows
+MOST_FILES = 1_000_000  # bytes of all packed files in the page; the largest files are left out
 Shape = TypeVar("Shape")
 
 
 @dataclass
 class Sources:
-    folders: list[Path]  # as they were named
+    folders: list[Path]  # as they were given
     root: Path
     runs: list[RunFolder] = field(default_factory=list)
     studies: dict[str, list[Path]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
-    """by what they hold; of heads the first is shown"""
+    """by kind; of the studies of heads the first is shown"""
     files: list[Path] = field(default_factory=list)
 
     @property
@@ -38,27 +38,27 @@ class Sources:
         return [(path, read_study(path, shape)) for path in self.studies[kind]]
 
     def name(self, path: Path) -> str:
-        """A path from the folder of the report on."""
+        """Returns a path relative to the folder of the report."""
         here = path.resolve()
         return str(here.relative_to(self.root)) if self.root in here.parents else here.name or str(here)
 
     def run_at(self, folder: Path) -> RunFolder | None:
         return next((run for run in self.runs if run.path == folder), None)
 
-    def run_once_at(self, written: str) -> Path:
-        """The folder of a run that was written down before its parents may have been renamed."""
+    def find_moved_run(self, written: str) -> Path:
+        """Finds the folder of a run whose parent folders may have been renamed since its path was written."""
         last = Path(written).parts[-2:]
         same = [run.path for run in self.runs if run.path.resolve().parts[-2:] == last]
         return same[0] if len(same) == 1 else Path(written)
 
     @property
     def adder(self) -> RunFolder | None:
-        """The model for the page: of the study that is shown; where none is, the first that can run there."""
+        """The model for the page: that of the study shown, or else the first that can run in a page."""
         candidates = self.runs if self.heads is None else [self.run_at(self.heads.parent)]
         return next((run for run in candidates if runs_in_page(run)), None)
 
-    def take(self, path: Path, in_run: bool) -> None:
-        """Adds a file to what the page shows, and to the files that it carries."""
+    def add(self, path: Path, in_run: bool) -> None:
+        """Adds a file to what the page shows, and to the files that it contains."""
         kind = path.stem if path.suffix == ".json" else ""
         if kind in ("heads", "lengths"):
             kind = schema_of(path, read_study(path, dict), in_run)
@@ -73,7 +73,7 @@ class Sources:
 def find_sources(folders: list[Path]) -> Sources:
     for folder in folders:
         if not folder.is_dir():
-            raise HeadwayError(f"there is no folder {folder}; name folders that train, heads, lengths or lab wrote")
+            raise HeadwayError(f"there is no folder {folder}; name folders written by train, heads, lengths or lab")
     found, seen = Sources(folders, Path(os.path.commonpath([folder.resolve() for folder in folders]))), set()
     for folder in folders:
         for home, names, files in os.walk(folder):
@@ -86,7 +86,7 @@ def find_sources(folders: list[Path]) -> Sources:
             in_run = RunFolder.is_run(here)
             found.runs += [RunFolder(here)] if in_run else []
             for name in sorted(files):
-                found.take(here / name, in_run)
+                found.add(here / name, in_run)
     if not found.runs and not any(found.studies.values()):
         raise HeadwayError(f"{folders[0]} holds no run and no study; 'headway lab' makes one")
     found.studies["heads"].sort(key=lambda path: not runs_in_page(found.run_at(path.parent)))
@@ -94,7 +94,7 @@ def find_sources(folders: list[Path]) -> Sources:
 
 
 def runs_in_page(run: RunFolder | None) -> bool:
-    """Whether there is a run, and the forward pass in the page is written for it."""
+    """Whether there is a run, and the forward pass in the page supports it."""
     if run is None:
         return False
     config = run.config()
@@ -110,7 +110,7 @@ def runs_in_page(run: RunFolder | None) -> bool:
 
 
 def pack_model(run: RunFolder) -> dict[str, Any]:
-    """Packs a model as half floats, after its files were held against their hashes. Of position tables it takes only
+    """Packs a model as half floats, after its files were checked against their hashes. Of position tables it packs only
     the rows that a sum of these digits uses."""
     import numpy
     from safetensors import SafetensorError
@@ -125,8 +125,8 @@ def pack_model(run: RunFolder) -> dict[str, Any]:
         raise BrokenRun(f"{run.weights} holds no tensors ({error}); {AGAIN}") from error
     for name, weight in tensors.items():
         if weight.ndim == 0 or weight.dtype.kind != "f":
-            raise BrokenRun(f"{run.weights}: {name} is not a table of weights; {AGAIN}")
-        with numpy.errstate(over="ignore"):  # what a half float cannot hold is infinite in the page too
+            raise BrokenRun(f"{run.weights}: {name} is not a weight tensor; {AGAIN}")
+        with numpy.errstate(over="ignore"):  # numbers beyond half floats become infinite in the page too
             half = weight[: rows.get(name, len(weight))].astype(numpy.float16)
         data = base64.b64encode(half.astype("<f2").tobytes()).decode()
         weights[name] = {"shape": list(half.shape), "data": data}
@@ -139,7 +139,7 @@ def pack_model(run: RunFolder) -> dict[str, Any]:
 
 
 def pack_files(sources: Sources) -> tuple[list[dict[str, str]], list[str]]:
-    """Packs what lies in the folders; names the largest files, where all would be too much."""
+    """Packs the files in the folders; returns the names of the largest ones where all would be too much."""
     packed = {path: gzip.compress(disk.read_bytes(path), mtime=0) for path in sources.files}
     by_size = sorted(packed, key=lambda path: len(packed[path]))
     sizes = accumulate(len(packed[path]) for path in by_size)

@@ -75,7 +75,7 @@ def test_a_wrong_name_in_a_users_module_gives_a_one_line_error(monkeypatch: pyte
     for name, words in {
         "reversal:Reversl": "did you mean 'Reversal'?",
         "reversals:Reversal": "cannot import 'reversals'",
-        "reversal:Problems": "is no Task",
+        "reversal:Problems": "is not a Task",
     }.items():
         assert main(["train", name]) == 2
         assert words in capsys.readouterr().err

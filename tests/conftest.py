@@ -1,15 +1,16 @@
-"""Every tensor shape that a signature names is enforced while the tests run (on a machine without a GPU)."""
+"""The tensor shapes that signatures name are enforced while the tests run (on a machine without a GPU)."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
+import jaxtyping
 import torch
 from hypothesis import HealthCheck, settings
-from jaxtyping import install_import_hook
+
+from checked import CALLS, check_first_calls
 
 spec = find_spec("headway")
 assert spec is not None
@@ -17,13 +18,13 @@ assert spec.origin is not None
 parts = [path.stem for path in Path(spec.origin).parent.iterdir() if path.suffix == ".py" or path.is_dir()]
 if not torch.cuda.is_available():  # the compiler cannot see through the checks
     # Triton reads the source of a kernel and cannot take a wrapped one.
-    install_import_hook([f"headway.{part}" for part in parts if part != "kernels"], "beartype.beartype")
+    jaxtyping.jaxtyped = check_first_calls
+    jaxtyping.install_import_hook([f"headway.{part}" for part in parts if part != "kernels"], "beartype.beartype")
 
 import pytest  # noqa: E402
 
 from headway.machine import prepare  # noqa: E402
-from headway.report import figures, studies  # noqa: E402
-from headway.runs import shapes  # noqa: E402
+from headway.report import figures  # noqa: E402
 
 prepare(torch.device("cpu"))
 # A busy machine fails no test: nothing is held against a clock.
@@ -31,12 +32,6 @@ settings.register_profile(
     "busy", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
 settings.load_profile("busy")
-# Both take anything and call themselves for every number of a file: the checks would find nothing, and take most of the
-# time of a report.
-shapes.find_fault, studies.nullify_non_finite = (
-    inspect.unwrap(shapes.find_fault),
-    inspect.unwrap(studies.nullify_non_finite),
-)
 
 
 # Files whose tests take longest, longest first: a core that begins one of them last would leave the others idle.
@@ -51,6 +46,11 @@ LONGEST = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path.name, len(places)))
+
+
+@pytest.fixture(autouse=True)
+def _check_anew() -> None:
+    CALLS.clear()
 
 
 @pytest.fixture(scope="session", autouse=True)

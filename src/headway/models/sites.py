@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import total_ordering
+from functools import cached_property, total_ordering
 from typing import Literal
 
 from jaxtyping import Float
@@ -41,7 +41,7 @@ class Site:
     def __lt__(self, other: Site) -> bool:
         return self._sort_key < other._sort_key if isinstance(other, Site) else NotImplemented
 
-    @property
+    @cached_property
     def _name(self) -> tuple[str, int, str]:
         return (self.stack, -1, "") if self.layer is None else (self.stack, self.layer, self.kind)
 

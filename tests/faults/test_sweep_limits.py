@@ -122,6 +122,7 @@ def test_a_trial_that_hangs_is_given_up(own: Path, tmp_path: Path, record_outcom
 
 
 @pytest.mark.fault("trials that abort, exit, raise, ask a question, fork a child that outlives them")
+@pytest.mark.slow
 def test_a_failure_is_kept_with_the_end_of_its_log(
     own: Path, tmp_path: Path, record_outcome: Callable[[str], None], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -21,6 +21,7 @@ time.time_ns = lambda: real_ns() - back() * 10**9
 
 
 @pytest.mark.fault("two drivers race on one folder")
+@pytest.mark.slow
 def test_two_drivers_share_the_work(tmp_path: Path, record_outcome: Callable[[str], None]) -> None:
     file, out = sweep_file(tmp_path, trials=FEW), tmp_path / "out"
     both = [start(file, out, *ONE), start(file, out, *ONE)]

@@ -71,7 +71,6 @@ def test_reach_is_the_longest_length_before_the_first_that_falls_short() -> None
     assert reach([at(16, 0)], "ties") == 0
 
 
-@pytest.mark.usefixtures("pictures")
 def test_a_study_reports_its_runs_measurements_and_findings(tmp_path: Path, capsys) -> None:
     out = tmp_path / "study"
     command = ["lengths", "sortedness", "--positions", "sinusoidal,none", "--lengths", "20,40", "--seeds", "0,2", *TINY]
@@ -97,8 +96,6 @@ def test_a_study_reports_its_runs_measurements_and_findings(tmp_path: Path, caps
     assert all(not run["converged"] for run in found["converged"])
     assert all(entry["median"] is None and entry["by_seed"] == {"0": None, "2": None} for entry in found["reach"])
     assert all("no conclusion about length" in sentence for sentence in found["findings"])
-    for picture in ("lengths-curves.svg", "lengths-tables.png", "lengths-likeness.svg"):
-        assert (out / picture).stat().st_size > 5_000
     trained = {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")}
     measured = {path: path.stat().st_mtime_ns for path in out.rglob("seed-*/measured.json")}
     assert len(trained) == len(measured) == 4

@@ -109,11 +109,11 @@ def positions(patient: Patient) -> Checked:
         for name, problems in patient.sets.items():
             found[name] = [int(row) for row in patient.call("untrained", subject.untrained, problems)]
     elif subject.tables and subject.trained_on is not None:
-        trained = [_find_used_rows(patient, table, patient.trained_on) for table in subject.tables]
+        trained = _find_used_rows(patient, subject.tables, patient.trained_on)
         if not any(trained):
             return skipped("no answer depends on the 1 or more tables given; give the parameters, not slices")
         for name, problems in patient.sets.items():
-            used = [_find_used_rows(patient, table, [problems]) for table in subject.tables]
+            used = _find_used_rows(patient, subject.tables, [problems])
             found[name] = sorted({row for rows, seen in zip(used, trained, strict=True) for row in rows - seen})
     else:
         return skipped("it needs the position tables and the training problems: Subject(tables=[…], trained_on=[…])")
@@ -125,10 +125,11 @@ def positions(patient: Patient) -> Checked:
     return warned(meaning, "claim nothing about those lengths, or use an encoding without a table", untrained=untrained)
 
 
-def _find_used_rows(patient: Patient, table: Tensor, sets: Sequence[Problems]) -> set[int]:
-    """Finds the rows of a table that any answer depends on, by their gradient."""
-    used, needed = set(), table.requires_grad
-    table.requires_grad_(True)
+def _find_used_rows(patient: Patient, tables: Sequence[Tensor], sets: Sequence[Problems]) -> list[set[int]]:
+    """Finds the rows of each table that any answer depends on, by their gradient."""
+    used, needed = [set[int]() for _ in tables], [table.requires_grad for table in tables]
+    for table in tables:
+        table.requires_grad_(True)
     try:
         for some in (batch for problems in sets for batch in batches(problems)):
             with torch.enable_grad():
@@ -136,9 +137,10 @@ def _find_used_rows(patient: Patient, table: Tensor, sets: Sequence[Problems]) -
             if not total.requires_grad:
                 name = patient.subject.name
                 raise HeadwayError(f"{name} answers without gradients; remove torch.no_grad(), or leave out tables")
-            (gradient,) = torch.autograd.grad(total, table, allow_unused=True)
-            if gradient is not None:
-                used |= set(gradient.flatten(1).abs().sum(1).nonzero()[:, 0].tolist())
+            for rows, gradient in zip(used, torch.autograd.grad(total, tables, allow_unused=True), strict=True):
+                if gradient is not None:
+                    rows |= set(gradient.flatten(1).abs().sum(1).nonzero()[:, 0].tolist())
     finally:
-        table.requires_grad_(needed)
+        for table, before in zip(tables, needed, strict=True):
+            table.requires_grad_(before)
     return used

@@ -39,7 +39,8 @@ LONGEST = (
     "test_museum.py", "test_study.py", "test_page.py", "test_golden.py", "test_extending.py", "test_population.py",
     "test_page_evidence.py", "test_sweep.py", "test_certificate.py", "test_sweep_ray.py", "test_sweep_kill.py",
     "test_members.py", "test_kill.py", "test_patching.py", "test_doctor.py", "test_sweep_files.py",
-    "test_extrapolation.py", "test_head_figures.py", "test_page_files.py", "test_loop.py", "test_optimum.py", "test_exact.py",
+    "test_extrapolation.py", "test_head_figures.py", "test_page_files.py", "test_loop.py", "test_optimum.py",
+    "test_exact.py",
 )  # fmt: skip
 
 

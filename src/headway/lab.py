@@ -50,6 +50,7 @@ def run_lab(preset: Literal["quick", "full"], out: Path, seed: int, device: str,
         run = open_run(RunFolder(Path(trained.run)), chosen)
         rows.append(_classifier_row(run, quiet))
     content = {
+        "schema": "headway.lab/1",
         "report": str(out / "report.html"),
         "runs": rows,
         "seconds": time.monotonic() - began,

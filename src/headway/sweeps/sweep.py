@@ -180,7 +180,7 @@ def _write(done: FinishedSweep, how: SweepQuestion, slots: int, seconds: float) 
     efficiency = outcomes.busy / (seconds * slots)
     times = {"seconds": seconds, "busy_seconds": outcomes.busy, "slots": slots, "efficiency": efficiency}
     content = {**counts, **times, "engine": how.engine, "out": str(sweep.out), "rows": rows, "report": report}
-    disk.write_json(sweep.out / "sweep.json", {"name": sweep.name, **content})
+    disk.write_json(sweep.out / "sweep.json", {"schema": "headway.sweep/1", "name": sweep.name, **content})
     words += [*sentences, *(f"Failed: {each['trial']}: {each['error']}" for each in failed[:10])]
     if len(failed) > 10:
         words.append(f"and {len(failed) - 10:,} more, in {sweep.out / 'failures'}")

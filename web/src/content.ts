@@ -80,7 +80,7 @@ export interface Lengths {
   track: string;
   train_lengths: [number, number];
   rows: LengthRow[];
-  reach: { positions: string; index: string; probe: string; by_seed: Record<string, number | null>; median: number | null; worst: number | null }[];
+  reach: { positions: string; index: string; probe: string; by_seed: Record<string, number | null>; median: number | null; worst: number | null; stopped_by?: string | null; fails_in_range?: string[] | null }[]; // the last two not in older files
   diagnosis: { positions: string; index: string; probe: string; seed: number; length: number; sentence: string; causes: string[] }[];
   signals: Signal[];
   findings: string[];

@@ -8,6 +8,7 @@ from headway.compare.describe import Values
 from headway.errors import BrokenRun, HeadwayError
 from headway.report import studies
 from headway.report.figures import thin_out
+from headway.report.lengths import complete_lengths
 from headway.report.page import findings
 from headway.report.page.sources import Sources, pack_files, pack_model
 from headway.runs.folder import RunFolder
@@ -24,7 +25,7 @@ FACTS = {
 def build_content(sources: Sources) -> dict[str, Any]:
     heads = [(path, complete_heads(study)) for path, study in sources.read("heads", studies.HeadsFile)]
     populations = sources.read("heads-population", studies.PopulationFile)[:1]
-    lengths = sources.read("lengths", studies.LengthsFile)
+    lengths = [(path, complete_lengths(study)) for path, study in sources.read("lengths", studies.LengthsFile)]
     comparisons = sources.read("compare", studies.ComparisonFile)
     labs = sources.read("lab", studies.LabFile)[-1:]
     maps = studies.fill_defaults({}, studies.MapsFile)

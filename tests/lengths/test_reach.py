@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from headway.cli import main
-from headway.compare.board import Board, Entry, SeedCurves
 from headway.compare.curves import CurvePoint, decide, follow
+from headway.compare.leaderboard import Entry, Leaderboard, SeedCurves
 from headway.evaluation.intervals import exact_interval, wilson
 from headway.lengths.probes import ProbeProblems, ProbeResult
 from headway.models import build_model
@@ -40,9 +40,9 @@ def curves(**errors: list[int]) -> SeedCurves:
     return SeedCurves(0, True, 1.0, 0.999, tuple(points))
 
 
-def board(*seeds: SeedCurves) -> Board:
+def board(*seeds: SeedCurves) -> Leaderboard:
     probes = tuple(dict.fromkeys(point.probe for run in seeds for point in run.points))
-    return Board({ENTRY: seeds}, probes, 16)
+    return Leaderboard({ENTRY: seeds}, probes, 16)
 
 
 @pytest.mark.parametrize("tests", [1, 60, 5_220])

@@ -148,7 +148,7 @@ export interface Content {
   lengths: Lengths[];
   comparisons: Comparison[];
   certificates: { run: string; contexts: number; smallest_margin: number | null; refused: string | null }[];
-  made: { facts: Record<string, string>; commands: string[]; runs: Record<string, string | number | null>[] };
+  made: { facts: Record<string, string>; commands: string[]; runs: Record<string, string | number | null>[]; curves: { run: string; training: [number, number][]; held_out: [number, number][] }[] };
   missing: { what: string; command: string }[];
   files: { name: string; data: string }[]; // packed by gzip, in base64
   left_out: string[]; // files that were too large

@@ -32,7 +32,7 @@ class CurvePoint:
 
 
 @dataclass(frozen=True)
-class Curve:
+class LengthCurve:
     """How far a model holds on one probe, and the first point where it does not."""
 
     reach: int  # 0 if it does not hold at the first length
@@ -46,15 +46,15 @@ def decide(examples: int, errors: int, tests: int) -> str:
     return HOLDS if errors <= most else FAILS if errors >= fewest else UNDECIDED
 
 
-def follow(points: Sequence[CurvePoint], probe: str, tests: int) -> Curve:
+def follow(points: Sequence[CurvePoint], probe: str, tests: int) -> LengthCurve:
     """Follows a probe's curve from the shortest length up to the first point that does not hold."""
     reached = 0
     for point in sorted((each for each in points if each.probe == probe), key=lambda each: each.length):
         verdict = decide(point.examples, point.errors, tests)
         if verdict != HOLDS:
-            return Curve(reached, verdict, point)
+            return LengthCurve(reached, verdict, point)
         reached = point.length
-    return Curve(reached, TO_THE_END if reached else UNDECIDED, None)
+    return LengthCurve(reached, TO_THE_END if reached else UNDECIDED, None)
 
 
 @cache

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
-from headway.compare.board import Board, Entry, SeedCurves
+from headway.compare.leaderboard import Entry, Leaderboard, SeedCurves
 from headway.lengths.measuring import MeasuredRun
 from headway.lengths.question import LEAST_EXAMPLES
 from headway.output import as_html
@@ -66,12 +66,12 @@ class LengthStudy:
     """by entry, the checks that forbid a conclusion, each with its reason"""
 
     @cached_property
-    def board(self) -> Board:
+    def board(self) -> Leaderboard:
         """The entries side by side."""
         runs = {entry: tuple(run.curves() for run in self.runs if run.entry == entry) for entry in self.plan.entries}
         reasons = {entry: each for entry, found in self.withheld.items() for each in found[:1]}
         withheld = {entry: f"{each['check']}: {each['reason']}" for entry, each in reasons.items()}
-        return Board(runs, self.plan.probes, self.trained_lengths[1], withheld)
+        return Leaderboard(runs, self.plan.probes, self.trained_lengths[1], withheld)
 
     def reach(self, entry: Entry, probe: str) -> list[int | None]:
         """Returns the reach of each seed; None if the seed has not converged or a check forbids a conclusion."""

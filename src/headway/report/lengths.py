@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headway.compare.board import Entry as BoardEntry
-from headway.compare.board import board_of_rows
+from headway.compare.leaderboard import Entry as BoardEntry
+from headway.compare.leaderboard import board_of_rows
 from headway.report.figures import BLUE, GREEN, GREY, ORANGE, grid, needs_matplotlib, panels, save_figure
 from headway.report.studies import EntryJson, LengthsFile, ReachJson, Real, SignalJson, fill_defaults
 from headway.runs import disk

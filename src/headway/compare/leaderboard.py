@@ -17,8 +17,8 @@ from headway.compare.curves import (
     REACHED,
     TO_THE_END,
     UNDECIDED,
-    Curve,
     CurvePoint,
+    LengthCurve,
     decide,
     follow,
 )
@@ -72,13 +72,14 @@ class RangeFailure:
     where: str
 
     def describe(self, of: int) -> str:
-        span = f"{self.least:.3f}" if self.least == self.most else f"{self.least:.3f} to {self.most:.3f}"
-        verb = "fails" if self.verdict == FAILS else "is undecided on"
-        return f"{verb} {self.probe} (accuracy {span} {self.where}, in {self.seeds} of {of} seeds)"
+        low, high = f"{self.least:.3f}", f"{self.most:.3f}"
+        span = low if low == high else f"{low} to {high}"
+        some = "" if self.seeds == of else f", in {self.seeds} of {of} seeds"
+        return f"{self.probe} (accuracy {span} {self.where}{some})"
 
 
 @dataclass(frozen=True)
-class Board:
+class Leaderboard:
     entries: Mapping[Entry, tuple[SeedCurves, ...]]
     probes: tuple[str, ...]
     trained: int  # the longest training length
@@ -97,7 +98,7 @@ class Board:
     def learned(self, entry: Entry) -> list[SeedCurves]:
         return [] if entry in self.withheld else [run for run in self.entries[entry] if run.converged]
 
-    def curves(self, entry: Entry, probe: str) -> list[Curve | None]:
+    def curves(self, entry: Entry, probe: str) -> list[LengthCurve | None]:
         """Returns the curve of each seed; None if it has not learned or a check forbids a conclusion."""
         learned, tests = self.learned(entry), self.tests
         return [follow(run.points, probe, tests) if run in learned else None for run in self.entries[entry]]
@@ -154,7 +155,7 @@ class Board:
         return None if any(curve is None for curve in curves) else min(curve.reach for curve in curves if curve)
 
     @staticmethod
-    def _worst(curves: Sequence[Curve]) -> Curve | None:
+    def _worst(curves: Sequence[LengthCurve]) -> LengthCurve | None:
         """Returns the curve that stops first; one that fails before one that is undecided."""
         order = (FAILS, UNDECIDED, TO_THE_END)
         return min(curves, key=lambda curve: (curve.reach, order.index(curve.stopped_by)), default=None)
@@ -175,9 +176,12 @@ class Board:
         short = f" ({left_out} of {len(own)} seeds did not learn the task and are left out)" if left_out else ""
         words = f"trained up to {self.trained:,}{short}, "
         if failures:
-            named = " and ".join(each.describe(len(learned)) for each in failures)
+            parts = []
+            for verdict, verb in ((FAILS, "fails"), (UNDECIDED, "is undecided on")):
+                named = [each.describe(len(learned)) for each in failures if each.verdict == verdict]
+                parts += [f"{verb} {', '.join(named)}"] if named else []
             easy = [probe for probe in self.probes if probe not in {each.probe for each in failures}]
-            words += f"it {named} in range"
+            words += f"in range it {' and '.join(parts)}"
             if not easy:
                 return f"{words}: it has no reach"
             return f"{words}; with that restriction, {self._reach_on(entry, easy[:1])}"
@@ -247,7 +251,7 @@ def board_of_rows(
     diagnosis: Sequence[Mapping[str, Any]],
     trained: int,
     withheld: Mapping[Entry, str],
-) -> Board:
+) -> Leaderboard:
     """Makes the board of a study from the rows of its file."""
 
     def key(row: Mapping[str, Any]) -> tuple[Entry, int]:
@@ -268,4 +272,4 @@ def board_of_rows(
         )
         entries.setdefault(own[0], []).append(curves)
     probes = tuple(dict.fromkeys(row["probe"] for row in rows))
-    return Board({entry: tuple(runs) for entry, runs in entries.items()}, probes, trained, withheld)
+    return Leaderboard({entry: tuple(runs) for entry, runs in entries.items()}, probes, trained, withheld)

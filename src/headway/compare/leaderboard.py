@@ -107,21 +107,23 @@ class Leaderboard:
         """Lists the probes that some converged seed does not hold on in range."""
         found = []
         for probe in self.probes:
-            verdicts, shares, where = [], [], ""
+            verdicts, shares, places = [], [], dict[str, None]()
             for run in self.learned(entry):
                 point = run.find(probe, self.trained)
                 verdict = HOLDS if point is None else decide(point.examples, point.errors, self.tests)
                 if point is not None and verdict != HOLDS:
-                    where, share = f"at length {self.trained:,}, n = {point.examples:,}", point.accuracy
+                    place, share = f"at length {self.trained:,}, n = {point.examples:,}", point.accuracy
                 elif probe == self.probes[0] and run.in_range_low < REACHED:
                     verdict, share = UNDECIDED if run.in_range >= REACHED else FAILS, run.in_range
-                    where = where or "over the training lengths"
+                    place = "over the training lengths"
                 else:
                     continue
                 verdicts.append(verdict)
                 shares.append(share)
+                places[place] = None
             if verdicts:
                 worst = FAILS if FAILS in verdicts else UNDECIDED
+                where = " or ".join(places)
                 found.append(RangeFailure(probe, worst, len(verdicts), min(shares), max(shares), where))
         return found
 
@@ -179,7 +181,7 @@ class Leaderboard:
             parts = []
             for verdict, verb in ((FAILS, "fails"), (UNDECIDED, "is undecided on")):
                 named = [each.describe(len(learned)) for each in failures if each.verdict == verdict]
-                parts += [f"{verb} {', '.join(named)}"] if named else []
+                parts += [f"{verb} {', '.join(named[:-1])}{' and ' if named[:-1] else ''}{named[-1]}"] if named else []
             easy = [probe for probe in self.probes if probe not in {each.probe for each in failures}]
             words += f"in range it {' and '.join(parts)}"
             if not easy:

@@ -12,6 +12,10 @@ from headway.runs.folder import LogEntry, RunFolder
 
 MOST_LINES = 150  # of a run's log in a drawing
 MOST_RUNS = 40  # in a figure
+Key = Literal["loss", "exact_match", "validation_loss", "validation_exact_match"]
+LOSSES: tuple[Key, Key] = ("loss", "validation_loss")
+SHARES: tuple[Key, Key] = ("exact_match", "validation_exact_match")
+NAMES = ("training batch", "held-out problems")
 
 
 @needs_matplotlib
@@ -22,7 +26,7 @@ def training_figure(runs: Sequence[Path], out: Path) -> list[Path]:
         return []
     figure, (left, right) = panels(2)
     for number, log in enumerate(logs):
-        for panel, keys in ((left, ("loss", "validation_loss")), (right, ("exact_match", "validation_exact_match"))):
+        for panel, keys in ((left, LOSSES), (right, SHARES)):
             for key, colour, style, name in zip(keys, (BLUE, ORANGE), ("-", "o-"), NAMES, strict=True):
                 steps, values = _curve(log, key)
                 label = None if number else name
@@ -35,10 +39,6 @@ def training_figure(runs: Sequence[Path], out: Path) -> list[Path]:
     drawn = save_figure(figure, out / "training-curves")
     RunFolder(out).mark_changed()
     return drawn
-
-
-NAMES = ("training batch", "held-out problems")
-Key = Literal["loss", "exact_match", "validation_loss", "validation_exact_match"]
 
 
 def _curve(log: Sequence[LogEntry], key: Key) -> tuple[list[int], list[float]]:

@@ -79,7 +79,7 @@ def _reach_words(row: studies.ReachJson) -> str:
     if row["worst"] is None:
         return "not learned"
     failed = row.get("fails_in_range")
-    return f"{row['worst']:,}" + (f" (but {' and '.join(failed)} not even in range)" if failed else "")
+    return f"{row['worst']:,}" + (f" (but {' and '.join(failed)} not shown to hold in range)" if failed else "")
 
 
 def findings_of_heads(sources: Sources, path: Path, heads: studies.HeadsFile, seeds: int) -> list[FindingJson]:

@@ -62,8 +62,8 @@ function Curve({ study, probe }: { study: Lengths; probe: string }) {
 
 function Study({ study }: { study: Lengths }) {
   const probes = [...new Set(study.rows.map((row) => row.probe))];
-  const failing = (row: Lengths["reach"][number]): number => row.fails_in_range?.length ?? 0; // entries that hold in range come first
-  const board = study.reach.slice().sort((one, other) => one.probe.localeCompare(other.probe) || failing(one) - failing(other) || (other.worst ?? -1) - (one.worst ?? -1) || (other.median ?? -1) - (one.median ?? -1));
+  const failing = (row: Lengths["reach"][number]): number => Object.values(row.by_seed).every((each) => each == null) ? Infinity : (row.fails_in_range?.length ?? 0); // entries that hold in range come first
+  const board = study.reach.slice().sort((one, other) => one.probe.localeCompare(other.probe) || (failing(one) === failing(other) ? 0 : failing(one) - failing(other)) || (other.worst ?? -1) - (one.worst ?? -1) || (other.median ?? -1) - (one.median ?? -1));
   return (
     <section class="study">
       <h3>{study.task}, {study.track === "lab" ? "trained by the lab" : `${study.track} track`}</h3>

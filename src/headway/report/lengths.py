@@ -84,14 +84,20 @@ def _board(found: LengthsFile, out: Path) -> list[Path]:
     shown = [probe for probe in reaches if any(map(any, reaches[probe].values()))] or list(reaches)[:1]
 
     def rank(entry: Entry) -> list[int]:
-        """Ranks those that hold on every probe in range first; then by the worst seed on the first probe, then by the
-        sum of all."""
+        """Ranks those that hold on every probe in range first and those that did not learn last; then by the worst seed
+        on the first probe, then by the sum of all."""
         worst = min(-1 if value is None else value for value in reaches[shown[0]][entry])
-        return [len(failing[entry]), -worst, -sum(value or 0 for probe in shown for value in reaches[probe][entry])]
+        unlearned = all(value is None for value in reaches[shown[0]][entry])
+        return [
+            unlearned,
+            len(failing[entry]),
+            -worst,
+            -sum(value or 0 for probe in shown for value in reaches[probe][entry]),
+        ]
 
     def name_of(entry: Entry) -> str:
         failed = ", ".join(failing[entry])
-        return f"{title_of(entry)} (not in range: {failed})" if failed else title_of(entry)
+        return f"{title_of(entry)} (not held in range: {failed})" if failed else title_of(entry)
 
     entries = sorted(reaches[shown[0]], key=rank)[::-1]  # from the bottom up
     shortest, longest = found["train_lengths"]
@@ -117,7 +123,7 @@ def _board(found: LengthsFile, out: Path) -> list[Path]:
         panel.set_yticks(range(len(entries)), names, fontsize=8)
         panel.grid(axis="y", linewidth=0.4, alpha=0.5)
         panel.set_ylim(-0.7, len(entries) - 0.3)
-        panel.set_title(f"reach (probe {probe}), one dot per seed", fontsize=9)
+        panel.set_title(f"reach (probe {probe}), by seed", fontsize=9)
     return save_figure(figure, out / "lengths-board")
 
 
@@ -178,7 +184,7 @@ def _verdict(found: LengthsFile, entry: Entry, learned: int, seeds: int) -> str:
         return "withheld: a check failed"
     span = " to ".join(f"{length:,}" for length in dict.fromkeys((known[0], known[-1])))
     if failed := reach.get("fails_in_range"):
-        return f"not in range: {', '.join(failed)}\n(on {probe} {span})"
+        return f"not held in range: {', '.join(failed)}\n(on {probe} {span})"
     return f"reach {span}" + ("" if learned == seeds else f", {learned} of {seeds} learned")
 
 

@@ -14,9 +14,11 @@ from headway.cli import main
 from headway.lengths.diagnosis import diagnose
 from headway.lengths.probes import ProbeResult
 from headway.models import build_model
+from headway.positions import POSITIONS
 from headway.runs.config import Overrides
 from headway.subjects.own import open_one, subject_of
-from headway.tasks import create_task
+from headway.sweeps.file import read_sweep
+from headway.tasks import Sortedness, create_task
 from headway.training.defaults import plan
 from small import flags, small_model
 
@@ -99,3 +101,19 @@ def test_a_users_encoding_gets_its_row(tmp_path: Path, monkeypatch: pytest.Monke
     found = json.loads(capsys.readouterr().out)
     assert [entry["positions"] for entry in found["reach"]] == asked[1].split(",")
     assert len([line for line in (RECIPES / "own_positions.py").read_text().splitlines() if line.strip()]) <= 30
+
+
+def test_the_open_leaderboard_has_every_encoding_with_every_index() -> None:
+    """Every encoding that ships, with both indices that sequences have where it uses one; max pooling; four probes."""
+    sweep = read_sweep(str(RECIPES / "leaderboard-open.toml"))
+    trials = sweep.trials()
+    found = {(t.config.model.positions.partition("+")[0], t.config.model.index.partition("+")[0]) for t in trials}
+    expected = {(name, "sequential") for name in POSITIONS}
+    expected |= {(name, "randomized") for name, kind in POSITIONS.items() if kind.uses_index}
+    assert found == expected
+    assert {t.config.model.pooling for t in trials} == {"max"}
+    assert {t.config.seed for t in trials} == set(range(5))
+    assert {t.config.training.hard for t in trials} == {0.5}  # half of the negatives are one inversion
+    options = sweep.studies[0].options
+    assert options["probes"] == list(Sortedness.probes)
+    assert max(options["lengths"]) == 4_096  # pyright: ignore[reportArgumentType, reportCallIssue]

@@ -152,8 +152,11 @@ class Lengths(Common, LengthsQuestion):
 
     def run(self) -> Output:
         content = headway.api.study_lengths(self.task, replace(self, options=parse_options(self.option))).to_json()
-        shown = ("positions", "index", "pooling", "probe", "median", "worst", "by_seed")
-        return Output(content, "Reach", content["reach"], words=content["findings"], shown=shown)
+        shown = ("positions", "index", "pooling", "probe", "median", "worst", "stopped_by", "fails_in_range", "by_seed")
+        table = [{**row, **row["accuracy"]} for row in content["table"]]
+        table = [{key: value for key, value in row.items() if key not in ("accuracy", "seeds")} for row in table]
+        more = [("Accuracy by length (mean over the seeds)", table)]
+        return Output(content, "Reach", content["reach"], more, content["findings"], shown=shown)
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,10 @@ def test_the_evidence_about_length_is_drawn(visit: Any) -> None:
     assert length.locator("details summary").inner_text() == "2 more probes: descending, ties"
     assert length.locator("details svg polyline.line").count() == 2 * 3
     board = length.get_by_role("region", name="reach, sortedness").locator("tbody tr").all_inner_texts()
-    assert "default\tsinusoidal\t16\t16\t16, 16, 16, 16, 16" in board
+    assert "default\tsinusoidal\t16\t16\t16, 16, 16, 16, 16\tfailing\tone-inversion, ties" in board
+    assert board[2].startswith("default\tnone\t–")  # what did not learn comes last
+    made = visit.locator("#made").get_by_role("img", name="accuracy while training, adder")
+    assert made.locator("polyline.line").count() == 1  # a log of an older version: training batches only
     failures = length.get_by_role("region", name="why each fails, sortedness").inner_text()
     assert "unseen positions (5 of 5)" in failures
     assert "blind to order (5 of 5)" in failures

@@ -37,7 +37,8 @@ def test_trackio_receives_every_logged_step_and_is_closed(tmp_path: Path, monkey
     monkeypatch.setitem(sys.modules, "trackio", fake)
     train_seeds("addition", **SMALL, out=tmp_path / "run", tracker="trackio", quiet=True)
     assert calls[0][0] == "headway"
-    assert calls[1:] == [*((step, ["exact_match", "loss"]) for step in (20, 40, 45)), "finished"]
+    last = (45, ["exact_match", "loss", "validation_exact_match", "validation_loss"])  # held-out problems at the end
+    assert calls[1:] == [*((step, ["exact_match", "loss"]) for step in (20, 40)), last, "finished"]
 
 
 def test_tensorboard_writes_into_the_run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,7 +80,7 @@ export interface Lengths {
   track: string;
   train_lengths: [number, number];
   rows: LengthRow[];
-  reach: { positions: string; index: string; probe: string; by_seed: Record<string, number | null>; median: number | null; worst: number | null }[];
+  reach: { positions: string; index: string; probe: string; by_seed: Record<string, number | null>; median: number | null; worst: number | null; stopped_by?: string | null; fails_in_range?: string[] | null }[]; // the last two not in older files
   diagnosis: { positions: string; index: string; probe: string; seed: number; length: number; sentence: string; causes: string[] }[];
   signals: Signal[];
   findings: string[];
@@ -148,7 +148,7 @@ export interface Content {
   lengths: Lengths[];
   comparisons: Comparison[];
   certificates: { run: string; contexts: number; smallest_margin: number | null; refused: string | null }[];
-  made: { facts: Record<string, string>; commands: string[]; runs: Record<string, string | number | null>[] };
+  made: { facts: Record<string, string>; commands: string[]; runs: Record<string, string | number | null>[]; curves: { run: string; training: [number, number][]; held_out: [number, number][] }[] };
   missing: { what: string; command: string }[];
   files: { name: string; data: string }[]; // packed by gzip, in base64
   left_out: string[]; // files that were too large

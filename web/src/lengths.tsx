@@ -6,6 +6,7 @@ import { Encodings } from "./encodings";
 import { Missing } from "./missing";
 import { Table } from "./save";
 
+const STOPS: Record<string, string> = { fails: "failing", undecided: "too few problems to decide", tested_to_the_end: "the longest length tested" };
 const DRAWN = 2; // probes; the others are collapsed
 
 function title(row: { positions: string; index: string }): string {
@@ -61,7 +62,8 @@ function Curve({ study, probe }: { study: Lengths; probe: string }) {
 
 function Study({ study }: { study: Lengths }) {
   const probes = [...new Set(study.rows.map((row) => row.probe))];
-  const board = study.reach.slice().sort((one, other) => one.probe.localeCompare(other.probe) || (other.worst ?? -1) - (one.worst ?? -1) || (other.median ?? -1) - (one.median ?? -1));
+  const failing = (row: Lengths["reach"][number]): number => Object.values(row.by_seed).every((each) => each == null) ? Infinity : (row.fails_in_range?.length ?? 0); // entries that hold in range come first
+  const board = study.reach.slice().sort((one, other) => one.probe.localeCompare(other.probe) || (failing(one) === failing(other) ? 0 : failing(one) - failing(other)) || (other.worst ?? -1) - (one.worst ?? -1) || (other.median ?? -1) - (one.median ?? -1));
   return (
     <section class="study">
       <h3>{study.task}, {study.track === "lab" ? "trained by the lab" : `${study.track} track`}</h3>
@@ -73,12 +75,12 @@ function Study({ study }: { study: Lengths }) {
           {probes.slice(DRAWN).map((probe) => <Curve key={probe} study={study} probe={probe} />)}
         </details>
       )}
-      <h4>Reach of each encoding, sorted by its worst seed (the longest length up to which the lower end of the 95% interval stays at 0.99 or above)</h4>
+      <h4>Reach of each encoding, sorted by its worst seed (the longest length up to which accuracy is shown to be at least 0.99, with 95% confidence for all points together); those that do not hold on every probe in range come last</h4>
       <Table label={`reach, ${study.task}`}>
-        <thead><tr><th>probe</th><th>encoding</th><th>reach of the worst seed</th><th>median</th><th>by seed</th></tr></thead>
+        <thead><tr><th>probe</th><th>encoding</th><th>reach of the worst seed</th><th>median</th><th>by seed</th><th>stopped by</th><th>does not hold in range</th></tr></thead>
         <tbody>{board.map((row) => (
           <tr key={title(row) + row.probe}><td>{row.probe}</td><td>{title(row)}</td><td class="number">{row.worst ?? "–"}</td><td class="number">{row.median ?? "–"}</td>
-            <td>{Object.values(row.by_seed).map((each) => each ?? "not learned").join(", ")}</td></tr>
+            <td>{Object.values(row.by_seed).map((each) => each ?? "not learned").join(", ")}</td><td>{STOPS[row.stopped_by ?? ""] ?? "–"}</td><td>{row.fails_in_range?.join(", ") ?? ""}</td></tr>
         ))}</tbody>
       </Table>
       <Failures study={study} />

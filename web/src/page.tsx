@@ -1,6 +1,7 @@
 // The page: answers first, then the model to try, then the evidence.
 import { render } from "preact";
 import { useErrorBoundary } from "preact/hooks";
+import { Chart } from "./chart";
 import { ComparisonSection } from "./comparison";
 import { content, type Finding } from "./content";
 import { HeadsSection } from "./heads";
@@ -64,7 +65,7 @@ function Files() {
 }
 
 function Made() {
-  const { facts, commands, runs } = content.made;
+  const { facts, commands, runs, curves } = content.made;
   const columns = [...new Set(runs.flatMap((run) => Object.keys(run)))];
   return (
     <>
@@ -74,6 +75,11 @@ function Made() {
         <thead><tr>{columns.map((each) => <th key={each}>{each}</th>)}</tr></thead>
         <tbody>{runs.map((run, i) => <tr key={i}>{columns.map((each) => <td key={each} class="number">{typeof run[each] === "number" ? run[each].toLocaleString("en") : (run[each] ?? "–")}</td>)}</tr>)}</tbody>
       </Table>}
+      {curves.length > 0 && <h3>How each run learned</h3>}
+      {curves.map((each) => (
+        <Chart key={each.run} label={`accuracy while training, ${each.run}`} x="training step" y="accuracy"
+          lines={[{ name: "training batch", points: each.training }, ...(each.held_out.length ? [{ name: "held-out problems", points: each.held_out }] : [])]} />
+      ))}
       <h3>Everything in this page, as files</h3>
       <Files />
       {content.missing.map((each) => <Missing key={each.what} what={each.what} />)}

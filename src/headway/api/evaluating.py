@@ -53,6 +53,7 @@ class RunEvaluation(Evaluation):
             "errors": self.errors,
             "exact_match": self.exact_match,
             "interval": self.interval.to_json() if self.interval else None,
+            "twins": self.twins.to_json() if self.twins else None,
             "greedy": asdict(self.greedy) if self.greedy else None,
             "held_out": {"examples": self.held_out.examples, "errors": self.held_out.errors},
             "strata": [asdict(stratum) for stratum in self.strata],

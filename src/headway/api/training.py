@@ -8,6 +8,7 @@ from headway.errors import HeadwayError
 from headway.machine import choose_device, choose_precision, cores
 from headway.output import format_value
 from headway.question import asks
+from headway.report.training import training_figure
 from headway.runs.folder import RunFolder
 from headway.subjects.own import Run, open_run
 from headway.tasks import create_task
@@ -65,7 +66,9 @@ def train_seeds(task: str, question: TrainQuestion) -> list[RunReport]:
     pieces = [Piece(tuple(trials), (), tuple(trials))] if stacked else pieces_of(trials, ())
     engine = LocalEngine(terms, min(cores(), len(trials))) if on_cores else InProcess(terms)
     title = f"{first.stem} seed {first.seed}" if len(trials) == 1 else f"{len(trials):,} × {first.stem}"
-    return train_trials(pieces, engine, title, question.quiet)
+    reports = train_trials(pieces, engine, title, question.quiet)
+    training_figure([Path(report.run) for report in reports], home)
+    return reports
 
 
 def shortfalls(reports: Sequence[RunReport]) -> list[str]:

@@ -13,11 +13,11 @@ from torch.profiler import ProfilerActivity, profile
 
 from headway.bench.reference import TextbookSorter
 from headway.bench.row import Row, fastest_threads, fit_power, run_timed, using_threads
+from headway.compare.curves import REACHED
 from headway.evaluation.verdicts import largest
 from headway.lengths.answer import Entry, LengthsPlan
 from headway.lengths.extrapolation import study_lengths
 from headway.lengths.measuring import CHOOSING, IN_RANGE
-from headway.lengths.probes import REACHED
 from headway.lengths.question import LENGTHS, TRIO
 from headway.machine import full_precision_matmul
 from headway.models import Attention, Order, Site

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from headway.evaluation.examples import batches, list_problems, number_of_problems, sample_problems
 from headway.evaluation.intervals import Interval, wilson
+from headway.evaluation.pairs import PairCounts
 from headway.evaluation.verdicts import right, same_answer
 from headway.models import Gates, Model
 from headway.progress import Watch
@@ -32,6 +33,21 @@ class Stratum:
 
 
 @dataclass(frozen=True)
+class HeldOut:
+    """The problems among those tested that no run is ever trained on."""
+
+    examples: int
+    errors: int
+
+    def to_json(self) -> dict[str, int]:
+        return {"examples": self.examples, "errors": self.errors}
+
+    @staticmethod
+    def from_json(raw: dict[str, int] | None) -> "HeldOut | None":
+        return None if raw is None else HeldOut(raw["examples"], raw["errors"])
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """The number of wrong answers, in total and by kind of problem."""
 
@@ -42,6 +58,7 @@ class Evaluation:
     strata: tuple[Stratum, ...]
     positive_rate: float | None = None
     """for classifiers: the share answered with class 1; a constant answer shows as 0 or 1"""
+    twins: PairCounts | None = None  # where problems come in pairs, which the interval accounts for
 
     @property
     def exact_match(self) -> float:
@@ -77,8 +94,8 @@ def evaluate_answers(
 ) -> list[Evaluation]:
     """Evaluates each of the models that give these `answers`."""
     tally, wrong = Counter[str](), defaultdict[str, Tensor | int](int)
-    examples = seen = 0
-    errors = positives = torch.zeros(1, dtype=torch.long)
+    examples = seen = pairs = 0
+    errors = positives = both_wrong = torch.zeros(1, dtype=torch.long)
 
     def done(rows: int) -> None:
         nonlocal seen
@@ -98,6 +115,8 @@ def evaluate_answers(
         examples, errors = examples + len(chunk), errors + misses.sum(1).cpu()
         if task.classes is not None:
             positives = positives + (written[..., 0] == 1).sum(1).cpu()
+        if is_sample and len(twins := find_twins(task, chunk)):
+            pairs, both_wrong = pairs + len(twins), both_wrong + (misses[:, twins] & misses[:, twins + 1]).sum(1).cpu()
 
     def evaluation_of(member: int) -> Evaluation:
         strata = {n: Stratum(n, count, int(torch.as_tensor(wrong[n])[member])) for n, count in sorted(tally.items())}
@@ -105,9 +124,19 @@ def evaluate_answers(
         others = tuple(stratum for name, stratum in strata.items() if not name.startswith(HELD_OUT))
         mistaken, rate = int(errors[member]), int(positives[member]) / examples if task.classes is not None else None
         interval = wilson(examples - mistaken, examples) if is_sample else None
-        return Evaluation(examples, mistaken, interval, held_out, others, rate)
+        twins = PairCounts(examples, mistaken, examples - pairs, int(both_wrong[member])) if pairs else None
+        return Evaluation(examples, mistaken, twins.interval() if twins else interval, held_out, others, rate, twins)
 
     return [evaluation_of(member) for member in range(len(errors))]
+
+
+def find_twins(task: Task, problems: Problems) -> Int[Tensor, " pair"]:
+    """Returns the even rows whose next row is a twin: the same problem up to its order, where a task draws pairs."""
+    even = torch.arange(0, len(problems) - 1, 2, device=problems.source.device)
+    if task.classes is None:
+        return even[:0]
+    identity = task.identity(problems)
+    return even[identity[even] == identity[even + 1]]
 
 
 def evaluate_all(model: Model, task: Task, watch: Watch | None = None) -> Evaluation:

@@ -17,7 +17,7 @@ class Interval:
         return [self.low, self.high]
 
 
-def wilson(right: int | float, examples: int) -> Interval:
+def wilson(right: int | float, examples: int | float) -> Interval:
     """Returns Wilson's 95% score interval for a share of right answers."""
     if examples < 1:
         raise HeadwayError(f"an interval needs at least 1 example; there are {examples}")

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from headway.compare.curves import FAILS, decide
 from headway.lengths.probes import ProbeResult, reach, write_answers
 from headway.models import Model, Trace
 from headway.tasks import Task
@@ -42,9 +43,11 @@ class Diagnosis:
 def diagnose(
     model: Model, task: Task, measured: Sequence[ProbeResult], device: torch.device, examples: int = WRITTEN
 ) -> list[Diagnosis]:
-    """Diagnoses, for each probe, the first length past its reach at which there are errors."""
+    """Diagnoses, for each probe, the first length that fails; if none does, the first past its reach with errors."""
     reached, first = {each.probe: reach(measured, each.probe) for each in measured}, dict[str, ProbeResult]()
-    for each in sorted(measured, key=lambda each: each.length):
+    rising = sorted(measured, key=lambda each: each.length)
+    failing = [each for each in rising if decide(each.examples, each.errors, len(measured)) == FAILS]
+    for each in [*failing, *rising]:
         if each.length > reached[each.probe] and each.errors:  # without errors, the problems are merely too few
             first.setdefault(each.probe, each)
     return [_diagnose_at(model, task, first[probe], device, examples) for probe in reached if probe in first]

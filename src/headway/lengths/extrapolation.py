@@ -148,7 +148,7 @@ def measure_entries(
     quiet: bool,
     vetoes: Vetoes,
 ) -> LengthStudy:
-    """Measures these trained runs, entry by entry, and writes lengths.json."""
+    """Measures these trained runs, entry by entry, and writes lengths.json and lengths.csv."""
     task = create_task(plan.task, plan.options)
     tests = prepare_problems(task, plan.lengths, plan.probes, plan.examples, plan.test_seed, device)
     runs, shown, withheld = list[TrainedRun](), [], {}
@@ -167,4 +167,5 @@ def measure_entries(
             withheld[entry] = reasons
     study = LengthStudy(plan, task.lengths, tuple(runs), str(precision).removeprefix("torch."), tuple(shown), withheld)
     disk.write_json(out / "lengths.json", study.to_json())
+    disk.write_bytes(out / "lengths.csv", study.board.to_csv().encode())
     return study

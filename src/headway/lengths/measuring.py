@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from headway.evaluation.exact import evaluate_sample
+from headway.evaluation.exact import HeldOut, evaluate_sample
 from headway.lengths.diagnosis import Diagnosis, diagnose, diagnose_divergence
 from headway.lengths.probes import ProbeProblems, ProbeResult, reach
 from headway.plugins import source_hash
@@ -24,7 +24,7 @@ IN_RANGE = 4_500
 """problems of the training lengths that test convergence, and as many others that choose the learning rate"""
 CHOOSING = 1  # the seed of the latter problems
 CONVERGED = 0.95
-VERSION = 3  # of the measuring code: results of another version are measured again
+VERSION = 4  # of the measuring code: results of another version are measured again
 SCHEMA = "headway.measured/1"
 
 
@@ -34,6 +34,7 @@ class MeasuredRun:
     interval: tuple[float, float]
     rows: tuple[ProbeResult, ...]
     diagnosis: tuple[Diagnosis, ...]
+    held_out: HeldOut | None = None  # of the problems in range; None in older files
 
     @property
     def converged(self) -> bool:
@@ -43,6 +44,7 @@ class MeasuredRun:
         return {
             "in_range": self.in_range,
             "interval": list(self.interval),
+            "held_out": None if self.held_out is None else self.held_out.to_json(),
             "rows": [row.to_json() for row in self.rows],
             "diagnosis": [asdict(each) for each in self.diagnosis],
             "reach": {probe: reach(self.rows, probe) for probe in dict.fromkeys(row.probe for row in self.rows)},
@@ -53,7 +55,8 @@ class MeasuredRun:
     def from_json(raw: Any) -> MeasuredRun:
         rows = tuple(ProbeResult.from_json(row) for row in raw["rows"])
         diagnosis = tuple(Diagnosis.from_json(each) for each in raw["diagnosis"])
-        return MeasuredRun(raw["in_range"], tuple(raw["interval"]), rows, diagnosis)
+        held_out = HeldOut.from_json(raw.get("held_out"))
+        return MeasuredRun(raw["in_range"], tuple(raw["interval"]), rows, diagnosis, held_out)
 
 
 def prepare_problems(
@@ -87,7 +90,8 @@ def _measure(run: Run, tests: ProbeProblems, precision: torch.dtype) -> Measured
     why = diagnose(run.model, run.task, rows, tests.device) if finite else [diagnose_divergence(rows)]
     assert in_range.interval is not None
     interval = (in_range.interval.low, in_range.interval.high)
-    return MeasuredRun(in_range.exact_match, interval, tuple(rows), tuple(why))
+    held_out = HeldOut(in_range.held_out.examples, in_range.held_out.errors)
+    return MeasuredRun(in_range.exact_match, interval, tuple(rows), tuple(why), held_out)
 
 
 def errors_in_range(folder: RunFolder, device: torch.device) -> int:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
 from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from headway.compare.curves import CurvePoint, follow
+from headway.evaluation.exact import HeldOut
 from headway.evaluation.examples import CPU_TOKENS
 from headway.evaluation.intervals import Interval, wilson
 from headway.evaluation.verdicts import same_answer
@@ -26,7 +27,6 @@ from headway.tasks.random import digest
 GPU_TOKENS = 1_000_000
 GPU_PAIRS = 1_500_000_000
 """pairs of query and key in a pass, over all heads and problems, if each problem has its own index"""
-REACHED = 0.99
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,11 @@ class ProbeResult:
     examples: int
     errors: int
     positive_rate: float | None  # for two classes: the share of answers that are class 1
+    held_out: HeldOut | None = None  # those of them that no run is ever trained on; None in older files
+
+    @property
+    def point(self) -> CurvePoint:
+        return CurvePoint(self.probe, self.length, self.examples, self.errors)
 
     @property
     def accuracy(self) -> float:
@@ -52,14 +57,16 @@ class ProbeResult:
         """Whether every problem got the same answer."""
         return self.positive_rate in (0.0, 1.0)
 
-    def to_json(self) -> dict[str, str | int | float | bool | list[float] | None]:
+    def to_json(self) -> dict[str, str | int | float | bool | list[float] | dict[str, int] | None]:
         keys = ("probe", "length", "examples", "accuracy", "interval", "positive_rate", "constant")
-        return {key: getattr(self, key) for key in keys} | {"interval": self.interval.to_json()}
+        held_out = None if self.held_out is None else self.held_out.to_json()
+        return {key: getattr(self, key) for key in keys} | {"interval": self.interval.to_json(), "held_out": held_out}
 
     @staticmethod
     def from_json(raw: dict[str, Any]) -> ProbeResult:
         errors = round((1 - raw["accuracy"]) * raw["examples"])
-        return ProbeResult(raw["probe"], raw["length"], raw["examples"], errors, raw["positive_rate"])
+        held_out = HeldOut.from_json(raw.get("held_out"))
+        return ProbeResult(raw["probe"], raw["length"], raw["examples"], errors, raw["positive_rate"], held_out)
 
 
 ProblemSet = tuple[Problems, dict[str, Tensor]]
@@ -105,10 +112,12 @@ class ProbeProblems:
         for length in self.lengths:
             problems, probe_rows = self.problems_at(length)
             written = write_answers(model, problems)
-            correct, positive = same_answer(written, problems), written[:, 0] == 1
+            wrong, positive = ~same_answer(written, problems), written[:, 0] == 1
+            unseen = self.task.held_out(problems)
             for probe, rows in probe_rows.items():
                 share = float(positive[rows].double().mean()) if self.task.classes == 2 else None
-                found.append(ProbeResult(probe, length, len(rows), int((~correct[rows]).sum()), share))
+                held_out = HeldOut(int(unseen[rows].sum()), int((wrong & unseen)[rows].sum()))
+                found.append(ProbeResult(probe, length, len(rows), int(wrong[rows].sum()), share, held_out))
         return found
 
 
@@ -128,6 +137,8 @@ def write_answers(model: Model, problems: Problems) -> Int[Tensor, "row answer"]
 
 
 def reach(measured: Sequence[ProbeResult], probe: str) -> int:
-    """Returns the longest tested length up to which the lower end of the 95% interval stays at or above 0.99, or 0."""
-    rising = sorted((each for each in measured if each.probe == probe), key=lambda each: each.length)
-    return max((each.length for each in takewhile(lambda each: each.interval.low >= REACHED, rising)), default=0)
+    """Returns the longest length up to which every point of a probe is shown to hold (accuracy at least 0.99), or 0.
+
+    The level is corrected over all of `measured`, the points of one run; a study corrects over all its runs.
+    """
+    return follow([each.point for each in measured], probe, max(1, len(measured))).reach

@@ -8,8 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headway.compare.leaderboard import Entry as BoardEntry
+from headway.compare.leaderboard import board_of_rows
 from headway.report.figures import BLUE, GREEN, GREY, ORANGE, grid, needs_matplotlib, panels, save_figure
-from headway.report.studies import EntryJson, LengthsFile, Real, SignalJson, fill_defaults
+from headway.report.studies import EntryJson, LengthsFile, ReachJson, Real, SignalJson, fill_defaults
 from headway.runs import disk
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ Entry = tuple[str, str, str | None]  # positions, index and pooling
 @needs_matplotlib
 def lengths_figures(study: Path, out: Path) -> list[Path]:
     """Draws the reach, the curves, and the tables, biases and likeness of each encoding."""
-    found = fill_defaults(disk.read_json(study), LengthsFile)
+    found = complete_lengths(fill_defaults(disk.read_json(study), LengthsFile))
     written = [*_board(found, out), *curves_figure(found, out)]
     tables, biases, alike = (
         [signal for signal in found["signals"] if signal["after"].get(key) is not None]
@@ -42,6 +44,24 @@ def lengths_figures(study: Path, out: Path) -> list[Path]:
     written += _tables(tables, out) if tables else []
     written += _grid(biases, _draw_bias, out / "lengths-biases") if biases else []
     return written + (_grid(alike, _draw_likeness, out / "lengths-likeness") if alike else [])
+
+
+def complete_lengths(study: LengthsFile) -> LengthsFile:
+    """Applies today's rules to a file of an older version: reach and findings follow from the counts in its rows."""
+    whole = all("examples" in row and row["examples"] > 0 for row in study["rows"]) and all(
+        "in_range" in run and "interval" in run for run in study["converged"]
+    )
+    if "level" in study or not whole or not study["converged"] or not study["rows"]:
+        return study
+    reasons = {
+        BoardEntry(*entry_of(each)): f"{each['check']}: {each['reason']}"  # pyright: ignore[reportArgumentType]
+        for each in study["withheld"]
+        if "positions" in each and "index" in each
+    }
+    diagnosis = [each for each in study["diagnosis"] if "seed" in each]
+    board = board_of_rows(study["rows"], study["converged"], diagnosis, study["train_lengths"][1], reasons)
+    rows: list[ReachJson] = board.reach_rows()  # pyright: ignore[reportAssignmentType]
+    return {**study, "reach": rows, "findings": board.findings(), "level": board.level()}
 
 
 def entry_of(row: EntryJson) -> Entry:
@@ -57,14 +77,27 @@ def title_of(entry: Entry) -> str:
 def _board(found: LengthsFile, out: Path) -> list[Path]:
     """Draws the reach of each seed of all entries, on the probes where any seed has a reach."""
     reaches: dict[str, dict[Entry, list[int | None]]] = {}
+    failing: dict[Entry, list[str]] = {}
     for row in found["reach"]:
         reaches.setdefault(row["probe"], {})[entry_of(row)] = list(row["by_seed"].values())
+        failing[entry_of(row)] = row.get("fails_in_range") or []
     shown = [probe for probe in reaches if any(map(any, reaches[probe].values()))] or list(reaches)[:1]
 
     def rank(entry: Entry) -> list[int]:
-        """Ranks the furthest first: by the worst seed on the first probe, then by the sum of all."""
+        """Ranks those that hold on every probe in range first and those that did not learn last; then by the worst seed
+        on the first probe, then by the sum of all."""
         worst = min(-1 if value is None else value for value in reaches[shown[0]][entry])
-        return [-worst, -sum(value or 0 for probe in shown for value in reaches[probe][entry])]
+        unlearned = all(value is None for value in reaches[shown[0]][entry])
+        return [
+            unlearned,
+            len(failing[entry]),
+            -worst,
+            -sum(value or 0 for probe in shown for value in reaches[probe][entry]),
+        ]
+
+    def name_of(entry: Entry) -> str:
+        failed = ", ".join(failing[entry])
+        return f"{title_of(entry)} (not held in range: {failed})" if failed else title_of(entry)
 
     entries = sorted(reaches[shown[0]], key=rank)[::-1]  # from the bottom up
     shortest, longest = found["train_lengths"]
@@ -79,16 +112,18 @@ def _board(found: LengthsFile, out: Path) -> list[Path]:
             by_seed, seeds = reaches[probe][entry], len(reaches[probe][entry])
             at = [none_learned if value is None else value or nothing for value in by_seed]
             spread = [line + 0.6 / seeds * (n - (seeds - 1) / 2) for n in range(seeds)]
-            panel.scatter(at, spread, s=13, color=[GREY if v is None else colour for v in by_seed], zorder=3)
+            colours = [GREY if value is None else colour for value in by_seed]
+            filled = "none" if failing[entry] else colours  # open circles: no reach without a restriction
+            panel.scatter(at, spread, s=13, facecolors=filled, edgecolors=colours, zorder=3)
         panel.axvspan(shortest, longest, color=GREY, alpha=0.2, linewidth=0)
         panel.set_xscale("log", base=2)
         panel.set_xticks([none_learned, nothing, *ticks], labels, fontsize=8)
         panel.minorticks_off()
-        names = [title_of(entry) if probe == shown[0] else "" for entry in entries]
+        names = [name_of(entry) if probe == shown[0] else "" for entry in entries]
         panel.set_yticks(range(len(entries)), names, fontsize=8)
         panel.grid(axis="y", linewidth=0.4, alpha=0.5)
         panel.set_ylim(-0.7, len(entries) - 0.3)
-        panel.set_title(f"reach (probe {probe}), one dot per seed", fontsize=9)
+        panel.set_title(f"reach (probe {probe}), by seed", fontsize=9)
     return save_figure(figure, out / "lengths-board")
 
 
@@ -148,6 +183,8 @@ def _verdict(found: LengthsFile, entry: Entry, learned: int, seeds: int) -> str:
     if not known:
         return "withheld: a check failed"
     span = " to ".join(f"{length:,}" for length in dict.fromkeys((known[0], known[-1])))
+    if failed := reach.get("fails_in_range"):
+        return f"not held in range: {', '.join(failed)}\n(on {probe} {span})"
     return f"reach {span}" + ("" if learned == seeds else f", {learned} of {seeds} learned")
 
 

@@ -69,17 +69,20 @@ ExampleJson = TypedDict("ExampleJson", {
 EntryJson = TypedDict("EntryJson", {"positions": str, "index": str, "pooling": NotRequired[str | None]})
 LengthJson = TypedDict("LengthJson", {
     "positions": str, "index": str, "pooling": NotRequired[str | None], "seed": int, "probe": str, "length": int,
-    "accuracy": float,
+    "accuracy": float, "examples": NotRequired[int],
 })
 ReachJson = TypedDict("ReachJson", {
     "positions": str, "index": str, "pooling": NotRequired[str | None], "probe": str, "by_seed": dict[str, int | None],
-    "median": Real, "worst": Real,
+    "median": Real, "worst": Real, "stopped_by": NotRequired[str | None], "reaches_all": NotRequired[int | None],
+    "fails_in_range": NotRequired[list[str] | None],
 })
 ConvergedJson = TypedDict("ConvergedJson", {
     "positions": str, "index": str, "pooling": NotRequired[str | None], "seed": int, "converged": bool,
+    "in_range": NotRequired[float], "interval": NotRequired[tuple[float, float]],
 })
 DiagnosisJson = TypedDict("DiagnosisJson", {
     "positions": str, "index": str, "probe": str, "length": int, "sentence": str, "causes": list[str],
+    "pooling": NotRequired[str | None], "seed": NotRequired[int],
 })
 MomentJson = TypedDict("MomentJson", {
     "table": NotRequired[list[list[Real]] | None], "bias": NotRequired[list[list[Real]] | None],
@@ -119,6 +122,7 @@ LengthsFile = TypedDict("LengthsFile", {  # lengths.json, of a study of many run
     "task": str, "track": str, "train_lengths": tuple[int, int], "examples": int, "rows": list[LengthJson],
     "reach": list[ReachJson], "converged": list[ConvergedJson], "diagnosis": list[DiagnosisJson],
     "signals": list[SignalJson], "findings": list[str], "withheld": list[WithheldJson],
+    "level": NotRequired[dict],  # not in older files
 })
 ComparisonFile = TypedDict("ComparisonFile", {
     "folders": list[str], "by": list[str], "metrics": list[str], "where": str | None, "among": int,

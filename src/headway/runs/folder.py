@@ -36,6 +36,8 @@ class LogEntry(TypedDict):
     step: int
     loss: float | None  # None where it was not a number
     exact_match: NotRequired[float]
+    validation_loss: NotRequired[float | None]  # on held-out problems, every 100 steps and at the end
+    validation_exact_match: NotRequired[float]
     seconds: NotRequired[float]
     examples_per_second: NotRequired[float]
 

@@ -31,6 +31,7 @@ from headway.training.batches import draw_batches
 from headway.training.checkpoint import load_checkpoint, save_checkpoint
 from headway.training.learner import Learner, Step
 from headway.training.tracking import Log, Tracker, find_tracker
+from headway.training.validation import VALIDATE_EVERY, Validation, ValidationJson
 
 LOG_EVERY = 20
 CHECKPOINT_EVERY = 100
@@ -159,6 +160,7 @@ class RunSession(Session):
         super().__init__(config, device, checkpoint_every, watch)
         self.folder, self.seed = folder, config.seed
         self.learner = Learner(build_model(config.model, config.seed).to(device), config.training)
+        self.validation = Validation.draw(self.task, device)
         self.track: Log | None = None
         self.diverged = self.perfect = False
 
@@ -203,14 +205,25 @@ class RunSession(Session):
         steps, loss, exact_match = self.learner.steps, float(step.loss), float(step.exact_match)
         if not math.isfinite(loss):
             self._fail(f"the loss is {loss} at step {steps}")
-        seconds = self.clock.now()
-        disk.append_line(self.folder.log, json.dumps(self.log_entry(steps, loss, exact_match, seconds)))
+        seconds, held_out = self.clock.now(), self._validate()
+        line = {**self.log_entry(steps, loss, exact_match, seconds), **(held_out or {})}
+        disk.append_line(self.folder.log, json.dumps(line))
         if self.track is not None:
-            self.track(steps, {"loss": loss, "exact_match": exact_match})
+            numbers = {"loss": loss, "exact_match": exact_match, **(held_out or {})}
+            self.track(steps, {name: math.nan if value is None else value for name, value in numbers.items()})
         if self.watch is not None:
             speed = steps * self.training.batch / seconds
             words = f"loss {loss:.4f}  exact match {exact_match:.3f}  {speed:,.0f} examples/s"
             self.watch(steps, self.training.steps, words)
+
+    def _validate(self) -> ValidationJson | None:
+        """Measures the held-out problems where that is due, off the clock."""
+        if not self.is_due(self.learner.steps, VALIDATE_EVERY):
+            return None
+        self.clock.stop()
+        found = self.validation.measure(self.learner.model)
+        self.clock.start()
+        return found
 
     def _fail(self, what: str) -> None:
         if self.may_diverge:

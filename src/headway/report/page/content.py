@@ -8,8 +8,10 @@ from headway.compare.describe import Values
 from headway.errors import BrokenRun, HeadwayError
 from headway.report import studies
 from headway.report.figures import thin_out
+from headway.report.lengths import complete_lengths
 from headway.report.page import findings
 from headway.report.page.sources import Sources, pack_files, pack_model
+from headway.report.training import thin_log
 from headway.runs.folder import RunFolder
 from headway.runs.metrics import COSTS
 from headway.runs.seal import find_certificate_fault
@@ -21,10 +23,13 @@ FACTS = {
 """keys of environment.json, and their titles in the page"""
 
 
+MOST_CURVES = 8  # runs whose training is drawn in the page
+
+
 def build_content(sources: Sources) -> dict[str, Any]:
     heads = [(path, complete_heads(study)) for path, study in sources.read("heads", studies.HeadsFile)]
     populations = sources.read("heads-population", studies.PopulationFile)[:1]
-    lengths = sources.read("lengths", studies.LengthsFile)
+    lengths = [(path, complete_lengths(study)) for path, study in sources.read("lengths", studies.LengthsFile)]
     comparisons = sources.read("compare", studies.ComparisonFile)
     labs = sources.read("lab", studies.LabFile)[-1:]
     maps = studies.fill_defaults({}, studies.MapsFile)
@@ -62,6 +67,7 @@ def build_content(sources: Sources) -> dict[str, Any]:
             "facts": {title: str(made[key]) for key, title in FACTS.items() if made.get(key) is not None},
             "commands": list(dict.fromkeys(commands)),
             "runs": [_run(sources, run) for run in sources.runs],
+            "curves": [curve for run in sources.runs[:MOST_CURVES] for curve in _training_curve(sources, run)],
         },
         "missing": findings.missing_parts(sources),
         "files": files,
@@ -130,6 +136,17 @@ def _certificate(sources: Sources, path: Path, content: studies.CertificateFile)
         refused = str(error) if run.complete else "there is no finished run next to it"
     shown = {"contexts": content["contexts"], "smallest_margin": content["smallest_margin"]}
     return {**shown, "run": sources.name(path.parent), "refused": refused}
+
+
+def _training_curve(sources: Sources, run: RunFolder) -> list[dict[str, Any]]:
+    """Returns how a run learned: accuracy in training batches and on held-out problems; nothing without a log."""
+    try:
+        lines = thin_log(run.log_lines())
+    except HeadwayError:  # an unfinished run may have half a line
+        return []
+    training = [(line["step"], line["exact_match"]) for line in lines if "exact_match" in line]
+    held_out = [(line["step"], value) for line in lines if (value := line.get("validation_exact_match")) is not None]
+    return [{"run": sources.name(run.path), "training": training, "held_out": held_out}] if training else []
 
 
 def _run(sources: Sources, run: RunFolder) -> Values:

@@ -61,17 +61,25 @@ def headline_of_heads(heads: studies.HeadsFile) -> list[Headline]:
 
 
 def headline_of_lengths(study: studies.LengthsFile) -> list[Headline]:
-    """Answers the second question in a few words, on the first probe."""
+    """Answers the second question in a few words: how far it holds on every probe, or which ones it fails in range."""
     if not study["reach"]:
         return []
     probe, trained = study["reach"][0]["probe"], study["train_lengths"][1]
     rows = [row for row in study["reach"] if row["probe"] == probe]
-    reaches = [f"{row['positions']} {'not learned' if row['worst'] is None else row['worst']}" for row in rows]
-    far = max((row["worst"] or 0 for row in rows), default=0)
-    past = f"right up to length {far}" if far > trained else "not past its training length"
+    sound = [row for row in rows if not row.get("fails_in_range")]
+    far = max((row["worst"] or 0 if (n := row.get("reaches_all")) is None else n for row in sound), default=0)
+    past = f"right up to length {far:,}" if far > trained else "not past its training length"
+    reaches = ", ".join(f"{row['positions']} {_reach_words(row)}" for row in rows)
+    rest = f"Reach of the worst seed on the probe {probe}: {reaches}."
     answer = f"{study['task'].capitalize()}, trained to {trained}: {past}"
-    rest = f"Reach of the worst seed on the probe {probe}: {', '.join(reaches)}."
     return [{"question": "How far past its training length does it work?", "answer": answer, "rest": rest}]
+
+
+def _reach_words(row: studies.ReachJson) -> str:
+    if row["worst"] is None:
+        return "not learned"
+    failed = row.get("fails_in_range")
+    return f"{row['worst']:,}" + (f" (but {' and '.join(failed)} not shown to hold in range)" if failed else "")
 
 
 def findings_of_heads(sources: Sources, path: Path, heads: studies.HeadsFile, seeds: int) -> list[FindingJson]:
@@ -115,7 +123,7 @@ def findings_of_lengths(sources: Sources, path: Path, study: studies.LengthsFile
         "trained on lengths": "{} to {}".format(*study["train_lengths"]),
         "problems at each length": f"{study['examples']:,}",
         "seeds": str(len({row["seed"] for row in study["rows"]})),
-        "interval": "95% for every point, in the curves below",
+        "interval": "95% for every point, in the curves below; reach at 95% for all points together",
         "check": join_reasons(study["withheld"]) or (summary if learned else ""),
         "command": command_of_lengths(sources, path, study),
     }

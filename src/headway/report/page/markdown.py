@@ -25,8 +25,10 @@ def render_markdown(content: dict[str, Any], figures: Sequence[str] = ()) -> str
         lines += ["", "## Heads", "", *_ranking(content["heads"])]
     for study in content["lengths"]:
         lines += ["", f"## Length: {_escape(study['task'])}, {_escape(study['track'])} track", ""]
-        reach = [[row["positions"], row["index"], row["probe"], row["worst"], row["median"]] for row in study["reach"]]
-        lines += _table(["encoding", "index", "probe", "reach of the worst seed", "median"], reach)
+        keys, failed = ("positions", "index", "probe", "worst", "median", "stopped_by"), "fails_in_range"
+        reach = [[*(row.get(key) for key in keys), ", ".join(row.get(failed) or ())] for row in study["reach"]]
+        names = ["encoding", "index", "probe", "reach of the worst seed", "median", "stopped by", "not held in range"]
+        lines += _table(names, reach)
     for study in content["comparisons"]:
         lines += ["", f"## Comparison by {_escape(', '.join(study['by']))}", "", *_groups(study)]
     if figures:

@@ -192,7 +192,7 @@ def confirm_members(
 ) -> list[Closed]:
     """Finds for each member the largest set on its curve that is within the margin on other problems as well: the sets
     in the order of their size, until one is not (`last_confirmed`)."""
-    offers = [curve.sets_within(judge.margin)[::-1] for curve in curves]
+    offers = [curve.sets_to_confirm(judge.margin) for curve in curves]
     found: list[list[Effect]] = [[] for _ in offers]
     waiting = set(range(len(curves)))
     while waiting:

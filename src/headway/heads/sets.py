@@ -91,8 +91,9 @@ class FoundSet:
 def last_confirmed(effects: Iterable[Effect], judge: Judge, doubt: float = DOUBT) -> Closed:
     """Returns the last set that is confirmed before the first that is not; none where the first one fails.
 
-    The sets come in an order fixed beforehand, on other problems: the smallest first. A set over the margin can only be
-    confirmed if the first such set in this order is, so the chance of that is at most `doubt`, however many are tried.
+    The sets come in an order fixed beforehand, on other problems (`Curve.sets_to_confirm`). A set over the margin can
+    only be confirmed if the first such set in this order is, so the chance of that is at most `doubt`, however many are
+    tried.
     """
     confirmed = frozenset[Part]()
     for effect in effects:

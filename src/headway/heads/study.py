@@ -30,6 +30,7 @@ from headway.tasks import Problems
 EXAMPLES, SELECTED, CONFIRMED, PAIRED, LOOKED_AT, RANDOM_ORDERS = 10_000, 2_000, 10_000, 500, 1_000, 3
 MANY, ROUNDS = 48, 12
 """above this many heads they are removed in rounds, a twelfth of the rest at a time, and pairs are not tested"""
+PARTS = 2_000  # problems that whole sites are measured on under kinds of ablation that were not asked for
 PIECE = 64  # problems, after which a long sweep saves its results
 LEAST = 30  # examples of a user to report results on, where heads are judged by a metric
 BUDGET = 20.0  # seconds for the search of all sets, under all kinds of ablation
@@ -139,10 +140,13 @@ class _Work:
     def _effects_under(self, kind: str) -> list[Effect]:
         """Measures each head and each whole part under another kind of ablation; nothing where that is impossible."""
         variants = self._variants(kind)
-        usable = variants.ablation.usable(self._sample())
+        sample = self._sample()
+        usable, fewer = (variants.ablation.usable(some) for some in (sample, sample[:PARTS]))
+        if not len(usable) or not len(fewer):
+            return []
         with self._progress(f"{kind} ablation of {len(self.singles)} heads") as watch:
-            sets = [*self.singles, *self.parts]
-            return measure(variants, [usable], sets, watch, len(usable))[1:] if len(usable) else []
+            singles = measure(variants, [usable], self.singles, watch, len(usable))[1:]
+        return singles + measure(variants, [fewer], self.parts)[1:]
 
     def remove_in_turn(self, singles: Sequence[Effect]) -> tuple[Curve, ...]:
         """Measures the accuracy as heads are removed one after the other: in the best order found, then in others."""
@@ -203,7 +207,7 @@ class _Work:
         self, variants: Variants, curve: Curve, doubt: float, budget: float | int
     ) -> tuple[Closed, Optimum | None]:
         """Finds the largest set of the curve that other problems confirm, then searches all sets for a larger one."""
-        offers, gone = curve.sets_within(self.judge.margin)[::-1], frozenset[Part]()
+        offers, gone = curve.sets_to_confirm(self.judge.margin), frozenset[Part]()
         if offers:
             _, *effects = measure(variants, [self._draw(Split.CONFIRM, CONFIRMED)], offers)
             gone = last_confirmed(effects, self.judge, doubt)

@@ -47,8 +47,8 @@ class Curve:
         """Returns the sets to confirm on other problems, in this order: of those within the margin the largest comes
         last, before it those with 1, 2, 4, 8, … heads fewer."""
         within = self.sets_within(margin)
-        places = [0, *(2**step for step in range(len(within)) if 2**step < len(within))]
-        return [within[place] for place in reversed(places)]
+        places = [0, *(2**step for step in range(len(within)))]
+        return [within[place] for place in reversed(places) if place < len(within)]
 
     def to_json(self) -> dict[str, Any]:
         heads = [sorted(map(str, closed)) for closed in self.sets]

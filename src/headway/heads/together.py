@@ -22,7 +22,7 @@ from headway.models.sites import Closed, Part
 from headway.progress import SILENT, Watch
 from headway.tasks import Problems
 
-FIRST = 250  # problems, after which greedy removal leaves out heads that cannot be the cheapest
+FIRST = 125  # problems, after which greedy removal begins to leave out heads that cannot be the cheapest
 
 
 @dataclass(frozen=True)
@@ -89,24 +89,26 @@ def remove_greedily(variants: Variants, problems: Problems, width: int = 1, watc
 def _measure_best(
     variants: Variants, problems: Problems, sets: Sequence[Closed], base: Closed, width: int
 ) -> dict[Closed, tuple[float, float]]:
-    """Measures the sets that may be among the `width` best; leaves out those with more errors on the first problems
-    than the best ones on those first problems have on all: they cannot be."""
-    first, rest = problems[:FIRST], problems[FIRST:]
-    if not len(rest) or len(sets) <= width or variants.subject.measured_by is not None or variants.ablation.varies:
+    """Measures the sets that may be among the `width` best. A set is left out as soon as it has more errors on the
+    problems seen so far than `width` others have on all of them: it cannot be one of the best."""
+    if len(sets) <= width or variants.subject.measured_by is not None or variants.ablation.varies:
         return dict(zip(sets, variants(problems, sets, base).points, strict=True))
-    seen = variants(first, sets, base)
-    wrong = (~seen.right).sum(-1).tolist()
-    ranked = sorted(range(len(sets)), key=lambda place: (wrong[place], seen.losses[place]))
+    seen = variants(problems[:FIRST], sets, base)
+    ranked = sorted(range(len(sets)), key=lambda place: (-seen.accuracy[place], seen.losses[place]))
     found: dict[Closed, tuple[float, float]] = {}
     most = len(problems)
     for some in (ranked[:width], ranked[width:]):
-        left = [place for place in some if wrong[place] <= most]
+        outcome, left = Outcome(seen.right[some], seen.loss[some]), [sets[place] for place in some]
+        while left and outcome.right.shape[1] < len(problems):
+            kept = ((~outcome.right).sum(-1) <= most).nonzero()[:, 0].tolist()
+            left, at = [left[place] for place in kept], outcome.right.shape[1]
+            if left:
+                more = variants(problems[at : 2 * at if found else len(problems)], left, base)
+                pairs = (outcome.right[kept], more.right), (outcome.loss[kept], more.loss)
+                outcome = Outcome(*(torch.cat(pair, dim=1) for pair in pairs))
         if left:
-            more = variants(rest, [sets[place] for place in left], base)
-            both = [torch.cat((a[left], b), dim=1) for a, b in ((seen.right, more.right), (seen.loss, more.loss))]
-            whole = Outcome(*both)
-            found |= zip((sets[place] for place in left), whole.points, strict=True)
-            most = int((~whole.right).sum(-1).max())
+            found |= zip(left, outcome.points, strict=True)
+            most = min(most, int((~outcome.right).sum(-1).max()))
     return found
 
 

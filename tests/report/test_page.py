@@ -47,7 +47,7 @@ def test_every_section_is_there_and_answers_come_first(visit: Any, folder: Path)
         "How it was made",
     ]
     assert visit.locator(".headlines strong").all_inner_texts() == [
-        "13 of 24 heads can go together",
+        "13 of 24 heads can go together under zero ablation",
         "Sortedness, trained to 16: not past its training length",
     ]
     assert "Together, 13 of 24 heads can go." in visit.locator(".findings").inner_text()

@@ -8,6 +8,8 @@ export interface Finding {
   more: boolean; // shown below the others
 }
 
+export type Bounds = [number | null, number | null];
+
 export interface HeadRow {
   head: string;
   accuracy: number;
@@ -54,6 +56,7 @@ export interface Heads {
   alone: { count: number; heads: string[] } | null;
   alone_removed_together: { accuracy: number; loss_increase?: number | null } | null;
   together: { count: number; heads: string[]; accuracy: number; loss_increase?: number | null; optimal?: boolean } | null;
+  sets: { ablation: string; count: number; heads: string[]; accuracy: number; interval: Bounds | null; optimal: boolean; resample: { accuracy: number; interval?: Bounds | null } | null }[] | null; // null in older files
   curves: { order: string; accuracy: number[]; loss?: (number | null)[]; heads: string[][] }[];
   pairs: { heads: [string, string]; drop: number; sum_of_drops: number; backup: number }[];
   pairs_examples?: number;

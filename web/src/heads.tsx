@@ -1,7 +1,7 @@
 // Which heads it needs: each alone with its interval, and what happens when several are removed.
 import { signal } from "@preact/signals";
 import { Chart, COLOURS } from "./chart";
-import { content, type HeadRow, type Heads } from "./content";
+import { content, type Bounds, type HeadRow, type Heads } from "./content";
 import { boundsOf, costOf, exact, fixed, marginOf } from "./cost";
 import { Grid } from "./grid";
 import { Missing } from "./missing";
@@ -94,6 +94,27 @@ function Curves({ heads }: { heads: Heads }) {
   );
 }
 
+/** The largest set under each kind of ablation, and what the same heads cost with the outputs of other problems. */
+function Sets({ heads }: { heads: Heads }) {
+  if (!heads.sets?.length || heads.counted) return null;
+  const span = (found: { accuracy: number; interval?: Bounds | null } | null): string => {
+    const [low, high] = found?.interval ?? [null, null];
+    return found ? `${found.accuracy.toFixed(4)}${low == null || high == null ? "" : ` (${low.toFixed(4)} to ${high.toFixed(4)})`}` : "\u2013";
+  };
+  return (
+    <>
+      <h3>What can go together depends on the kind of ablation</h3>
+      <p>The largest set found within {heads.max_drop}, with the accuracy it leaves; and the accuracy when the outputs of the same heads come from another problem instead.</p>
+      <Table label="sets of heads under each kind of ablation" id="sets">
+        <thead><tr><th>ablation</th><th>heads that can go together</th><th>accuracy left</th><th>the same heads under resample ablation</th></tr></thead>
+        <tbody>{heads.sets.map((each) => (
+          <tr key={each.ablation}><td>{each.ablation}</td><td class="number" title={each.heads.map(headTitle).join(", ")}>{each.count}{each.optimal ? " (no larger set can)" : ""}</td><td class="number">{span(each)}</td><td class="number">{span(each.resample)}</td></tr>
+        ))}</tbody>
+      </Table>
+    </>
+  );
+}
+
 function Strata({ heads }: { heads: Heads }) {
   const names = heads.heads[0]?.by_stratum.map((each) => each.stratum) ?? [];
   if (!names.length) return null;
@@ -159,6 +180,7 @@ export function HeadsSection() {
       <About heads={heads} />
       <Ranking heads={heads} />
       <Curves heads={heads} />
+      <Sets heads={heads} />
       <Strata heads={heads} />
       <Pairs heads={heads} />
       <RolesPart />

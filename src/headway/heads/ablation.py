@@ -1,8 +1,8 @@
 """Measures what removing a part costs, on the same problems with and without it.
 
-Each drop has a paired interval, at a level corrected for the number of heads, and a verdict against a margin:
-critical where the whole interval lies above it, redundant where it lies below, unclear otherwise. A drop that is
-"not significant" does not make a head redundant.
+Each drop has a paired interval, at a level corrected for everything that gets a verdict (heads, whole parts, kinds of
+ablation), and a verdict against a margin: critical where the whole interval lies above it, redundant where it lies
+below, unclear otherwise. A drop that is "not significant" does not make a head redundant.
 """
 
 import math
@@ -15,15 +15,20 @@ from jaxtyping import Int
 from torch import Tensor
 
 from headway.errors import HeadwayError
+from headway.evaluation.exact import HELD_OUT
 from headway.evaluation.intervals import Interval, needed_examples, tango
 from headway.heads.question import Margin
 from headway.heads.variants import Outcome, Variants
 from headway.models.sites import Closed, Part
 from headway.progress import SILENT, Watch
+from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
 Verdict = Literal["critical", "redundant", "unclear"]
 CONFIDENCE = 0.95
+DOUBT = (1 - CONFIDENCE) / 2
+"""the largest chance that a set over the margin is confirmed under the kind of ablation asked for; all other kinds that
+a study searches share as much again, so that one study confirms such a set with a chance of at most 5%"""
 LEAST_FOR_LOSS = 500  # examples, for the normal approximation to hold
 
 
@@ -48,6 +53,14 @@ class Effect:
     """the standard error of the mean increase"""
     by_stratum: dict[str, tuple[int, int]]
     """by name=value: the number of problems, and of those that are right"""
+    held_out: tuple[int, int] | None = None
+    """the same for the problems that training never uses; None where that is not known"""
+
+    def held_out_json(self) -> dict[str, int] | None:
+        if self.held_out is None:
+            return None
+        count, right = self.held_out
+        return {"examples": count, "errors": count - right}
 
     @property
     def accuracy(self) -> float:
@@ -110,8 +123,18 @@ class EffectSums:
             right, lost, gained = (table[name][place] for name in ("right", "lost", "gained"))
             loss, spread = table["loss"][place] / examples, math.sqrt(variance / examples)
             by_stratum = {name: (count, own[place]) for name, (count, own) in strata.items()}
-            effects.append(Effect(parts, examples, right, lost, gained, loss, mean, spread, by_stratum))
+            held_out = by_stratum.pop(f"{HELD_OUT}=1", None)
+            if by_stratum.pop(f"{HELD_OUT}=0", None) is not None:
+                held_out = held_out or (0, 0)
+            effects.append(Effect(parts, examples, right, lost, gained, loss, mean, spread, by_stratum, held_out))
         return effects
+
+
+def strata_of(subject: Subject, problems: Problems) -> dict[str, Int[Tensor, " row"]]:
+    """Returns the strata of problems, and which of them training never uses, where the subject says so."""
+    if subject.held_out is None:
+        return subject.strata(problems)
+    return {**subject.strata(problems), HELD_OUT: subject.held_out(problems).long()}
 
 
 def measure(
@@ -125,7 +148,7 @@ def measure(
     """Measures the effect of closing nothing, then of closing each of `closed`; `run` may replace `variants`."""
     sums = EffectSums()
     for chunk in chunks:
-        sums.add((run or variants)(chunk, [frozenset(), *closed]), variants.subject.strata(chunk))
+        sums.add((run or variants)(chunk, [frozenset(), *closed]), strata_of(variants.subject, chunk))
         watch(sums.examples, total)
     return sums.effects(closed)
 
@@ -136,6 +159,7 @@ class Judge:
 
     margin: Margin
     comparisons: int
+    """the number of verdicts of the study: of heads and whole parts, under every kind of ablation"""
     exact: bool
 
     @property
@@ -177,9 +201,9 @@ class Judge:
     def interval(self, effect: Effect) -> list[float] | None:
         return None if self.exact else self._interval(effect, self.confidence).to_json()
 
-    def confirms(self, effect: Effect) -> bool:
-        """Whether the whole 95% interval of this one effect lies within the margin."""
-        return self._interval(effect, CONFIDENCE).high < self.limit
+    def confirms(self, effect: Effect, doubt: float = DOUBT) -> bool:
+        """Whether this one effect is within the margin; it says so of one over the margin with chance `doubt`."""
+        return self._interval(effect, 1 - 2 * doubt).high < self.limit
 
     def verdict(self, effect: Effect) -> Verdict:
         low, high = self.interval(effect) or [self.cost(effect)] * 2

@@ -19,15 +19,16 @@ from torch.func import functional_call, vmap
 
 from headway.evaluation.stacked import PASS_TOKENS
 from headway.evaluation.verdicts import best_constant, losses_of
-from headway.heads.ablation import Effect, EffectSums, Judge, TooWeak, Verdict
+from headway.heads.ablation import Effect, EffectSums, Judge, TooWeak, strata_of
 from headway.heads.population import Member, RefusedMember
 from headway.heads.question import HeadsQuestion
-from headway.heads.result import HeadRow, HeadStudy, Removal
+from headway.heads.result import HeadRow, HeadStudy
+from headway.heads.sets import Removal, last_confirmed
 from headway.heads.study import CONFIRMED, EXAMPLES, SELECTED
 from headway.heads.together import Curve
 from headway.heads.variants import Outcome
 from headway.machine import compile_on_gpu
-from headway.models import Gate, Model
+from headway.models import Gate, Head, Model
 from headway.models.sites import Closed
 from headway.progress import SILENT, Progress, Watch
 from headway.subjects.splits import Split
@@ -35,6 +36,7 @@ from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
 CHUNK = 2_000  # problems whose outcomes are in memory at a time
+NONE: Closed = frozenset()
 
 
 class StackedVariants:
@@ -104,11 +106,16 @@ def study_stack(subjects: Sequence[Subject], weights: dict[str, Tensor], questio
     singles = torch.eye(len(heads), dtype=torch.bool, device=variants.device).expand(len(subjects), -1, -1)
     with Progress(f"ablating {len(heads)} heads of {len(subjects):,} runs", question.quiet) as watch:
         effects = measure_members(variants, draw(Split.REPORT, total), singles, watch)
+    selecting = draw(Split.SELECT, SELECTED)
+    alone_costs = measure_members(variants, selecting, singles)
     with Progress("removing heads together", question.quiet) as watch:
-        curves = find_greedy_curves(variants, draw(Split.SELECT, SELECTED), watch)
+        curves = find_greedy_curves(variants, selecting, watch)
     with Progress("confirming the sets of heads", question.quiet) as watch:
         gone = confirm_members(variants, draw(Split.CONFIRM, CONFIRMED), curves, judge, watch)
-    cheap = [[head for head, e in zip(heads, own[1:], strict=True) if judge.cost(e) < judge.limit] for own in effects]
+    cheap = [
+        [head for head, effect in zip(heads, own[1:], strict=True) if judge.cost(effect) < judge.limit]
+        for own in alone_costs
+    ]
     wanted = [[gone[member], frozenset(cheap[member])] for member in range(len(subjects))]
     with Progress("measuring the sets of heads", question.quiet) as watch:
         last = measure_members(variants, draw(Split.REPORT, total), variants.mask_of_sets(wanted), watch)
@@ -120,14 +127,14 @@ def study_stack(subjects: Sequence[Subject], weights: dict[str, Tensor], questio
             continue
         whole, *own = effects[member]
         _, together, alone = last[member]
-        verdicts: list[Verdict] = [judge.verdict(effect) for effect in own]
-        rows = zip(heads, own, verdicts, strict=True)
         study = HeadStudy(
             subject=subject.name,
             ablation=question.ablation,
             whole=whole,
             judge=judge,
-            heads=tuple(HeadRow(h, e, v, judge.interval(e), {question.ablation: v}) for h, e, v in rows),
+            heads=tuple(
+                judge_head(head, effect, judge, question.ablation) for head, effect in zip(heads, own, strict=True)
+            ),
             alone=Removal(tuple(cheap[member]), alone),
             together=Removal(tuple(head for head in heads if head in gone[member]), together),
             curves=(curves[member],),
@@ -137,6 +144,12 @@ def study_stack(subjects: Sequence[Subject], weights: dict[str, Tensor], questio
     return studies
 
 
+def judge_head(head: Head, effect: Effect, judge: Judge, kind: str) -> HeadRow:
+    """Judges a head under the one kind of ablation that it was measured under."""
+    verdict = judge.verdict(effect)
+    return HeadRow(effect, verdict, judge.interval(effect), {kind: verdict}, {kind: effect.drop}, head=head)
+
+
 def measure_members(
     variants: StackedVariants, problems: Problems, closed: Bool[Tensor, "model variant head"], watch: Watch = SILENT
 ) -> list[list[Effect]]:
@@ -144,7 +157,7 @@ def measure_members(
     sums, wanted = EffectSums(), torch.cat((torch.zeros_like(closed[:, :1]), closed), dim=1)
     for start in range(0, len(problems), CHUNK):
         some = problems[start : start + CHUNK]
-        sums.add(variants(some, wanted), variants.subject.strata(some))
+        sums.add(variants(some, wanted), strata_of(variants.subject, some))
         watch(sums.examples, len(problems))
     sums.to_cpu()
     sets = [[variants.heads_of_mask(row) for row in rows] for rows in closed.tolist()]
@@ -177,15 +190,20 @@ def find_greedy_curves(variants: StackedVariants, problems: Problems, watch: Wat
 def confirm_members(
     variants: StackedVariants, problems: Problems, curves: Sequence[Curve], judge: Judge, watch: Watch
 ) -> list[Closed]:
-    """Finds for each member the largest set on its curve that is within the margin on other problems as well."""
-    offers = [[*curve.sets_within(judge.margin), frozenset()] for curve in curves]
+    """Finds for each member the largest set on its curve that is within the margin on other problems as well: the sets
+    in the order of their size, until one is not (`last_confirmed`)."""
+    offers = [curve.sets_to_confirm(judge.margin) for curve in curves]
+    found: list[list[Effect]] = [[] for _ in offers]
     waiting = set(range(len(curves)))
     while waiting:
-        effects = measure_members(variants, problems, variants.mask_of_sets([own[:1] for own in offers]))
+        tried = [
+            own[len(effects)] if len(effects) < len(own) else NONE for own, effects in zip(offers, found, strict=True)
+        ]
+        measured = measure_members(variants, problems, variants.mask_of_sets([[closed] for closed in tried]))
         for member in sorted(waiting):
-            if not offers[member][0] or judge.confirms(effects[member][1]):
+            if not tried[member] or not judge.confirms(measured[member][1]):
                 waiting.remove(member)
             else:
-                offers[member].pop(0)
+                found[member].append(measured[member][1])
         watch(len(curves) - len(waiting), len(curves))
-    return [own[0] for own in offers]
+    return [last_confirmed(effects, judge) for effects in found]

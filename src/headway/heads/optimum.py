@@ -6,7 +6,8 @@ confidence 1 − δ no set within the margin is ever dropped. Those that remain 
 problem. The first size with a set within the margin is the optimum. Where time runs out before, the search still
 gives bounds: a set that was found, and the size above which there is none.
 
-A problem counts against a set only where the right token is behind by more than rounding was measured to move it.
+A problem counts against a set only where the right token is behind by more than rounding was measured to move it, also
+with heads closed (`NARROW`).
 Where problems cannot be listed, or are not drawn evenly from the list, the best remaining set of a size is checked on
 many fresh ones, and is within the margin where its whole interval is.
 """

@@ -64,11 +64,11 @@ class PopulationStudy:
         )
         refused = f"{found['refused']:,} runs are not accurate enough to say anything about their heads."
         return [
-            f"Of {found['members']:,} runs the median has {alone['median']} of {found['heads']} heads that cost little "
-            f"one at a time ({alone['least']} to {alone['most']}); removed together they leave an accuracy of "
-            f"{left['median']:.4f} ({left['least']:.4f} to {left['most']:.4f}).",
-            f"Together {together['median']} can go in the median run ({together['least']} to {together['most']}). "
-            f"{sure}",
+            f"Under {found['ablation']} ablation, of {found['members']:,} runs the median has {alone['median']} of "
+            f"{found['heads']} heads that cost little one at a time ({alone['least']} to {alone['most']}); removed "
+            f"together they leave an accuracy of {left['median']:.4f} ({left['least']:.4f} to {left['most']:.4f}).",
+            f"Under {found['ablation']} ablation, {together['median']} can go together in the median run "
+            f"({together['least']} to {together['most']}). {sure}",
             *([refused] if found["refused"] else []),
             *kinds,
         ]
@@ -107,6 +107,7 @@ def distribution(members: Sequence[Member]) -> dict[str, Any]:
     return {
         "members": len(members),
         "refused": len(members) - len(studies),
+        "ablation": studies[0].ablation,
         "heads": len(studies[0].heads),
         "proved": sum(study.optimal for study in studies),
         **{name: spread([line[name] for line in lines]) for name in counted_over},

@@ -8,75 +8,73 @@ from typing import Any
 from headway.causes.patterns import Pattern, Upstream
 from headway.causes.roles import Roles
 from headway.errors import HeadwayError
-from headway.evaluation.intervals import wilson
+from headway.evaluation.intervals import needed_examples, wilson
 from headway.evaluation.metrics import METRICS
 from headway.heads.ablation import Effect, Judge, Verdict
 from headway.heads.ablations import ABLATIONS
 from headway.heads.optimum import Optimum
 from headway.heads.question import Margin
+from headway.heads.sets import FoundSet, Removal
 from headway.heads.together import Curve, Pair
 from headway.models import Head
 from headway.models.sites import Part, site_of
 from headway.output import as_csv, as_html
 
 SCHEMA = "headway.heads/1"
+MOST_NAMED = 12  # heads in a sentence
 Withheld = tuple[dict[str, str], ...]
 """the checks that forbid a conclusion, each with its reason; none where conclusions may be drawn"""
 
 
 @dataclass(frozen=True)
-class HeadRow:
-    head: Head
+class PartRow:
+    """What removing one head, or a whole part, costs."""
+
     effect: Effect
     verdict: Verdict
+    """under the kind of ablation asked for"""
     interval: list[float] | None
     verdicts: dict[str, Verdict]
     """the verdict under each kind of ablation that was tried"""
+    drops: dict[str, float]
 
-    def to_json(self, pattern: Pattern | None, withheld: bool) -> dict[str, Any]:
-        kinds = {} if withheld else self.verdicts
-        differs = None if len(kinds) < 2 else {"critical", "redundant"} <= set(kinds.values())
+    def numbers(self, withheld: bool) -> dict[str, Any]:
+        """Returns the cost under the kind asked for, and the verdicts and drops under all kinds."""
         return {
-            "head": str(self.head),
             "accuracy": self.effect.accuracy,
             "drop": self.effect.drop,
             "interval": self.interval,
             "loss_increase": self.effect.loss_increase,
             "verdict": "unclear" if withheld else self.verdict,
-            "verdicts": kinds,
-            "depends_on_ablation": differs,
+            "verdicts": {} if withheld else self.verdicts,
+            "drops": self.drops,
+        }
+
+
+@dataclass(frozen=True)
+class HeadRow(PartRow):
+    head: Head = field(kw_only=True)
+
+    @property
+    def needed(self) -> bool | None:
+        """Whether every kind of ablation says that it is critical; None where a kind that might disagree is missing."""
+        if set(self.verdicts.values()) != {"critical"}:
+            return False
+        return True if self.verdicts.keys() >= ABLATIONS.keys() else None
+
+    def to_json(self, pattern: Pattern | None, withheld: bool) -> dict[str, Any]:
+        several = len(self.verdicts) > 1 and not withheld
+        return {
+            "head": str(self.head),
+            **self.numbers(withheld),
+            "needed": None if withheld else self.needed,
+            "depends_on_ablation": {"critical", "redundant"} <= set(self.verdicts.values()) if several else None,
             "pattern": None if pattern is None else pattern.label,
             "pattern_scores": None if pattern is None else pattern.to_json(),
             "by_stratum": [
                 {"stratum": name, "examples": count, "errors": count - right}
                 for name, (count, right) in self.effect.by_stratum.items()
             ],
-        }
-
-
-@dataclass(frozen=True)
-class Removal:
-    """Heads, and the effect of removing all of them."""
-
-    heads: tuple[Head, ...]
-    effect: Effect
-
-    @property
-    def count(self) -> int:
-        return len(self.heads)
-
-    @property
-    def accuracy(self) -> float:
-        return self.effect.accuracy
-
-    def to_json(self, exact: bool) -> dict[str, Any]:
-        """Returns the heads and the accuracy without them, with no interval where that is exact."""
-        return {
-            "count": self.count,
-            "heads": [str(head) for head in self.heads],
-            "accuracy": self.accuracy,
-            "loss_increase": self.effect.loss_increase,
-            "interval": None if exact else wilson(self.effect.right, self.effect.examples).to_json(),
         }
 
 
@@ -88,15 +86,18 @@ class HeadStudy:
     """the whole model, with all heads open"""
     judge: Judge
     heads: tuple[HeadRow, ...]
-    parts: tuple[Effect, ...] = ()
+    parts: tuple[PartRow, ...] = ()
     """whole sites, layers and feed-forward blocks"""
     alone: Removal
     """the heads that the single-head rule would remove; none where conclusions are withheld"""
     together: Removal
-    """the largest set that was found within the margin; empty where conclusions are withheld"""
+    """the largest set that was found within the margin under the kind of ablation asked for; empty where conclusions
+    are withheld"""
     curves: tuple[Curve, ...]
     pairs: tuple[Pair, ...] = ()
     optimum: Optimum | None = None
+    sets: tuple[FoundSet, ...] = ()
+    """the largest set under each kind of ablation that sets were searched under; empty where only one was"""
     patterns: tuple[Pattern, ...] = ()
     """where each head looks; empty where that was not requested"""
     roles: Roles | None = None
@@ -149,18 +150,12 @@ class HeadStudy:
             "max_drop": self.margin.drop,
             "max_loss_increase": self.margin.loss,
             "confidence_of_each_interval": None if self.exact else self.judge.confidence,
+            "comparisons": self.judge.comparisons,
+            "held_out": self.whole.held_out_json(),
             "interval_of": "drop" if self.margin.loss is None else "loss_increase",
             "heads": self._rows(),
             "parts": [
-                {
-                    "part": _part_name(*effect.closed),
-                    "accuracy": effect.accuracy,
-                    "drop": effect.drop,
-                    "interval": self.judge.interval(effect),
-                    "loss_increase": effect.loss_increase,
-                    "verdict": "unclear" if self.withheld else self.judge.verdict(effect),
-                }
-                for effect in self.parts
+                {"part": _part_name(*row.effect.closed), **row.numbers(bool(self.withheld))} for row in self.parts
             ],
             **self._conclusions(),
             "curves": [curve.to_json() for curve in self.curves],
@@ -178,7 +173,7 @@ class HeadStudy:
     def _conclusions(self) -> dict[str, Any]:
         """Returns which heads can go and what they do, or nothing where that is withheld."""
         if self.withheld:
-            return dict.fromkeys(("alone", "alone_removed_together", "together", "optimum", "roles"))
+            return dict.fromkeys(("alone", "alone_removed_together", "together", "sets", "optimum", "roles"))
         best, alone = self.optimum, self.alone.to_json(self.exact)
         return {
             "alone": {"count": alone.pop("count"), "heads": alone.pop("heads")},
@@ -189,6 +184,7 @@ class HeadStudy:
                 "confidence": None if best is None else best.confidence,
                 "searched": max(curve.searched for curve in self.curves) + (0 if best is None else best.searched),
             },
+            "sets": [each.to_json(self.exact) for each in self.sets] or None,
             "optimum": None if best is None else best.to_json(),
             "roles": None if self.roles is None else self.roles.to_json(),
         }
@@ -197,39 +193,70 @@ class HeadStudy:
         """States the answer in sentences, the misleading one next to the true one; or why it is withheld."""
         if self.withheld:
             return [f"Withheld: {each['check']}: {each['reason'].rstrip('.')}." for each in self.withheld]
-        heads, known, alone, together = len(self.heads), METRICS.get(self.metric), self.alone, self.together
-        cost = "loss" if self.metric == "exact" else self.metric if known is None else known.description or known.name
-        limit = f"{self.margin.drop:g}" if self.margin.loss is None else f"{self.margin.loss:g} of {cost}"
-        if self.metric == "exact":
-            left = f"leave an accuracy of {alone.accuracy:.4f}"
-            left_all = f"accuracy {together.accuracy:.4f}, against {self.baseline:.4f} with all heads"
-        else:
-            left = f"raise the {cost} by {alone.effect.loss_increase:.4f}"
-            raised = f"raise the {cost} by {together.effect.loss_increase:.4f}"
-            left_all = f"they {raised}, from {self.whole.loss:.4f} with all heads"
+        heads, alone, limit = len(self.heads), self.alone, self._limit
+        asked = FoundSet(self.ablation, self.together, self.curves[0], self.optimum)
+        sets = [*(each for each in self.sets if each.ablation == self.ablation), asked][:1]
+        sets += [each for each in self.sets if each.ablation != self.ablation]
         return [
-            f"One at a time, {alone.count} of {heads} heads cost less than {limit} each; removed together they "
-            f"{left} (n = {self.examples:,} {'all' if self.exact else 'fresh'} problems).",
-            f"Together, {together.count} of {heads} heads can go within {limit}: {left_all}. {self._how_sure()}",
+            f"Under {self.ablation} ablation, {alone.count} of {heads} heads cost less than {limit} each, one at a "
+            f"time; removed together they {self._left(alone.effect)} "
+            f"(n = {self.examples:,} {'all' if self.exact else 'fresh'} problems).",
+            *map(self._describe_set, sets),
+            *self._agreement(),
             *(self.roles.findings() if self.roles is not None else []),
             *(each.finding() for each in self.upstream),
         ]
 
-    def _how_sure(self) -> str:
-        best = self.optimum
-        if best is None:
-            order = self.curves[0].order
-            how = "in rounds" if "rounds" in order else "one by one"
-            return f"Found by removing them {how} ({order}); a larger set may exist."
-        sure = f"with confidence {best.confidence:g}"
-        if not best.proved or best.checked is None:
-            why = "the search ran out of time" if best.out_of_time else "sets are too close to the margin to decide"
-            return f"No set of more than {best.most} heads can, {sure}; between the two {why}."
-        wrong = best.checked.examples - best.checked.right
-        return (
-            f"No larger set can, {sure}: all {2 ** len(self.heads):,} sets are accounted for, and this one has "
-            f"{wrong:,} wrong of {best.checked.examples:,}."
+    @property
+    def _cost_name(self) -> str:
+        known = METRICS.get(self.metric)
+        return "loss" if self.metric == "exact" else self.metric if known is None else known.description or known.name
+
+    @property
+    def _limit(self) -> str:
+        return f"{self.margin.drop:g}" if self.margin.loss is None else f"{self.margin.loss:g} of {self._cost_name}"
+
+    def _left(self, effect: Effect) -> str:
+        if self.metric == "exact":
+            return f"leave an accuracy of {effect.accuracy:.4f}"
+        return f"raise the {self._cost_name} by {effect.loss_increase:.4f}"
+
+    def _describe_set(self, found: FoundSet) -> str:
+        """States which heads can go together under one kind of ablation, and what they cost under resample ablation."""
+        effect, heads = found.removal.effect, len(self.heads)
+        if self.metric == "exact":
+            left = f"accuracy {effect.accuracy:.4f}, against {self.baseline:.4f} with all heads"
+        else:
+            left = f"they {self._left(effect)}, from {self.whole.loss:.4f} with all heads"
+        sentence = (
+            f"Under {found.ablation} ablation, {found.removal.count} of {heads} heads can go together within "
+            f"{self._limit}: {left}. {found.how_sure(heads)}"
         )
+        if found.resampled is None or found.ablation == "resample" or not found.removal.count:
+            return sentence
+        other = self._left(found.resampled)
+        if self.metric == "exact":
+            ends = wilson(found.resampled.right, found.resampled.examples)
+            other += f" (95% interval {ends.low:.4f} to {ends.high:.4f}, n = {found.resampled.examples:,})"
+        return f"{sentence} Under resample ablation the same heads {other}."
+
+    def _agreement(self) -> list[str]:
+        """States which heads every kind of ablation calls critical, and where there are too few problems to tell."""
+        kinds, found = self.heads[0].verdicts, []
+        if len(kinds) > 1:
+            each = [str(row.head) for row in self.heads if set(row.verdicts.values()) == {"critical"}]
+            named = f": {', '.join(each)}" if 0 < len(each) <= MOST_NAMED else ""
+            found.append(
+                f"Under each of {', '.join(kinds)} ablation alike, {len(each)} of {len(self.heads)} heads are critical"
+                f"{named}."
+            )
+        needed = needed_examples(self.margin.drop, self.judge.confidence)
+        if not self.exact and self.margin.loss is None and self.examples < needed:
+            found.append(
+                f"{self.examples:,} problems are too few to call a head redundant at a level corrected for "
+                f"{self.judge.comparisons} verdicts; {needed:,} would do."
+            )
+        return found
 
     def _repr_html_(self) -> str:
         """Renders sentences and a table for a notebook."""

@@ -12,11 +12,12 @@ from headway.errors import HeadwayError
 from headway.evaluation.examples import MOST_LISTED
 from headway.evaluation.verdicts import best_constant
 from headway.heads import together
-from headway.heads.ablation import Effect, Judge, Verdict, measure
+from headway.heads.ablation import DOUBT, Effect, Judge, measure
 from headway.heads.ablations import ABLATIONS
 from headway.heads.optimum import Optimum, check_searchable, find_optimum
 from headway.heads.question import HeadsQuestion, RemovalQuestion
-from headway.heads.result import HeadRow, HeadStudy, Removal, Withheld
+from headway.heads.result import HeadRow, HeadStudy, PartRow, Withheld
+from headway.heads.sets import FoundSet, Removal, last_confirmed
 from headway.heads.together import Curve, Pair
 from headway.heads.variants import Ledger, Variants
 from headway.models import Head
@@ -29,9 +30,12 @@ from headway.tasks import Problems
 EXAMPLES, SELECTED, CONFIRMED, PAIRED, LOOKED_AT, RANDOM_ORDERS = 10_000, 2_000, 10_000, 500, 1_000, 3
 MANY, ROUNDS = 48, 12
 """above this many heads they are removed in rounds, a twelfth of the rest at a time, and pairs are not tested"""
+PARTS = 2_000  # problems that whole sites are measured on under kinds of ablation that were not asked for
 PIECE = 64  # problems, after which a long sweep saves its results
 LEAST = 30  # examples of a user to report results on, where heads are judged by a metric
-BUDGET = 20.0  # seconds for the search of all sets
+BUDGET = 20.0  # seconds for the search of all sets, under all kinds of ablation
+ASKED_SHARE = 2 / 3  # of these seconds, for the kind of ablation asked for; what it leaves goes to the others
+SEARCHED = ("zero", "mean")  # the kinds of ablation that sets are searched under, besides the one asked for
 
 Veto = Callable[[Subject], Withheld]
 
@@ -47,14 +51,16 @@ def study_subject(
     began = time.monotonic()
     work = _Work(subject, question)
     withheld = veto(subject)
-    whole, singles, parts = work.ablate_each(ledger)
+    whole, effects = work.ablate_each(ledger)
+    heads, parts = work.judge_each(effects, () if question.brief or withheld else tuple(ABLATIONS))
+    singles = effects[: len(heads)]
     study = HeadStudy(
         subject=subject.name,
         ablation=question.ablation,
         whole=whole,
         judge=work.judge,
-        heads=work.judge_each(singles, () if question.brief or withheld else tuple(ABLATIONS)),
-        parts=tuple(parts),
+        heads=heads,
+        parts=parts,
         alone=Removal((), whole),
         together=Removal((), whole),
         curves=work.remove_in_turn(singles),
@@ -64,6 +70,8 @@ def study_subject(
     )
     if not withheld:
         study = work.find_removable(study)
+    if not withheld and not question.brief:
+        study = work.find_other_sets(study)
     if not question.brief:
         study = work.explain(study)
     return replace(study, seconds=time.monotonic() - began)
@@ -80,58 +88,70 @@ class _Work:
         self.subject, self.question = subject, question
         self.many = len(subject.heads) > MANY
         self.singles = [frozenset({head}) for head in subject.heads]
+        self.parts = _whole_parts(subject)
         self.variants = Variants(subject, question.ablation, question.seed)
+        self.kinds = {question.ablation: self.variants}
         self.budget = _budget(self.variants, question)
         exact = question.all and not self.variants.ablation.varies  # replacements are drawn at random
-        self.judge = Judge(question.margin, len(subject.heads), exact)
+        kinds = 1 if question.brief else len({*ABLATIONS, question.ablation})
+        self.judge = Judge(question.margin, kinds * (len(self.singles) + len(self.parts)), exact)
         self.total = (question.all and subject.count) or question.count or EXAMPLES
         if isinstance(subject.examples, Problems):
             self.total = min(self.total, len(self._draw(Split.REPORT, self.total)))
+        least = replace(self.judge, comparisons=len(self.singles))  # with fewer examples no head could get a verdict
         if subject.measured_by is None:
             first = self._draw(Split.BASELINE, SELECTED)
-            self.judge.check(self.total, self.variants(first, [frozenset()]).accuracy[0], best_constant(first))
+            least.check(self.total, self.variants(first, [frozenset()]).accuracy[0], best_constant(first))
         else:
-            self.judge.check_count(self.total, LEAST)
+            least.check_count(self.total, LEAST)
 
-    def ablate_each(self, ledger: Ledger | None) -> tuple[Effect, list[Effect], list[Effect]]:
+    def ablate_each(self, ledger: Ledger | None) -> tuple[Effect, list[Effect]]:
         """Measures the whole model, then each head closed, then each site, layer and feed-forward block closed."""
-        sites, heads = self.subject.runner.sites, len(self.singles)
-        layers = [frozenset(s for s in sites if (s.stack, s.layer) == (site.stack, site.layer)) for site in sites]
-        parts = dict.fromkeys([frozenset({site}) for site in sites] + layers)
         chunks, run = self._report(), None
         if ledger is not None:
             chunks = (chunk[at : at + PIECE] for chunk in chunks for at in range(0, len(chunk), PIECE))
             run = partial(ledger.measure, self.variants)
-        with self._progress(f"ablating {heads} heads") as watch:
-            whole, *effects = measure(self.variants, chunks, [*self.singles, *parts], watch, self.total, run)
-        return whole, effects[:heads], effects[heads:]
+        with self._progress(f"ablating {len(self.singles)} heads") as watch:
+            whole, *effects = measure(self.variants, chunks, [*self.singles, *self.parts], watch, self.total, run)
+        return whole, effects
 
-    def judge_each(self, effects: Sequence[Effect], kinds: Sequence[str]) -> tuple[HeadRow, ...]:
-        """Judges each head: under the ablation of the study, and on a sample under the other kinds."""
-        subject, question = self.subject, self.question
-        verdicts: dict[str, list[Verdict]] = {question.ablation: [self.judge.verdict(effect) for effect in effects]}
-        sample = self._draw(Split.REPORT, min(self.total, EXAMPLES))
+    def judge_each(
+        self, effects: Sequence[Effect], kinds: Sequence[str]
+    ) -> tuple[tuple[HeadRow, ...], tuple[PartRow, ...]]:
+        """Judges each head and each whole part: under the ablation of the study, and on a sample under the others."""
+        asked, heads = self.question.ablation, self.subject.heads
+        others = {kind: self._effects_under(kind) for kind in kinds if kind != asked}
+        found = {kind: own for kind in (*ABLATIONS, asked) if (own := {asked: effects, **others}.get(kind))}
         sampled = replace(self.judge, exact=False)
-        for kind in (kind for kind in kinds if kind != question.ablation):
-            variants = Variants(subject, kind, question.seed)
-            own = variants.ablation.usable(sample)
-            if len(own):
-                verdicts[kind] = [sampled.verdict(effect) for effect in measure(variants, [own], self.singles)[1:]]
-        shown = [kind for kind in (*ABLATIONS, question.ablation) if kind in verdicts]
-        rows: list[dict[str, Verdict]] = [{kind: verdicts[kind][n] for kind in shown} for n in range(len(effects))]
-        return tuple(
-            HeadRow(head, effect, own[question.ablation], self.judge.interval(effect), own)
-            for head, effect, own in zip(subject.heads, effects, rows, strict=True)
-        )
+        judges = {kind: self.judge if kind == asked else sampled for kind in found}
+        rows = [
+            PartRow(
+                effect,
+                self.judge.verdict(effect),
+                self.judge.interval(effect),
+                {kind: judges[kind].verdict(own[place]) for kind, own in found.items()},
+                {kind: own[place].drop for kind, own in found.items()},
+            )
+            for place, effect in enumerate(effects)
+        ]
+        named = zip(heads, rows[: len(heads)], strict=True)
+        return tuple(HeadRow(head=head, **vars(row)) for head, row in named), tuple(rows[len(heads) :])
+
+    def _effects_under(self, kind: str) -> list[Effect]:
+        """Measures each head and each whole part under another kind of ablation; nothing where that is impossible."""
+        variants = self._variants(kind)
+        sample = self._sample()
+        usable, fewer = (variants.ablation.usable(some) for some in (sample, sample[:PARTS]))
+        if not len(usable) or not len(fewer):
+            return []
+        with self._progress(f"{kind} ablation of {len(self.singles)} heads") as watch:
+            singles = measure(variants, [usable], self.singles, watch, len(usable))[1:]
+        return singles + measure(variants, [fewer], self.parts)[1:]
 
     def remove_in_turn(self, singles: Sequence[Effect]) -> tuple[Curve, ...]:
         """Measures the accuracy as heads are removed one after the other: in the best order found, then in others."""
         variants, chosen, heads = self.variants, self._draw(Split.SELECT, SELECTED), self.subject.heads
-        with self._progress("removing heads together") as watch:
-            if self.many:
-                best = together.remove_in_rounds(variants, chosen, ROUNDS, watch)
-            else:
-                best = together.remove_greedily(variants, chosen, self.question.beam, watch)
+        best = self._remove_best(variants)
         costs = {head: (self.judge.cost(e), e.loss_increase) for head, e in zip(heads, singles, strict=True)}
         by_cost, by_gradient = sorted(costs, key=costs.__getitem__), together.rank_by_gradient(variants, chosen)
         orders = {"by cost alone": by_cost, "by slope": by_gradient}
@@ -140,19 +160,70 @@ class _Work:
             orders[f"random {number}"] = chance.sample(heads, len(heads))
         return best, *(together.remove_in_order(variants, chosen, name, order) for name, order in orders.items())
 
+    def _remove_best(self, variants: Variants) -> Curve:
+        """Removes heads one after the other in the best order found: in rounds where there are many."""
+        chosen = self._draw(Split.SELECT, SELECTED)
+        with self._progress(f"removing heads together, {variants.kind} ablation") as watch:
+            if self.many:
+                return together.remove_in_rounds(variants, chosen, ROUNDS, watch)
+            return together.remove_greedily(variants, chosen, self.question.beam, watch)
+
     def find_removable(self, study: HeadStudy) -> HeadStudy:
         """Adds the heads that look removable one at a time, and those that are removable together: the largest set of
         the curve that is within the margin also on problems not used to select it, or a larger one."""
-        best, optimum, problems = study.curves[0], None, self._draw(Split.CONFIRM, CONFIRMED)
-        offers = (measure(self.variants, [problems], [closed])[1] for closed in best.sets_within(self.judge.margin))
-        gone = next((effect.closed for effect in offers if self.judge.confirms(effect)), frozenset[Part]())
-        if self.budget:
-            optimum = search_all(self.variants, gone, best, self.question, self.budget)
-            gone = optimum.closed
-        cheap = frozenset(row.head for row in study.heads if self.judge.cost(row.effect) < self.judge.limit)
+        best, budget = study.curves[0], self.budget
+        if budget and not self.question.brief:
+            budget *= ASKED_SHARE
+        gone, optimum = self._find_set(self.variants, best, DOUBT, budget)
+        cheap = self._select_cheap(study)
         _, *effects = measure(self.variants, self._report(), [gone, cheap])
         jointly, alone = (Removal(_in_order(self.subject, effect.closed), effect) for effect in effects)
         return replace(study, alone=alone, together=jointly, optimum=optimum)
+
+    def find_other_sets(self, study: HeadStudy) -> HeadStudy:
+        """Adds the set that can go under each kind of ablation, and what these sets cost under resample ablation."""
+        asked, spent = self.question.ablation, 0.0 if study.optimum is None else study.optimum.seconds
+        kinds = [kind for kind in SEARCHED if kind != asked]
+        left = _seconds(self.question) - spent
+        found = {asked: FoundSet(asked, study.together, study.curves[0], study.optimum)}
+        for place, kind in enumerate(kinds):
+            variants = self._variants(kind)
+            curve, searchable = self._remove_best(variants), is_searchable(variants, self.question)
+            budget = max(left, 0.0) / (len(kinds) - place) if searchable else 0.0
+            gone, optimum = self._find_set(variants, curve, DOUBT / len(kinds), budget)
+            left -= 0.0 if optimum is None else optimum.seconds
+            effect = measure(variants, self._report(), [gone])[1]
+            found[kind] = FoundSet(kind, Removal(_in_order(self.subject, gone), effect), curve, optimum)
+        sets = [found[kind] for kind in dict.fromkeys((*SEARCHED, asked))]
+        resampling = self._variants("resample")
+        usable = resampling.ablation.usable(self._sample())
+        if len(usable):
+            closed = [frozenset(each.removal.heads) for each in sets]
+            effects = measure(resampling, [usable], closed)[1:]
+            sets = [replace(each, resampled=effect) for each, effect in zip(sets, effects, strict=True)]
+        return replace(study, sets=tuple(sets))
+
+    def _find_set(
+        self, variants: Variants, curve: Curve, doubt: float, budget: float | int
+    ) -> tuple[Closed, Optimum | None]:
+        """Finds the largest set of the curve that other problems confirm, then searches all sets for a larger one."""
+        offers, gone = curve.sets_to_confirm(self.judge.margin), frozenset[Part]()
+        if offers:
+            _, *effects = measure(variants, [self._draw(Split.CONFIRM, CONFIRMED)], offers)
+            gone = last_confirmed(effects, self.judge, doubt)
+        if not budget:
+            return gone, None
+        optimum = search_all(variants, gone, curve, self.question, budget)
+        return optimum.closed, optimum
+
+    def _select_cheap(self, study: HeadStudy) -> Closed:
+        """Selects the heads that look removable one at a time, not on the problems that they are reported on; where
+        every possible problem is tested there is nothing to select by chance."""
+        effects = [row.effect for row in study.heads]
+        if not self.judge.exact:
+            effects = measure(self.variants, [self._draw(Split.SELECT, SELECTED)], self.singles)[1:]
+        cheap = zip(self.subject.heads, effects, strict=True)
+        return frozenset(head for head, effect in cheap if self.judge.cost(effect) < self.judge.limit)
 
     def test_pairs(self) -> tuple[Pair, ...]:
         """Measures what two heads cost together beyond the sum of both; skipped where there are many heads."""
@@ -178,6 +249,16 @@ class _Work:
         if self.question.all and self.subject.every is not None:
             return self.subject.every()
         return [self._draw(Split.REPORT, self.total)]
+
+    def _sample(self) -> Problems:
+        """Returns the problems to report on that other kinds of ablation are measured on."""
+        return self._draw(Split.REPORT, min(self.total, EXAMPLES))
+
+    def _variants(self, kind: str) -> Variants:
+        """Returns the variants under a kind of ablation, prepared once."""
+        if kind not in self.kinds:
+            self.kinds[kind] = Variants(self.subject, kind, self.question.seed)
+        return self.kinds[kind]
 
     def _draw(self, split: Split, rows: int) -> Problems:
         return draw_split(self.subject, split, rows, self.question.seed)
@@ -215,7 +296,27 @@ def _budget(variants: Variants, question: RemovalQuestion) -> float | int:
         if question.budget is not None:
             raise
         return 0.0
+    return _seconds(question)
+
+
+def _seconds(question: RemovalQuestion) -> float | int:
     return BUDGET if question.budget is None else question.budget
+
+
+def is_searchable(variants: Variants, question: RemovalQuestion) -> bool:
+    """Whether all sets of heads can be searched under this kind of ablation."""
+    try:
+        check_searchable(variants, question.margin)
+    except HeadwayError:
+        return False
+    return True
+
+
+def _whole_parts(subject: Subject) -> list[Closed]:
+    """Lists the sites and feed-forward blocks, each as a set, then the layers that have several."""
+    sites = subject.runner.sites
+    layers = [frozenset(s for s in sites if (s.stack, s.layer) == (site.stack, site.layer)) for site in sites]
+    return list(dict.fromkeys([*(frozenset[Part]({site}) for site in sites), *layers]))
 
 
 def _in_order(subject: Subject, closed: Closed) -> tuple[Head, ...]:

@@ -10,16 +10,19 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from headway.evaluation.verdicts import loss
 from headway.heads.ablation import Margin, measure
 from headway.heads.screening import sum_gate_gradients
-from headway.heads.variants import Variants
+from headway.heads.variants import Outcome, Variants
 from headway.models import Head
 from headway.models.sites import Closed, Part
 from headway.progress import SILENT, Watch
 from headway.tasks import Problems
+
+FIRST = 125  # problems, after which greedy removal begins to leave out heads that cannot be the cheapest
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,13 @@ class Curve:
         whole, least = self.accuracy[0], self.loss[0]
         found = [closed for closed, right, loss in points if closed and margin.allows(whole - right, loss - least)]
         return sorted(found, key=len, reverse=True)
+
+    def sets_to_confirm(self, margin: Margin) -> list[Closed]:
+        """Returns the sets to confirm on other problems, in this order: of those within the margin the largest comes
+        last, before it those with 1, 2, 4, 8, … heads fewer."""
+        within = self.sets_within(margin)
+        places = [0, *(2**step for step in range(len(within)))]
+        return [within[place] for place in reversed(places) if place < len(within)]
 
     def to_json(self) -> dict[str, Any]:
         heads = [sorted(map(str, closed)) for closed in self.sets]
@@ -64,14 +74,42 @@ def remove_greedily(variants: Variants, problems: Problems, width: int = 1, watc
     sets, points, searched = beam, variants(problems, beam).points, 1
     for removed in range(1, len(heads) + 1):
         found: dict[Closed, tuple[float, float]] = {}
+        tried = set[Closed]()
         for base in beam:
-            new = [base | {head} for head in heads if head not in base and base | {head} not in found]
-            found |= zip(new, variants(problems, new, base).points, strict=True)
-        searched += len(found)
+            new = [base | {head} for head in heads if head not in base and base | {head} not in tried]
+            found |= _measure_best(variants, problems, new, base, width)
+            tried |= {*new}
+        searched += len(tried)
         beam = sorted(found, key=lambda closed: _score(variants, found[closed]), reverse=True)[:width]
         sets, points = [*sets, beam[0]], [*points, found[beam[0]]]
         watch(removed, len(heads))
     return _curve("greedy" if width == 1 else f"beam of {width}", sets, points, searched)
+
+
+def _measure_best(
+    variants: Variants, problems: Problems, sets: Sequence[Closed], base: Closed, width: int
+) -> dict[Closed, tuple[float, float]]:
+    """Measures the sets that may be among the `width` best. A set is left out as soon as it has more errors on the
+    problems seen so far than `width` others have on all of them: it cannot be one of the best."""
+    if len(sets) <= width or variants.subject.measured_by is not None or variants.ablation.varies:
+        return dict(zip(sets, variants(problems, sets, base).points, strict=True))
+    seen = variants(problems[:FIRST], sets, base)
+    ranked = sorted(range(len(sets)), key=lambda place: (-seen.accuracy[place], seen.losses[place]))
+    found: dict[Closed, tuple[float, float]] = {}
+    most = len(problems)
+    for some in (ranked[:width], ranked[width:]):
+        outcome, left = Outcome(seen.right[some], seen.loss[some]), [sets[place] for place in some]
+        while left and outcome.right.shape[1] < len(problems):
+            kept = ((~outcome.right).sum(-1) <= most).nonzero()[:, 0].tolist()
+            left, at = [left[place] for place in kept], outcome.right.shape[1]
+            if left:
+                more = variants(problems[at : 2 * at if found else len(problems)], left, base)
+                pairs = (outcome.right[kept], more.right), (outcome.loss[kept], more.loss)
+                outcome = Outcome(*(torch.cat(pair, dim=1) for pair in pairs))
+        if left:
+            found |= zip(left, outcome.points, strict=True)
+            most = min(most, int((~outcome.right).sum(-1).max()))
+    return found
 
 
 def remove_in_rounds(variants: Variants, problems: Problems, rounds: int, watch: Watch) -> Curve:

@@ -151,7 +151,9 @@ def _draw_ranking(axes: Axes, study: HeadsFile) -> None:
     axes.set_xscale("symlog", linthresh=1)
     axes.set_xticks([0, 1, 10, 50], ["0", "1", "10", "50"])
     axes.set_xlabel(f"{what} when this head alone is removed, with interval")
-    axes.set_title(f"One at a time: {alone['count']} of {len(rows)} cost under {margin:g}{unit}")
+    axes.set_title(
+        f"One at a time: {alone['count']} of {len(rows)} cost under {margin:g}{unit} ({study['ablation']} ablation)"
+    )
     axes.legend(**SMALL, loc="lower right")
 
 
@@ -180,7 +182,9 @@ def _draw_curves(axes: Axes, study: HeadsFile) -> None:
     if best is not None and best["at_most"] < len(study["heads"]):
         line = {"color": GREY, "linestyle": "--", "linewidth": 1}
         axes.axvline(best["at_most"], **line, label="no larger set is within the margin")
-    axes.set_title(f"Together: {together['count']} can go, {together['accuracy']:.4f} right")
+    axes.set_title(
+        f"Together: {together['count']} can go, {together['accuracy']:.4f} right ({study['ablation']} ablation)"
+    )
     axes.legend(**SMALL, loc="lower left")
 
 

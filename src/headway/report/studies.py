@@ -24,7 +24,8 @@ StratumJson = TypedDict("StratumJson", {"stratum": str, "examples": int, "errors
 PatternJson = TypedDict("PatternJson", {"label": str, "stable": float})
 HeadJson = TypedDict("HeadJson", {
     "head": str, "accuracy": float, "drop": float, "interval": Bounds | None, "loss_increase": Real, "verdict": str,
-    "pattern": NotRequired[str | None], "pattern_scores": NotRequired[PatternJson | None],
+    "needed": NotRequired[bool | None], "pattern": NotRequired[str | None],
+    "pattern_scores": NotRequired[PatternJson | None],
     "by_stratum": list[StratumJson],
 })
 AloneJson = TypedDict("AloneJson", {"count": int, "heads": list[str]})
@@ -34,6 +35,11 @@ RemovalJson = TypedDict("RemovalJson", {
 TogetherJson = TypedDict("TogetherJson", {
     "count": int, "heads": list[str], "accuracy": float, "loss_increase": NotRequired[Real],
     "interval": NotRequired[Bounds | None], "optimal": NotRequired[bool],
+})
+HeldOutJson = TypedDict("HeldOutJson", {"examples": int, "errors": int})
+SetJson = TypedDict("SetJson", {  # the largest set under one kind of ablation
+    "ablation": str, "count": int, "heads": list[str], "accuracy": float, "interval": Bounds | None, "optimal": bool,
+    "resample": RemovalJson | None,
 })
 OptimumJson = TypedDict("OptimumJson", {"at_most": int})
 CurveJson = TypedDict("CurveJson", {
@@ -55,8 +61,9 @@ MemberJson = TypedDict("MemberJson", {
 RefusedJson = TypedDict("RefusedJson", {"subject": str, "refused": str})
 RangeJson = TypedDict("RangeJson", {"least": float, "median": float, "most": float})
 DistributionJson = TypedDict("DistributionJson", {
-    "members": int, "refused": int, "heads": NotRequired[int], "alone": NotRequired[RangeJson],
-    "alone_removed_together": NotRequired[RangeJson], "together": NotRequired[RangeJson],
+    "members": int, "refused": int, "ablation": NotRequired[str], "heads": NotRequired[int],
+    "alone": NotRequired[RangeJson], "alone_removed_together": NotRequired[RangeJson],
+    "together": NotRequired[RangeJson],
 })
 SiteMapsJson = TypedDict("SiteMapsJson", {
     "site": str, "queries": list[str], "keys": list[str], "heads": list[list[list[Real]]],
@@ -110,7 +117,8 @@ HeadsFile = TypedDict("HeadsFile", {  # heads.json, of one subject
     "subject": str, "baseline": float, "examples": int, "ablation": str, "metric": str, "max_drop": float,
     "max_loss_increase": Real, "confidence_of_each_interval": Real, "interval_of": str, "heads": list[HeadJson],
     "alone": AloneJson | None, "alone_removed_together": RemovalJson | None, "together": TogetherJson | None,
-    "optimum": OptimumJson | None, "curves": list[CurveJson], "pairs": list[PairJson], "roles": RolesJson | None,
+    "sets": list[SetJson] | None, "held_out": HeldOutJson | None, "optimum": OptimumJson | None,
+    "curves": list[CurveJson], "pairs": list[PairJson], "roles": RolesJson | None,
     "findings": list[str], "withheld": list[WithheldJson],
     "counted": NotRequired[str | None],  # the unit of costs, where heads are judged by a loss; added by the page
 })
@@ -137,7 +145,7 @@ _NO_WORDS = {"findings": [], "withheld": []}
 DEFAULTS = {
     HeadsFile: {
         **_NO_WORDS, "metric": "exact", "max_loss_increase": None, "confidence_of_each_interval": 0.0,
-        "interval_of": "drop", "optimum": None, "roles": None,
+        "interval_of": "drop", "sets": None, "held_out": None, "optimum": None, "roles": None,
     },
     PopulationFile: {"distribution": {"members": 0, "refused": 0}, "findings": []},
     MapsFile: {"average": None, "examples": []},

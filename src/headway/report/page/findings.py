@@ -33,8 +33,10 @@ def headline_of_population(found: studies.DistributionJson) -> list[Headline]:
     if many is None or gone is None or left is None:
         return []
     answer = f"{gone['median']} of {many} heads can go together in the median run"
+    kind, judged = found.get("ablation"), found["members"] - found["refused"]
     rest = (
-        f"From {gone['least']} to {gone['most']} over {found['members'] - found['refused']:,} runs. Those that look "
+        f"{'From' if kind is None else f'Under {kind} ablation, from'} {gone['least']} to {gone['most']} over "
+        f"{judged:,} runs. Those that look "
         f"harmless one at a time leave {left['median']:.1%} in the median when all of them go."
     )
     return [{"question": NEEDS, "answer": answer, "rest": rest}]
@@ -56,7 +58,13 @@ def headline_of_heads(heads: studies.HeadsFile) -> list[Headline]:
     else:
         kept, remaining = f"{gone['accuracy']:.1%}", f"{left['accuracy']:.1%}"
         rest = f"{kept} right without them ({sure}). {harmless} leave {remaining} when all of them go."
-    answer = f"{gone['count']} of {len(heads['heads'])} heads can go together"
+    others = [
+        f"{each['count']} under {each['ablation']} ablation"
+        for each in heads["sets"] or ()
+        if each["ablation"] != heads["ablation"]
+    ]
+    rest += f" Other kinds of ablation give other sets: {', '.join(others)}." if others else ""
+    answer = f"{gone['count']} of {len(heads['heads'])} heads can go together under {heads['ablation']} ablation"
     return [{"question": NEEDS, "answer": answer, "rest": rest}]
 
 
@@ -88,6 +96,7 @@ def findings_of_heads(sources: Sources, path: Path, heads: studies.HeadsFile, se
         "problems": f"{heads['examples']:,}",
         **({} if cost is None else {"judged by": cost}),
         **({} if heads["metric"] != "exact" else {"right with all heads": f"{heads['baseline']:.4f}"}),
+        **_describe_held_out(heads["held_out"]),
         "ablation": heads["ablation"],
         "model": heads["subject"],
         "seeds": "1" if seeds <= 1 else "1 (others: see Over seeds)",
@@ -97,12 +106,23 @@ def findings_of_heads(sources: Sources, path: Path, heads: studies.HeadsFile, se
     if heads["withheld"]:
         return _findings(["Which heads it needs"], details, join_reasons(heads["withheld"]))
     found = _findings(heads["findings"], details)
+    asked = heads["ablation"]
+    others = [each["ablation"] for each in heads["sets"] or () if each["ablation"] != asked]
+    kinds = [asked, asked, *others, *(["zero, mean and resample"] if others else [])]
+    for finding, kind in zip(found, kinds, strict=False):  # alone, together under each kind, where the kinds agree
+        finding["details"] = {**details, "ablation": kind}
     for finding, removed in zip(found, (heads["alone_removed_together"], heads["together"]), strict=False):
         bounds = removed.get("interval") if removed is not None and cost is None else None
         if bounds and None not in bounds:
             span = "{:.4f} to {:.4f}".format(*bounds)
-            finding["details"] = {"95% interval of the accuracy left": span, **details}
-    return [{**finding, "more": place >= 2} for place, finding in enumerate(found)]  # first: alone, and together
+            finding["details"] = {"95% interval of the accuracy left": span, **finding["details"]}
+    return [{**finding, "more": place >= len(kinds)} for place, finding in enumerate(found)]
+
+
+def _describe_held_out(held_out: studies.HeldOutJson | None) -> dict[str, str]:
+    if held_out is None:
+        return {}
+    return {"held out, with all heads": f"{held_out['errors']:,} wrong of {held_out['examples']:,}"}
 
 
 def findings_of_population(path: Path, population: studies.PopulationFile) -> list[FindingJson]:

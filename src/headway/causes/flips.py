@@ -28,6 +28,14 @@ class Flips:
     pairs: int
     can: bool = True
     """whether any pair can flip at all: False where what is patched provably does not differ"""
+    by_direction: tuple[int, int] | None = None
+    """from the first problem of a pair to the second, and back"""
+
+    def directions(self) -> list[float] | None:
+        """Returns the share of flips in each direction."""
+        if self.by_direction is None or self.share is None:
+            return None
+        return [flips / self.pairs for flips in self.by_direction]
 
     @property
     def share(self) -> float | None:
@@ -66,19 +74,18 @@ class Strength:
 
     @property
     def both(self) -> Flips:
-        return Flips(sum(self.flips), self.pairs, self.can)
+        return Flips(sum(self.flips), self.pairs, self.can, self.flips)
 
     def to_json(self) -> dict[str, Any]:
-        tested = self.pairs > 0 and self.can
         return {
             "part": str(self.part),
             "contrast": self.contrast,
             "at_answer": self.at_answer,
             "flips": self.both.to_json(),
             "interval": self.both.interval(),
-            "by_direction": [flips / self.pairs for flips in self.flips] if tested else None,
+            "by_direction": self.both.directions(),
             "pairs": self.pairs,
-            "moved": self.moved if tested else None,
+            "moved": None if self.both.share is None else self.moved,
             "placebo": self.placebo.to_json(),
             "named": self.named,
         }
@@ -93,7 +100,8 @@ class FlipCounts:
 
     def total(self, patch: int, contrast: int) -> Flips:
         """Returns the flips of one patch in both directions."""
-        return Flips(sum(self.flips[patch][contrast]), self.known[contrast], self.can[patch][contrast])
+        each = self.flips[patch][contrast]
+        return Flips(sum(each), self.known[contrast], self.can[patch][contrast], each)
 
 
 def count_flips(pairs: Pairs, patches: Sequence[Patch]) -> FlipCounts:

@@ -12,6 +12,7 @@ in any model: that is derived (models/influence.py), not measured.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -86,26 +87,60 @@ class Pairs:
         """Returns, for each contrast, whether the patch can change the logits of any pair."""
         if self.carrying is None:
             return [True] * len(self.contrasts)
-        able = torch.zeros_like(self.known)
-        for site in {site_of(part) for part in patch.parts}:
-            queries = self.carrying[site]
-            if patch.at_answer:
-                asked = self.place + self.runner.tokens_before_answer(self.problems.source)
-                queries = queries & (torch.arange(queries.shape[1], device=queries.device) == asked)
-            able |= queries.any(1)
-        return [bool(able[self.contrast == number].any()) for number in range(len(self.contrasts))]
+        able = [self._able(site_of(part), patch.at_answer)[0] for part in patch.parts]
+        return [any(each) for each in zip(*able, strict=True)] or [False] * len(self.contrasts)
+
+    @cache  # noqa: B019  (lives as long as the pairs)
+    def _able(self, site: Site, at_answer: bool) -> tuple[list[bool], bool]:
+        """Returns in which contrasts a site can carry anything, and whether it can only at the answer's position."""
+        assert self.carrying is not None
+        queries, asked = self.carrying[site], self.place + self.runner.tokens_before_answer(self.problems.source)
+        here = torch.arange(queries.shape[1], device=queries.device) == asked
+        rows = (queries & here if at_answer else queries).any(1)
+        able = [bool(rows[self.contrast == number].any()) for number in range(len(self.contrasts))]
+        return able, not bool((queries & ~here).any())
+
+    def _simplify(self, patch: Patch) -> Patch:
+        """Returns a patch with the same effect: without parts that can carry nothing, and at all positions where others
+        than the answer's make no difference."""
+        if self.carrying is None or patch.held:
+            return patch
+        parts = frozenset(part for part in patch.parts if any(self._able(site_of(part), patch.at_answer)[0]))
+        only_there = all(self._able(site_of(part), patch.at_answer)[1] for part in parts)
+        return Patch(parts, patch.at_answer and not only_there)
 
     def __call__(self, patches: Sequence[Patch]) -> PatchEffects:
         for patch in patches:
             if patch.at_answer and any(site_of(part).stack == "encoder" for part in patch.parts):
                 raise HeadwayError("an encoder does not write the answer; patch it at all positions")
 
-        logits = torch.cat(self.runner.map_pieces(lambda rows: self._patch_rows(rows, patches), self.problems), dim=1)
+        simple = [self._simplify(patch) for patch in patches]
+        groups: dict[tuple[bool, ...], list[Patch]] = {}
+        for patch in dict.fromkeys(simple):
+            groups.setdefault(tuple(self.can(patch)), []).append(patch)
+        found = dict[Patch, Tensor]()
+        for able, some in groups.items():
+            found |= dict(zip(some, self._patched_logits(some, able), strict=True))
+        logits = torch.stack([found[patch] for patch in simple])  # patch row token
         written = logits.argmax(-1)  # patch row
         flipped = torch.where(self.placebo, written != self.own, written == self.other) & self.known
         whole = self._gap(self.base) - self._gap(self.full)
         moved = (self._gap(self.base) - self._gap(logits)) / whole.where(whole.abs() > 1e-6, 1.0)
         return PatchEffects(flipped, torch.where(self.placebo, 0.0, moved))
+
+    def _patched_logits(self, patches: Sequence[Patch], able: Sequence[bool]) -> Float[Tensor, "patch row token"]:
+        """Runs patches on the rows of the contrasts that they can change; other rows keep their logits."""
+        rows = torch.tensor(able, device=self.contrast.device)[self.contrast].nonzero()[:, 0]
+        if not len(rows):
+            return self.base.expand(len(patches), -1, -1)
+        own, donors, place = self.problems[rows], self.donors[rows], self.place[rows]
+        pieces = self.runner.map_pieces(
+            lambda piece: self._patch_rows(own[piece], donors[piece], place[piece], patches), own
+        )
+        logits = torch.cat(pieces, dim=1)
+        if len(rows) == len(self.problems):
+            return logits
+        return self.base.repeat(len(patches), 1, 1).index_copy(1, rows, logits)
 
     def _gap(self, logits: Float[Tensor, "*patch row token"]) -> Float[Tensor, "*patch row"]:
         """Returns the logit of each row's own digit minus that of the other problem's digit."""
@@ -114,9 +149,10 @@ class Pairs:
         return own - other
 
     @torch.inference_mode()
-    def _patch_rows(self, rows: slice, patches: Sequence[Patch]) -> Float[Tensor, "patch row token"]:
-        own, donors = (self.runner.record(side[rows]) for side in (self.problems, self.donors))
-        place, found = self.place[rows], [torch.empty(0)] * len(patches)
+    def _patch_rows(
+        self, problems: Problems, others: Problems, place: Int[Tensor, "row 1"], patches: Sequence[Patch]
+    ) -> Float[Tensor, "patch row token"]:
+        own, donors, found = self.runner.record(problems), self.runner.record(others), [torch.empty(0)] * len(patches)
         changed = [{site_of(part) for part in patch.parts | patch.held} for patch in patches]
         replayed = self.runner.replay_each(
             own, changed, lambda some: self._gates([patches[number] for number in some], own, donors, place)

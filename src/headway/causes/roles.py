@@ -37,17 +37,22 @@ class SwappedInput:
     flips: Flips
 
     def to_json(self) -> dict[str, Any]:
-        share, interval = self.flips.share, self.flips.interval()
-        return {"contrast": self.contrast, "flips": share, "interval": interval, "pairs": self.flips.pairs}
+        return {
+            "contrast": self.contrast,
+            "flips": self.flips.share,
+            "interval": self.flips.interval(),
+            "by_direction": self.flips.directions(),
+            "pairs": self.flips.pairs,
+        }
 
     def finding(self) -> str:
-        kind, column, swap = self.contrast.split()
-        carry = f"{'the carry into column' if kind == 'written' else kind} {column}"
-        what, rest = ("source", "the digits written") if swap == "source" else ("written digits", "the source")
+        _, column, swap = self.contrast.split()
+        first, second = self.flips.directions() or [0.0, 0.0]
+        what, rest = ("source", "written digits") if swap == "source" else ("written digits", "source")
         return (
-            f"Without any patch, with the {what} of the other problem of a pair (they differ in {carry}) and {rest} of "
-            f"its own, the model writes the other's digit {column} in {self.flips.share:.1%} of {self.flips.pairs} "
-            "pairs, both ways."
+            f"No patch, column {column} passes a carry on: with its own {rest} and the {what} of a sum with that "
+            f"carry, a sum without it gets the other's digit {column} in {first:.1%} of {self.flips.pairs} pairs; the "
+            f"other way round in {second:.1%}."
         )
 
 
@@ -94,7 +99,7 @@ class Roles:
     def findings(self) -> list[str]:
         """States what the tests support, and nothing else."""
         words = [each.finding() for each in self.explained if each.sound]
-        words += [each.finding() for each in self.swapped if each.flips.pairs]
+        words += [each.finding() for each in self.swapped if each.flips.pairs and each.contrast.startswith("written")]
         by_kind: dict[tuple[str, str], list[str]] = {}
         cannot = self.sites_that_cannot()
         for contrast, parts in self.by_site().items():
@@ -151,5 +156,7 @@ def swap_inputs(pairs: Pairs) -> list[SwappedInput]:
         if contrast.swap != "both" and not contrast.placebo:
             written = pairs.swapped() if written is None else written
             own = pairs.contrast == number
-            found.append(SwappedInput(contrast.name, Flips(int(written[own].sum()), int(pairs.known[own].sum()) // 2)))
+            there, back = (int(written[own & side].sum()) for side in (pairs.forward, ~pairs.forward))
+            flips = Flips(there + back, int(pairs.known[own].sum()) // 2, True, (there, back))
+            found.append(SwappedInput(contrast.name, flips))
     return found

@@ -31,7 +31,7 @@ from headway.tasks.problems import Contrast
 
 ENOUGH, ADDS, PAIR_ADDS, MOST, LIKELY = 0.95, 0.02, 0.1, 8, 20
 ENOUGH_PAIRS, MOST_PLACEBO, MOST_WITHOUT = 30, 0.02, 0.1
-CONTROLLED = 50  # pairs that random sets are measured on
+CONTROLLED = 40  # pairs that random sets are measured on
 Heads = tuple[Head, ...]
 
 
@@ -146,10 +146,10 @@ class SufficientSet:
 
     @property
     def sound(self) -> bool:
-        """Whether it may be reported: most pairs flip, by the whole interval, and every control says that it is these
-        heads that flip them."""
-        low = (self.real.interval() or [0.0])[0]
-        flips = bool(self.heads) and self.real.pairs >= ENOUGH_PAIRS and low >= 0.5
+        """Whether it may be reported: most pairs flip, by the whole interval and in both directions, and every control
+        says that it is these heads that flip them."""
+        low, directions = (self.real.interval() or [0.0])[0], self.real.directions() or [0.0]
+        flips = bool(self.heads) and self.real.pairs >= ENOUGH_PAIRS and low >= 0.5 and min(directions) >= 0.5
         if not flips or self.controls is None or self.necessity is None:
             return False
         return (self.placebo.share or 0.0) <= MOST_PLACEBO and self.controls.passed and self.necessity.holds
@@ -160,6 +160,7 @@ class SufficientSet:
             "heads": [str(head) for head in self.heads],
             "flips": self.real.to_json(),
             "interval": self.real.interval(),
+            "by_direction": self.real.directions(),
             "pairs": self.real.pairs,
             "placebo": self.placebo.to_json(),
             "random_heads": None if self.controls is None else self.controls.all_heads.mean,
@@ -197,6 +198,8 @@ def grow_set(pairs: Pairs, heads: Sequence[Head]) -> Heads:
     chosen: Heads = ()
     known, share = int(pairs.known.sum()), 0.0
     able = [head for head in heads if any(pairs.can(Patch(frozenset({head}))))]
+    if not able or float(pairs([Patch(frozenset(able))]).flipped.sum()) < PAIR_ADDS * known:  # not even all together
+        return ()
     while known and share < ENOUGH and len(chosen) < MOST:
         ranked = _rank_additions(pairs, chosen, [(head,) for head in able if head not in chosen])
         best, score = ranked[0] if ranked else ((), 0.0)
@@ -245,7 +248,9 @@ def measure_set(
 
     controls, necessity = None, None
     if chosen and known[0]:
-        controls = _measure_controls(subject, both[0], chosen, sets, random.Random(seed))
+        rows = pairs.known[: len(both[0].clean)].nonzero()[:CONTROLLED, 0]
+        some = replace(both[0], clean=both[0].clean[rows], other=both[0].other[rows])
+        controls = _measure_controls(subject, some, chosen, sets, random.Random(seed))
         necessity = _measure_necessity(Pairs(subject, both[:1]), chosen, subject.heads)
     name, by_named = both[0].name, flips(named, 0)
     return SufficientSet(name, chosen, flips(chosen, 0), flips(chosen, 1), named, by_named, controls, necessity)
@@ -269,12 +274,9 @@ def draw_sets(
 
 def _measure_controls(
     subject: Subject, contrast: Contrast, chosen: Heads, most: int, chance: random.Random
-) -> Controls | None:
-    """Measures random sets from all heads, and from the same sites, on some of the pairs."""
-    some = replace(contrast, clean=contrast.clean[:CONTROLLED], other=contrast.other[:CONTROLLED])
-    pairs = Pairs(subject, [some])
-    if not pairs.known.any():
-        return None
+) -> Controls:
+    """Measures random sets from all heads, and from the same sites."""
+    pairs = Pairs(subject, [contrast])
     at_each = Counter(head.site for head in chosen)
     by_site = [(tuple(head for head in subject.heads if head.site == site), count) for site, count in at_each.items()]
     drawn = [draw_sets(pools, chosen, most, chance) for pools in ([(tuple(subject.heads), len(chosen))], by_site)]

@@ -59,6 +59,8 @@ def sum_contrasts(task: Addition, pairs: int, seed: int, device: torch.device | 
     columns = {kind: range(low, task.digits + (kind in ("carry", "propagated"))) for kind, low in BELOW.items()}
     if task.first == "least":  # the digits above are not yet written
         del columns["written"]
+    if task.base == 2:  # no single digit makes a carry
+        columns = {"operand": columns["operand"]}
     kinds = [(kind, k) for kind, some in columns.items() for k in some]
     found = []
     for number, (kind, column) in enumerate(kinds):
@@ -78,7 +80,7 @@ def sum_contrasts(task: Addition, pairs: int, seed: int, device: torch.device | 
 def _swaps(kind: str, placebo: bool) -> tuple[Swap, ...]:
     if kind != "written":
         return ("both",)
-    return ("both", "source") if placebo else ("both", "source", "prefix")
+    return ("both",) if placebo else ("both", "source", "prefix")
 
 
 def change(one: Problems, two: Problems) -> Int[Tensor, " row"]:

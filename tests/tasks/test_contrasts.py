@@ -136,8 +136,8 @@ def test_a_users_contrasts_have_a_sentence() -> None:
     assert Roles((), (found,)).findings() == [
         "For token 2 to reach answer token 2, decoder.0.cross.1 suffices: patching flips the answer in 100.0% of 200 "
         "pairs, both ways (placebo pairs 0.0%; 7 random sets of as many heads 2.0%, 95th percentile 10.0%, no other "
-        "set of as many heads from the same sites, sets without any of its heads 2.0%); without any one of them at most "
-        "0.0%, with all other heads patched 0.0% (all heads: 100.0%)."
+        "set of as many heads from the same sites, sets without any of its heads 2.0%); without any one of them at "
+        "most 0.0%, with all other heads patched 0.0% (all heads: 100.0%)."
     ]
     for broken in (
         replace(found, controls=replace(controls, all_heads=RandomSets(7, 0.9, 1.0, 0.0))),  # others flip as many

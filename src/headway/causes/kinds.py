@@ -6,7 +6,7 @@ least half of the pairs of each contrast), and by clustering the profiles with t
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ class Profile:
     """The share of pairs that flip, by attention site and contrast; "cannot" where the site provably flips none."""
 
     subject: str
-    flips: dict[str, dict[str, float | Cannot]]
+    flips: Mapping[str, Mapping[str, float | Cannot]]
 
     def signature(self) -> str:
         """Lists the attention sites that flip at least half of the pairs, by contrast."""
@@ -47,7 +47,7 @@ def measure_profile(subject: Subject, contrasts: Sequence[Contrast]) -> Profile 
     found = count_flips(pairs, [Patch(frozenset({site})) for site in sites])
     if min(found.known) < PROFILED // 2:
         return None
-    shares = {
+    shares: dict[str, dict[str, float | Cannot]] = {
         str(site): {
             contrast.name: CANNOT if share is None else round(share, 4)
             for number, contrast in enumerate(contrasts)
@@ -66,7 +66,9 @@ def count_kinds(found: Sequence[Profile | None]) -> dict[str, Any]:
         return {**runs, "signatures": [], "kinds": 0, "silhouette": None, "clusters": []}
     signatures = Counter(profile.signature() for profile in profiles)
     rows = [[share for row in profile.flips.values() for share in row.values()] for profile in profiles]
-    shares = [[0.0 if share == CANNOT else share for share in row] for row in rows]  # which tells no run from another
+    shares = [
+        [0.0 if isinstance(share, str) else share for share in row] for row in rows
+    ]  # which tells no run from another
     number, silhouette, labels = _cluster(shares)
     largest_first = sorted(set(labels), key=lambda label: -labels.count(label))
     clusters = [[p for p, own in zip(profiles, labels, strict=True) if own == label] for label in largest_first]

@@ -286,8 +286,9 @@ def _measure_controls(
     apart = [number for number, each in enumerate(sets) if not each & set(chosen)]
     complete = len(drawn[0]) < most  # all sets there are
     interval = _interval_of_mean(by_pair[apart], complete) if apart else None
-    summaries = [_summarise(each, shares, chosen) for each in (*drawn, [sets[number] for number in apart])]
-    return Controls(by_pair.shape[1], shares[frozenset(chosen)], *summaries, interval)
+    every, same = (_summarise(each, shares, chosen) for each in drawn)
+    without = _summarise([sets[number] for number in apart], shares, chosen)
+    return Controls(by_pair.shape[1], shares[frozenset(chosen)], every, same, without, interval)
 
 
 def _summarise(sets: Sequence[frozenset[Head]], shares: dict[frozenset[Head], float], chosen: Heads) -> RandomSets:

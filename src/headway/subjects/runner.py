@@ -159,8 +159,8 @@ class HeadwayRunner(Runner):
         return self.model.tokens_before_answer(source)
 
     def carrying_queries(self, problems: Problems, donors: Problems, place: Tensor) -> Mapping[Site, Queries] | None:
-        sides = ((side.source, side.answer) for side in (problems, donors))
-        return carrying_queries(self.model, *sides, place)
+        one, two = ((side.source, side.answer) for side in (problems, donors))
+        return carrying_queries(self.model, one, two, place)
 
     def run(self, problems: Problems, gates: Gates | None = None, trace: Trace | None = None) -> Logits:
         return self.model(problems.source, problems.answer, gates, trace)

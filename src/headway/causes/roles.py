@@ -78,7 +78,7 @@ class Roles:
         flips: dict[str, dict[str, float | Cannot]] = {}
         for strength in self.table:
             share = strength.both.to_json()
-            if isinstance(strength.part, Site) and not strength.at_answer and share is not None:
+            if isinstance(strength.part, Site) and not strength.at_answer and strength.pairs and share is not None:
                 flips.setdefault(str(strength.part), {})[strength.contrast] = share
         return parts_that_flip_half(flips)
 

@@ -55,5 +55,19 @@ def test_noise_and_outliers_are_not_kinds() -> None:
 def test_a_profile_names_the_sites_of_the_adder(adder) -> None:
     profile = measure_profile(subject_of(adder), profile_contrasts(subject_of(adder)))
     assert profile is not None
-    assert profile.signature().startswith("operand: decoder.0.cross; carry: encoder.1.self + decoder.0.cross")
+    assert (
+        "; carry 1: encoder.0.self + encoder.1.self + decoder.0.cross; carry 2: encoder.1.self" in profile.signature()
+    )
     assert set(profile.flips) == {str(head.site) for head in subject_of(adder).heads}
+    flips = profile.flips["decoder.0.self"]
+    assert {name for name, share in flips.items() if share != "cannot"} == {
+        "written 1", "written 2", "written 1 prefix", "written 2 prefix",
+    }  # fmt: skip
+    assert count_kinds([profile])["flips"]["decoder.0.self"]["carry 1"] == "cannot"
+
+
+def test_columns_are_not_averaged() -> None:
+    """A site that flips every pair at one column and none at another is neither at half nor above it."""
+    shares = {"decoder.0.cross": {"carry 1": 1.0, "carry 2": 0.0}, "decoder.1.cross": {"carry 1": 0.9, "carry 2": 0.4}}
+    signature = Profile("run", {site: dict(row) for site, row in shares.items()}).signature()
+    assert signature == "carry 1: decoder.0.cross + decoder.1.cross; carry 2: no single site"

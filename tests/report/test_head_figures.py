@@ -34,8 +34,11 @@ def test_the_pictures_name_every_head_and_both_answers(written: list[Path]) -> N
 def test_the_drawing_shows_what_is_sound_and_nothing_else(written: list[Path], tmp_path: Path) -> None:
     study = json.loads(STUDY.read_text())
     drawn = (written[0].parent / "heads-roles.svg").read_text()
-    assert all(each["sound"] for each in study["roles"]["explained"])
+    sound = {each["contrast"]: each["sound"] for each in study["roles"]["explained"]}
+    assert sound["carry 2"]
+    assert not sound["propagated 2"]
     assert "carry into column 2" in drawn
+    assert "carry passed on to 2" not in drawn
     for each in study["roles"]["explained"]:
         each["sound"] = each["contrast"] == "carry 1"
     (tmp_path / "heads.json").write_text(json.dumps(study))
@@ -43,6 +46,18 @@ def test_the_drawing_shows_what_is_sound_and_nothing_else(written: list[Path], t
     drawn = (tmp_path / "heads-roles.svg").read_text()
     assert "carry into column 1" in drawn
     assert "carry into column 2" not in drawn
+
+
+def test_what_cannot_flip_is_marked_with_a_legend(written: list[Path], tmp_path: Path) -> None:
+    """A cell that provably cannot flip looks different from one that does not; an old file has none."""
+    legend = "cannot: it sees no difference that reaches the digit"
+    assert legend in (written[0].parent / "heads-roles.svg").read_text()
+    study = json.loads(STUDY.read_text())
+    for cell in study["roles"]["table"]:
+        cell["flips"] = 0.0 if cell["flips"] == "cannot" else cell["flips"]
+    (tmp_path / "heads.json").write_text(json.dumps(study))
+    heads_figures(tmp_path / "heads.json", tmp_path)
+    assert legend not in (tmp_path / "heads-roles.svg").read_text()
 
 
 def test_a_population_is_drawn_and_one_of_refused_runs_is_not(tmp_path: Path) -> None:

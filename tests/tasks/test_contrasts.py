@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from headway.causes.roles import Flips, Roles, SufficientSet
+from headway.causes.flips import Flips
+from headway.causes.roles import Roles
+from headway.causes.sufficient import Controls, Lost, Necessity, RandomSets, SufficientSet
+from headway.evaluation.intervals import Interval
 from headway.models import Head, Site
 from headway.tasks import Addition, Sortedness, create_task
 from headway.tasks.contrasts import change, sum_contrasts
@@ -30,7 +34,7 @@ def carry_into(a: list[int], b: list[int], column: int, base: int) -> int:
 @pytest.mark.parametrize("task", [Addition(), Addition(digits=4, base=7, first="least"), Addition(operators="+-")])
 def test_each_kind_of_pair_is_what_it_says(task: Addition) -> None:
     found = sum_contrasts(task, 40, seed=3)
-    assert len(found) == 2 * (3 * task.digits - 1)
+    assert len(found) == 2 * (3 * task.digits - 1) + (4 * (task.digits - 1) if task.first == "most" else 0)
     for contrast in found:
         k, n = contrast.column, task.digits
         assert len(contrast.clean) == len(contrast.other) == 40
@@ -51,30 +55,48 @@ def test_each_kind_of_pair_is_what_it_says(task: Addition) -> None:
                 assert differing == [k]
                 assert into == into2
             else:
-                assert differing == [k - 1 if contrast.kind == "carry" else k - 2]
+                assert differing == [k - 2 if contrast.kind == "propagated" else k - 1]
                 assert (into[k], into2[k]) == (0, 1)
-                assert into[k + 1 :] == into2[k + 1 :]
+                if contrast.kind != "written":
+                    assert into[k + 1 :] == into2[k + 1 :]
             if contrast.kind == "propagated":
                 assert a[k - 1] + b[k - 1] == task.base - 1
+            if contrast.kind == "written":
+                assert a[k] + b[k] == task.base - 1
         assert sum(changed) == 20
 
 
+def test_written_digits_tell_the_carry_and_each_half_of_the_input_can_be_swapped() -> None:
+    """The digit before the one in question differs, which it does in no other kind of pair."""
+    found = [each for each in sum_contrasts(Addition(), 60, 0) if not each.placebo]
+    assert len({each.name for each in found}) == len(found) == 14
+    for each in found:
+        before = slice(0, each.place)
+        same = (each.clean.answer[:, before] == each.other.answer[:, before]).all(1)
+        assert bool((~same).all()) if each.kind == "written" else bool(same.all())
+        donors = each.donors(each.clean, each.other)
+        assert torch.equal(donors.source, (each.clean if each.swap == "prefix" else each.other).source)
+        assert torch.equal(donors.answer, (each.clean if each.swap == "source" else each.other).answer)
+    swaps = [each.name for each in found if each.kind == "written"]
+    assert swaps == [f"written {column}{swap}" for column in (1, 2) for swap in ("", " prefix", " source")]
+
+
 def test_a_placebo_changes_its_digit_by_as_much() -> None:
-    found = sum_contrasts(Addition(), 200, 0)
+    found = [each for each in sum_contrasts(Addition(), 200, 0) if each.swap == "both"]
     for real, placebo in zip(found[::2], found[1::2], strict=True):
         assert (real.name, real.placebo, placebo.placebo) == (placebo.name, False, True)
         sizes = [change(each.clean, each.other).double().mean() for each in (real, placebo)]
         assert abs(sizes[0] - sizes[1]) < 0.3
         if real.kind != "operand":
             changed = (placebo.clean.source != placebo.other.source).any(0).nonzero()[:, 0].tolist()
-            column = real.column - (1 if real.kind == "carry" else 2)
+            column = real.column - (2 if real.kind == "propagated" else 1)
             assert changed == [2 - column, 6 - column]
 
 
 def test_contrasts_impossible_in_a_base_are_left_out() -> None:
     assert {each.kind for each in sum_contrasts(Addition(base=2), 20, 0)} == {"operand"}
     assert [each.name for each in sum_contrasts(Addition(digits=1), 20, 0)] == ["operand 0", "carry 1", "carry 1"]
-    assert len(sum_contrasts(Addition(base=100, digits=2), 30, 9 * 10**16)) == 10
+    assert len(sum_contrasts(Addition(base=100, digits=2), 30, 9 * 10**16)) == 14
 
 
 def test_pairs_are_the_same_for_the_same_seed_and_others_for_another() -> None:
@@ -106,8 +128,27 @@ def test_any_task_that_can_solve_has_pairs_that_differ_in_one_token(monkeypatch:
 
 def test_a_users_contrasts_have_a_sentence() -> None:
     head = Head(Site("decoder", 0, "cross"), 1)
-    found = SufficientSet("token 2", (head,), Flips(400, 200), Flips(0, 200), None, (head,), Flips(400, 200))
+    some, gone = RandomSets(7, 0.02, 0.1, 0.0), Lost(0.0, Interval(0.9, 1.0))
+    controls = Controls(40, 1.0, some, RandomSets(0), some, Interval(0.0, 0.08))
+    necessity = Necessity({str(head): gone}, 1.0, gone)
+    real, placebo = Flips(400, 200, True, (200, 200)), Flips(0, 200)
+    found = SufficientSet("token 2", (head,), real, placebo, (head,), real, controls, necessity)
     assert Roles((), (found,)).findings() == [
         "For token 2 to reach answer token 2, decoder.0.cross.1 suffices: patching flips the answer in 100.0% of 200 "
-        "pairs, both ways (placebo pairs 0.0%)."
+        "pairs, both ways (placebo pairs 0.0%; 7 random sets of as many heads 2.0%, 95th percentile 10.0%, no other "
+        "set of as many heads from the same sites, sets without any of its heads 2.0%); without any one of them at "
+        "most 0.0%, with all other heads patched 0.0% (all heads: 100.0%)."
     ]
+    for broken in (
+        replace(found, controls=replace(controls, all_heads=RandomSets(7, 0.9, 1.0, 0.0))),  # others flip as many
+        replace(found, controls=replace(controls, same_sites=RandomSets(5, 0.9, 1.0, 0.0))),
+        replace(found, controls=replace(controls, interval_without=Interval(0.0, 0.11))),
+        replace(found, necessity=replace(necessity, one_left_out={str(head): Lost(1.0, Interval(-0.02, 0.02))})),
+        replace(found, necessity=replace(necessity, all_others=Lost(1.0, Interval(-0.02, 0.02)))),
+        replace(found, placebo=Flips(20, 200)),
+        replace(found, real=Flips(240, 200, True, (200, 40))),  # one way only
+        replace(found, controls=None),
+    ):
+        assert found.sound
+        assert not broken.sound
+        assert Roles((), (broken,)).findings() == []

@@ -22,9 +22,11 @@ export interface HeadRow {
   by_stratum: { stratum: string; examples: number; errors: number }[];
 }
 
+export type Share = number | "cannot" | null; // "cannot": provably nothing, whatever the weights
+
 export interface Roles {
-  table: { part: string; contrast: string; at_answer: boolean; flips: number | null; pairs: number; named: boolean }[];
-  explained: { contrast: string; heads: string[]; flips: number | null; sound: boolean }[];
+  table: { part: string; contrast: string; at_answer: boolean; flips: Share; pairs: number; named: boolean }[];
+  explained: { contrast: string; heads: string[]; flips: Share; sound: boolean }[];
   mean_explained: number | null;
 }
 

@@ -1,6 +1,6 @@
 // What heads carry to the output, tested by activation patching on pairs of problems.
 import { COLOURS } from "./chart";
-import { content, type Roles } from "./content";
+import { content, type Roles, type Share } from "./content";
 import { Grid } from "./grid";
 import { headTitle, shortHead } from "./names";
 import { pressed } from "./press";
@@ -9,16 +9,23 @@ import { chosen } from "./state";
 
 const KINDS: Record<string, [string, string]> = {
   operand: [COLOURS[0]!, "digits of column"], carry: [COLOURS[1]!, "carry into column"], propagated: [COLOURS[2]!, "carry passed on to"],
+  written: [COLOURS[3]!, "carry passed on by"],
 };
+const SWAPS: Record<string, string> = { source: " (source)", prefix: " (written)" };
+
+/** A share as a number: 0 where it cannot be anything else, or was not measured. */
+function numberOf(share: Share | undefined): number {
+  return typeof share === "number" ? share : 0;
+}
 
 function spread(names: string[], x: number, high: number): Map<string, [number, number]> {
   return new Map(names.map((name, place) => [name, [x, ((place + 0.5) * high) / names.length]]));
 }
 
 function titleOf(what: string): string {
-  const [kind, column] = what.split(" ");
+  const [kind, column, swap] = what.split(" ");
   if (kind === "answer") return `answer digit ${column}`;
-  return KINDS[kind!] ? `${KINDS[kind!]![1]} ${column}` : shortHead(what);
+  return KINDS[kind!] ? `${KINDS[kind!]![1]} ${column}${SWAPS[swap ?? ""] ?? ""}` : shortHead(what);
 }
 
 /** From each difference, through the heads that carry it, to the answer digit; the width is the share of pairs flipped. */
@@ -29,7 +36,7 @@ function Drawing({ roles }: { roles: Roles }) {
   const picked = heads.find((head) => head === chosen.value);
   const digits = [...new Set(shown.map((each) => each.contrast.split(" ")[1]!))].sort().reverse();
   const flips = (part: string, contrast: string): number =>
-    roles.table.find((cell) => cell.part === part && cell.contrast === contrast && !cell.at_answer)?.flips ?? 0;
+    numberOf(roles.table.find((cell) => cell.part === part && cell.contrast === contrast && !cell.at_answer)?.flips);
   const high = 40 * Math.max(shown.length, heads.length, digits.length), wide = 660;
   const places = new Map([
     ...spread(shown.map((each) => each.contrast), 85, high), ...spread(heads, wide / 2, high), ...spread(digits.map((each) => `answer ${each}`), wide - 75, high),
@@ -53,7 +60,7 @@ function Drawing({ roles }: { roles: Roles }) {
             <g key={name} class={isHead ? "box pick" : "box"} {...(isHead && { ...pressed(() => (chosen.value = name)), "aria-label": `choose ${headTitle(name)}`, "aria-pressed": chosen.value === name })}>
               <rect x={x - 72} y={y - 15} width="144" height="30" rx="5" stroke={kind ? kind[0] : "#808080"} />
               <text x={x} y={y + (share == null ? 4 : -1)} text-anchor="middle">{titleOf(name)}</text>
-              {share != null && <text x={x} y={y + 11} text-anchor="middle" class="small">{(100 * share).toFixed(0)}% explained</text>}
+              {share != null && <text x={x} y={y + 11} text-anchor="middle" class="small">{(100 * numberOf(share)).toFixed(0)}% explained</text>}
             </g>
           );
         })}
@@ -68,17 +75,21 @@ export function RolesPart() {
   const heads = content.heads!.heads.map((row) => row.head);
   const contrasts = [...new Set(roles.table.map((cell) => cell.contrast))];
   const cells = new Map(roles.table.filter((cell) => !cell.at_answer).map((cell) => [`${cell.part}|${cell.contrast}`, cell]));
+  const crossed = [...cells.values()].some((cell) => cell.flips === "cannot");
   return (
     <>
       <h3>How carries reach the output</h3>
-      <p>The problems of a pair differ in one thing (two digits, a carry made, a carry passed on). Activation patching puts the output of a head on one problem into the other, which tests causes. The drawing shows sets of heads that suffice: patching them flips the answer digit in {(100 * (roles.mean_explained ?? 0)).toFixed(0)}% of pairs on average.</p>
+      <p>The problems of a pair differ in one thing (two digits, a carry made, a carry passed on). Activation patching puts the output of a head on one problem into the other, which tests causes. The drawing shows sets of heads that suffice, each with the share of pairs in which patching it flips the answer digit.</p>
       <Drawing roles={roles} />
-      <h4>Every head and every difference: the share of pairs in which patching the head alone flips the answer (dot: significantly above 2% in both directions)</h4>
+      <h4>Every head and every difference: the share of pairs in which patching the head alone flips the answer (dot: significantly above 2% in both directions{crossed && "; cross: cannot, because all that it sees is the same in both problems, or nothing of it reaches the digit"})</h4>
       <Grid label="what each head carries to the output" rows={heads.map(shortHead)} columns={contrasts} most={1}
         chosen={heads.indexOf(chosen.value ?? "")} choose={(row) => (chosen.value = heads[row]!)}
         cells={(r, c) => {
           const cell = cells.get(`${heads[r]}|${contrasts[c]}`);
-          return cell ? { value: cell.flips ?? 0, title: `${shortHead(heads[r]!)}, ${contrasts[c]}: flips ${(100 * (cell.flips ?? 0)).toFixed(1)}% of ${cell.pairs} pairs`, dot: cell.named } : null;
+          if (!cell) return null;
+          const cannot = cell.flips === "cannot";
+          const found = cannot ? "cannot flip any pair" : `flips ${(100 * numberOf(cell.flips)).toFixed(1)}% of ${cell.pairs} pairs`;
+          return { value: numberOf(cell.flips), title: `${shortHead(heads[r]!)}, ${contrasts[c]}: ${found}`, dot: cell.named, cannot };
         }} />
     </>
   );

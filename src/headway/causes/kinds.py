@@ -2,16 +2,17 @@
 
 A profile has, for each attention site and each contrast, the share of pairs that flip when the whole site is patched:
 heads of a site are interchangeable, sites are not. Kinds are counted in two ways: by signature (which sites flip at
-least half of the pairs of a kind of contrast), and by clustering the profiles with the best silhouette.
+least half of the pairs of each contrast), and by clustering the profiles with the best silhouette.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headway.causes.flips import CANNOT, Cannot, count_flips
 from headway.causes.patching import Pairs, Patch
-from headway.causes.roles import count_flips, parts_that_flip_half
+from headway.causes.roles import parts_that_flip_half
 from headway.subjects.splits import Split
 from headway.subjects.subject import Subject
 from headway.tasks.problems import Contrast
@@ -22,15 +23,15 @@ MOST_KINDS, CLEAR = 8, 0.25  # a silhouette below `CLEAR` shows no structure: th
 
 @dataclass(frozen=True)
 class Profile:
-    """The share of pairs that flip, by attention site and contrast."""
+    """The share of pairs that flip, by attention site and contrast; "cannot" where the site provably flips none."""
 
     subject: str
-    flips: dict[str, dict[str, float]]
+    flips: Mapping[str, Mapping[str, float | Cannot]]
 
     def signature(self) -> str:
-        """Lists the attention sites that flip at least half of the pairs, by kind of contrast over all columns."""
-        kinds = parts_that_flip_half(self.flips)
-        return "; ".join(f"{kind}: {' + '.join(sites) or 'no single site'}" for kind, sites in kinds.items())
+        """Lists the attention sites that flip at least half of the pairs, by contrast."""
+        found = parts_that_flip_half(self.flips)
+        return "; ".join(f"{contrast}: {' + '.join(sites) or 'no single site'}" for contrast, sites in found.items())
 
 
 def profile_contrasts(subject: Subject, seed: int = 0) -> list[Contrast]:
@@ -46,12 +47,13 @@ def measure_profile(subject: Subject, contrasts: Sequence[Contrast]) -> Profile 
     found = count_flips(pairs, [Patch(frozenset({site})) for site in sites])
     if min(found.known) < PROFILED // 2:
         return None
-    shares = {
+    shares: dict[str, dict[str, float | Cannot]] = {
         str(site): {
-            contrast.name: round(sum(flips) / (2 * known), 4)
-            for contrast, flips, known in zip(contrasts, row, found.known, strict=True)
+            contrast.name: CANNOT if share is None else round(share, 4)
+            for number, contrast in enumerate(contrasts)
+            for share in (found.total(place, number).share,)
         }
-        for site, row in zip(sites, found.flips, strict=True)
+        for place, site in enumerate(sites)
     }
     return Profile(subject.name, shares)
 
@@ -63,7 +65,10 @@ def count_kinds(found: Sequence[Profile | None]) -> dict[str, Any]:
     if not profiles:
         return {**runs, "signatures": [], "kinds": 0, "silhouette": None, "clusters": []}
     signatures = Counter(profile.signature() for profile in profiles)
-    shares = [[share for row in profile.flips.values() for share in row.values()] for profile in profiles]
+    rows = [[share for row in profile.flips.values() for share in row.values()] for profile in profiles]
+    shares = [
+        [0.0 if isinstance(share, str) else share for share in row] for row in rows
+    ]  # which tells no run from another
     number, silhouette, labels = _cluster(shares)
     largest_first = sorted(set(labels), key=lambda label: -labels.count(label))
     clusters = [[p for p, own in zip(profiles, labels, strict=True) if own == label] for label in largest_first]
@@ -92,11 +97,12 @@ def describe_kinds(found: dict[str, Any]) -> str:
     return f"By what their sites carry to the output, {runs} are of {kinds}; silhouette {silhouette:.2f})."
 
 
-def _mean_flips(profiles: Sequence[Profile]) -> dict[str, dict[str, float]]:
-    return {
-        part: {name: sum(p.flips[part][name] for p in profiles) / len(profiles) for name in row}
-        for part, row in profiles[0].flips.items()
-    }
+def _mean_flips(profiles: Sequence[Profile]) -> dict[str, dict[str, float | Cannot]]:
+    def mean(part: str, name: str) -> float | Cannot:
+        shares = [share for profile in profiles if (share := profile.flips[part][name]) != CANNOT]
+        return sum(shares) / len(shares) if shares else CANNOT
+
+    return {part: {name: mean(part, name) for name in row} for part, row in profiles[0].flips.items()}
 
 
 def _cluster(vectors: list[list[float]]) -> tuple[int, float | None, list[int]]:

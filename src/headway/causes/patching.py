@@ -4,17 +4,22 @@ The two problems of a pair differ in one thing only (tasks/contrasts.py). When p
 question to that of the other problem, the part carries the difference. Each pair is patched in both directions;
 placebo pairs show what a patch does by itself. Parts are heads, whole sites and feed-forward blocks; patches are made
 at all positions, or only at the position where the digit is written.
+
+A contrast may swap only the source or only the written digits: then a part's output is that on the mixed input, and
+the digit asked about is still that of the other problem. Patching a part that sees no difference cannot flip anything,
+in any model: that is derived (models/influence.py), not measured.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from headway.errors import HeadwayError
-from headway.models import Gate, Gates, Head
+from headway.models import Gate, Gates, Head, Site
 from headway.models.rerun import Recording
 from headway.models.sites import Closed, site_of
 from headway.subjects.subject import Subject
@@ -28,6 +33,8 @@ class Patch:
 
     parts: Closed
     at_answer: bool = False
+    held: Closed = frozenset()
+    """parts that keep their output on this problem, whatever changes before them"""
 
 
 @dataclass(frozen=True)
@@ -46,7 +53,9 @@ class Pairs:
     def __init__(self, subject: Subject, contrasts: Sequence[Contrast]) -> None:
         self.runner, self.contrasts = subject.runner, contrasts
         self.problems = Problems.join([side for c in contrasts for side in (c.clean, c.other)])
-        self.donors = Problems.join([side for c in contrasts for side in (c.other, c.clean)])
+        self.donors = Problems.join(
+            [c.donors(*both) for c in contrasts for both in ((c.clean, c.other), (c.other, c.clean))]
+        )
         counts = [2 * len(c.clean) for c in contrasts]
         device = self.problems.source.device
         self.contrast = torch.tensor([n for n, count in enumerate(counts) for _ in range(count)], device=device)
@@ -54,9 +63,14 @@ class Pairs:
         """whether a row goes from the first problem of a pair to the second"""
         self.place = torch.tensor([c.place for c in contrasts], device=device)[self.contrast][:, None]
         self.placebo = torch.tensor([c.placebo for c in contrasts], device=device)[self.contrast]
+        rows = [torch.arange(count, device=device).roll(count // 2) for count in counts]
+        partner = torch.cat(rows) + torch.tensor([0, *counts], device=device).cumsum(0)[self.contrast]
+        """the row of the other problem of a pair"""
         self.own = self.problems.answer.gather(1, self.place)[:, 0]
-        self.other = self.donors.answer.gather(1, self.place)[:, 0]
-        self.base, self.full = (self._digit_logits(side) for side in (self.problems, self.donors))
+        self.other = self.own[partner]
+        self.base = self._digit_logits(self.problems)
+        self.full = self.base[partner]
+        self.carrying = self.runner.carrying_queries(self.problems, self.donors, self.place)
         self.known = (self.base.argmax(-1) == self.own) & (self.full.argmax(-1) == self.other)
         """whether the model has the digit of a row right in both problems: only those rows count"""
 
@@ -65,17 +79,68 @@ class Pairs:
         pieces = self.runner.map_pieces(lambda rows: _logits_at(run(problems[rows]), self.place[rows]), problems)
         return torch.cat(pieces)
 
+    def swapped(self) -> Bool[Tensor, " row"]:
+        """Returns whether the model writes the other problem's digit on the swapped input itself, without a patch."""
+        return (self._digit_logits(self.donors).argmax(-1) == self.other) & self.known
+
+    def can(self, patch: Patch) -> list[bool]:
+        """Returns, for each contrast, whether the patch can change the logits of any pair."""
+        if self.carrying is None:
+            return [True] * len(self.contrasts)
+        able = [self._able(site_of(part), patch.at_answer)[0] for part in patch.parts]
+        return [any(each) for each in zip(*able, strict=True)] or [False] * len(self.contrasts)
+
+    @cache  # noqa: B019  (lives as long as the pairs)
+    def _able(self, site: Site, at_answer: bool) -> tuple[list[bool], bool]:
+        """Returns in which contrasts a site can carry anything, and whether it can only at the answer's position."""
+        assert self.carrying is not None
+        queries, asked = self.carrying[site], self.place + self.runner.tokens_before_answer(self.problems.source)
+        here = torch.arange(queries.shape[1], device=queries.device) == asked
+        rows = (queries & here if at_answer else queries).any(1)
+        able = [bool(rows[self.contrast == number].any()) for number in range(len(self.contrasts))]
+        return able, not bool((queries & ~here).any())
+
+    def _simplify(self, patch: Patch) -> Patch:
+        """Returns a patch with the same effect: without parts that can carry nothing, and at all positions where others
+        than the answer's make no difference."""
+        if self.carrying is None or patch.held:
+            return patch
+        parts = frozenset(part for part in patch.parts if any(self._able(site_of(part), patch.at_answer)[0]))
+        only_there = all(self._able(site_of(part), patch.at_answer)[1] for part in parts)
+        return Patch(parts, patch.at_answer and not only_there)
+
     def __call__(self, patches: Sequence[Patch]) -> PatchEffects:
         for patch in patches:
             if patch.at_answer and any(site_of(part).stack == "encoder" for part in patch.parts):
                 raise HeadwayError("an encoder does not write the answer; patch it at all positions")
 
-        logits = torch.cat(self.runner.map_pieces(lambda rows: self._patch_rows(rows, patches), self.problems), dim=1)
+        simple = [self._simplify(patch) for patch in patches]
+        groups: dict[tuple[bool, ...], list[Patch]] = {}
+        for patch in dict.fromkeys(simple):
+            groups.setdefault(tuple(self.can(patch)), []).append(patch)
+        found = dict[Patch, Tensor]()
+        for able, some in groups.items():
+            found |= dict(zip(some, self._patched_logits(some, able), strict=True))
+        logits = torch.stack([found[patch] for patch in simple])  # patch row token
         written = logits.argmax(-1)  # patch row
         flipped = torch.where(self.placebo, written != self.own, written == self.other) & self.known
         whole = self._gap(self.base) - self._gap(self.full)
         moved = (self._gap(self.base) - self._gap(logits)) / whole.where(whole.abs() > 1e-6, 1.0)
         return PatchEffects(flipped, torch.where(self.placebo, 0.0, moved))
+
+    def _patched_logits(self, patches: Sequence[Patch], able: Sequence[bool]) -> Float[Tensor, "patch row token"]:
+        """Runs patches on the rows of the contrasts that they can change; other rows keep their logits."""
+        rows = torch.tensor(able, device=self.contrast.device)[self.contrast].nonzero()[:, 0]
+        if not len(rows):
+            return self.base.expand(len(patches), -1, -1)
+        own, donors, place = self.problems[rows], self.donors[rows], self.place[rows]
+        pieces = self.runner.map_pieces(
+            lambda piece: self._patch_rows(own[piece], donors[piece], place[piece], patches), own
+        )
+        logits = torch.cat(pieces, dim=1)
+        if len(rows) == len(self.problems):
+            return logits
+        return self.base.repeat(len(patches), 1, 1).index_copy(1, rows, logits)
 
     def _gap(self, logits: Float[Tensor, "*patch row token"]) -> Float[Tensor, "*patch row"]:
         """Returns the logit of each row's own digit minus that of the other problem's digit."""
@@ -84,33 +149,41 @@ class Pairs:
         return own - other
 
     @torch.inference_mode()
-    def _patch_rows(self, rows: slice, patches: Sequence[Patch]) -> Float[Tensor, "patch row token"]:
-        own, donors = (self.runner.record(side[rows]) for side in (self.problems, self.donors))
-        place, found = self.place[rows], [torch.empty(0)] * len(patches)
-        changed = [{site_of(part) for part in patch.parts} for patch in patches]
+    def _patch_rows(
+        self, problems: Problems, others: Problems, place: Int[Tensor, "row 1"], patches: Sequence[Patch]
+    ) -> Float[Tensor, "patch row token"]:
+        own, donors, found = self.runner.record(problems), self.runner.record(others), [torch.empty(0)] * len(patches)
+        changed = [{site_of(part) for part in patch.parts | patch.held} for patch in patches]
         replayed = self.runner.replay_each(
-            own, changed, lambda some: self._gates([patches[number] for number in some], donors, place)
+            own, changed, lambda some: self._gates([patches[number] for number in some], own, donors, place)
         )
         for number, logits in replayed:
             found[number] = _logits_at(logits, place)
         return torch.stack(found)
 
-    def _gates(self, patches: Sequence[Patch], donors: Recording, place: Int[Tensor, "row 1"]) -> Gates:
+    def _gates(self, patches: Sequence[Patch], own: Recording, donors: Recording, place: Int[Tensor, "row 1"]) -> Gates:
         """Builds the gates of every row under every patch."""
         gates = {}
-        for site in {site_of(part) for patch in patches for part in patch.parts}:
+        for site in {site_of(part) for patch in patches for part in patch.parts | patch.held}:
             outputs, heads = donors.trace.outputs[site], self.runner.width.get(site, 1)
-            passed = []
+            passed, replaced = [], []
             for patch in patches:
-                shut = [float(site in patch.parts or Head(site, head) in patch.parts) for head in range(heads)]
-                closed = torch.tensor(shut, device=outputs.device).expand(*outputs.shape[:2], heads)  # row query head
+                closed = _mark_heads(site, heads, patch.parts | patch.held, outputs.device)
+                closed = closed.float().expand(*outputs.shape[:2], heads)  # row query head
                 if patch.at_answer:
                     queries = torch.arange(outputs.shape[1], device=outputs.device)
                     here = queries == place + self.runner.tokens_before_answer(donors.source)  # row query
                     closed = closed * here[..., None]
                 passed.append(1 - closed)
-            gates[site] = Gate(torch.cat(passed), outputs.repeat(len(patches), 1, 1, 1))
+                held = _mark_heads(site, heads, patch.held, outputs.device)[:, None]  # head 1
+                replaced.append(torch.where(held, own.trace.outputs[site], outputs) if patch.held else outputs)
+            gates[site] = Gate(torch.cat(passed), torch.cat(replaced))
         return gates
+
+
+def _mark_heads(site: Site, heads: int, parts: Closed, device: torch.device) -> Bool[Tensor, " head"]:
+    """Returns which heads of a site are among the parts."""
+    return torch.tensor([site in parts or Head(site, head) in parts for head in range(heads)], device=device)
 
 
 def _logits_at(logits: Float[Tensor, "row answer token"], place: Int[Tensor, "row 1"]) -> Float[Tensor, "row token"]:

@@ -61,6 +61,10 @@ class Model(nn.Module, PyTorchModelHubMixin, library_name="headway"):
         number `first` on; input 0 is the start token."""
         raise NotImplementedError
 
+    def stack_tokens(self, name: str, source: Tensor, written: Tensor) -> Tensor:
+        """Returns the tokens that the stack of that name reads."""
+        return source if name == "encoder" else written
+
     def source_stack(
         self, source: Source, blocks: nn.ModuleList, positions: Positions, finish: Callable[[Tensor], Tensor]
     ) -> StackPass:

@@ -78,6 +78,9 @@ class Decoder(Model):
     def tokens_before_answer(self, source: Tensor) -> int:
         return source.shape[1]
 
+    def stack_tokens(self, name: str, source: Tensor, written: Tensor) -> Tensor:
+        return torch.cat((source, written), dim=1)
+
     def stack(self, name: str, source: Tensor, written: Tensor, length: int | None = None, first: int = 0) -> StackPass:
         tokens, sources = (written, 0) if first else (torch.cat((source, written), dim=1), source.shape[1])
         start = source.shape[1] + first if first else 0

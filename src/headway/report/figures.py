@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#666666"
+BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#666666"
 SWEPT = {"d_model": "width of the model (d_model)", "tokens": "tokens of a problem"}
 COLOURS = {"sinusoidal": BLUE, "learned": ORANGE, "none": GREEN}
 EACH_STEP = "milliseconds per model and step"

@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headway.report.figures import BLUE, GREEN, GREY, ORANGE, needs_matplotlib, panels, save_figure
-from headway.report.studies import HeadsFile, PopulationFile, fill_defaults
+from headway.report.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, needs_matplotlib, panels, save_figure
+from headway.report.studies import HeadsFile, PopulationFile, Share, fill_defaults
 from headway.runs import disk
 
 if TYPE_CHECKING:
@@ -20,7 +20,9 @@ CONTRASTS = {
     "operand": (BLUE, "digits of column"),
     "carry": (ORANGE, "carry into column"),
     "propagated": (GREEN, "carry passed on to"),
+    "written": (PURPLE, "carry passed on by"),
 }
+SWAPS = {"source": ", source only", "prefix": ", written digits only"}
 SMALL = {"frameon": False, "fontsize": 8}  # for legends
 
 
@@ -77,13 +79,18 @@ def _draw_roles(axes: Axes, study: HeadsFile) -> None:
     heads = [row["head"] for row in study["heads"]]
     cells = {(cell["part"], cell["contrast"]): cell for cell in study["roles"]["table"] if not cell["at_answer"]}
     names = list(dict.fromkeys(contrast for _, contrast in cells))
-    shares = [[100 * (cells[head, name]["flips"] or 0) for name in names] for head in heads]
+    shares = [[100 * _number(cells[head, name]["flips"]) for name in names] for head in heads]
     picture = axes.imshow(shares, aspect="auto", cmap="Blues", vmin=0, vmax=100)
     axes.figure.colorbar(picture, ax=axes, label="percent of pairs whose answer flips when this head is patched")
     for row, head in enumerate(heads):
         for column, name in enumerate(names):
             if cells[head, name]["named"]:
                 axes.plot(column, row, "o", color=ORANGE, markersize=4)
+            if cells[head, name]["flips"] == "cannot":
+                axes.plot(column, row, "x", color=GREY, markersize=4)
+    if any(cell["flips"] == "cannot" for cell in cells.values()):
+        axes.plot([], [], "x", color=GREY, label="cannot: it sees no difference that reaches the digit")
+        axes.legend(**SMALL, loc="upper center", bbox_to_anchor=(0.5, -0.24))
     axes.set_xticks(range(len(names)), names, rotation=60, ha="right", fontsize=8)
     axes.set_yticks(range(len(heads)), [short_name(head) for head in heads], fontsize=7)
     axes.set_title("What each head carries to the output\n(dot: significantly above 2% in both directions)")
@@ -94,7 +101,8 @@ def _draw_circuit(axes: Axes, study: HeadsFile) -> None:
     roles = study["roles"]
     assert roles is not None
     axes.set_axis_off()
-    flips = {(cell["part"], cell["contrast"]): cell["flips"] or 0 for cell in roles["table"] if not cell["at_answer"]}
+    cells = [cell for cell in roles["table"] if not cell["at_answer"]]
+    flips = {(cell["part"], cell["contrast"]): _number(cell["flips"]) for cell in cells}
     explained = {each["contrast"]: each for each in roles["explained"] if each["sound"]}
     if not explained:
         axes.text(0.5, 0.5, "no set of heads flips most pairs", ha="center", transform=axes.transAxes)
@@ -106,20 +114,25 @@ def _draw_circuit(axes: Axes, study: HeadsFile) -> None:
     for x, names in enumerate(columns):
         place |= {name: (float(x), 1 - (number + 0.5) / len(names)) for number, name in enumerate(names)}
     for contrast, each in explained.items():
-        kind, column = contrast.split()
+        kind, column, *_ = contrast.split()
         for head in each["heads"]:
             path = zip(place[contrast], place[head], place[f"answer {column}"], strict=True)
             look = {"color": CONTRASTS.get(kind, (GREY,))[0], "linewidth": 0.8 + 5 * flips[head, contrast]}
             axes.plot(*path, **look, alpha=0.55, zorder=1)
     for name, (x, y) in place.items():
-        kind, _, column = name.partition(" ")
+        kind, *column = name.split()
         colour, words = CONTRASTS.get(kind, (GREY, "answer digit" if kind == "answer" else kind))
-        text = f"{words} {column}" if column else short_name(name)
-        text += f"\n{explained[name]['flips']:.0%} explained" if name in explained else ""
+        text = f"{words} {column[0]}{SWAPS.get(column[-1], '')}" if column else short_name(name)
+        text += f"\n{_number(explained[name]['flips']):.0%} explained" if name in explained else ""
         box = {"boxstyle": "round", "facecolor": "white", "edgecolor": colour}
         axes.text(x, y, text, ha="center", va="center", fontsize=8, bbox=box, zorder=2)
     axes.set(xlim=(-0.45, 2.45), ylim=(-0.06, 1.06))
-    axes.set_title(f"Heads that suffice: patched together they flip {roles['mean_explained']:.0%} of pairs")
+    axes.set_title("Heads that suffice, and the share of pairs that they flip")
+
+
+def _number(share: Share) -> float:
+    """Returns a share as a number: 0 where it cannot be anything else, or was not measured."""
+    return 0.0 if share is None or share == "cannot" else share
 
 
 def short_name(head: str) -> str:

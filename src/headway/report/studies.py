@@ -6,7 +6,7 @@ A file may hold more keys than are listed here; keys that older files lack are f
 
 import math
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict, TypeVar
+from typing import Any, Literal, NotRequired, TypedDict, TypeVar
 
 from headway.compare.describe import Value
 from headway.errors import BrokenRun
@@ -16,6 +16,7 @@ from headway.runs.shapes import find_fault
 Kind = TypeVar("Kind")
 Real = float | None  # a number, or None where it was not finite
 Bounds = tuple[Real, Real]  # a list of two
+Share = float | Literal["cannot"] | None  # "cannot" where it is provably nothing, whatever the weights
 DEEPEST = 100  # levels of nested lists and objects
 LARGEST = 10**300
 
@@ -47,9 +48,9 @@ CurveJson = TypedDict("CurveJson", {
 })
 PairJson = TypedDict("PairJson", {"heads": tuple[str, str], "drop": float, "sum_of_drops": float, "backup": float})
 RoleJson = TypedDict("RoleJson", {
-    "part": str, "contrast": str, "at_answer": bool, "flips": Real, "pairs": int, "named": bool,
+    "part": str, "contrast": str, "at_answer": bool, "flips": Share, "pairs": int, "named": bool,
 })
-ExplainedJson = TypedDict("ExplainedJson", {"contrast": str, "heads": list[str], "flips": Real, "sound": bool})
+ExplainedJson = TypedDict("ExplainedJson", {"contrast": str, "heads": list[str], "flips": Share, "sound": bool})
 RolesJson = TypedDict("RolesJson", {
     "table": list[RoleJson], "explained": list[ExplainedJson], "mean_explained": Real,
 })

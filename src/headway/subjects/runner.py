@@ -5,7 +5,7 @@ and need not know which it is. `record` runs a pass and stores what later passes
 what follows the first changed site.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import torch
@@ -16,6 +16,7 @@ from headway.evaluation.examples import batch_slices, even_pieces
 from headway.evaluation.verdicts import Logits
 from headway.machine import map_in_threads
 from headway.models import Attention, Gate, Gates, Head, Model, Site, Trace
+from headway.models.influence import Queries, carrying_queries
 from headway.models.rerun import Recording, record, replay, sites_of
 from headway.tasks import Problems
 
@@ -59,6 +60,11 @@ class Runner:
     def tokens_before_answer(self, source: Tensor) -> int:
         """Returns how many tokens precede the answer in the stack that writes it."""
         return 0
+
+    def carrying_queries(self, problems: Problems, donors: Problems, place: Tensor) -> Mapping[Site, Queries] | None:
+        """Returns, for each site, the queries that may carry the difference between a problem and its donor to the
+        answer token at `place`; None if that cannot be derived, so that every site may."""
+        return None
 
     def close_heads(self, heads: Collection[Head]) -> Gates:
         """Returns gates that are closed for these heads and open for all others."""
@@ -151,6 +157,10 @@ class HeadwayRunner(Runner):
 
     def tokens_before_answer(self, source: Tensor) -> int:
         return self.model.tokens_before_answer(source)
+
+    def carrying_queries(self, problems: Problems, donors: Problems, place: Tensor) -> Mapping[Site, Queries] | None:
+        one, two = ((side.source, side.answer) for side in (problems, donors))
+        return carrying_queries(self.model, one, two, place)
 
     def run(self, problems: Problems, gates: Gates | None = None, trace: Trace | None = None) -> Logits:
         return self.model(problems.source, problems.answer, gates, trace)

@@ -5,14 +5,18 @@ Any task with `solve` gets pairs that differ in one token (`token_contrasts`). S
 operand     a digit of column k differs; no carry changes
 carry       the column below k makes a carry or does not; column k itself and all above it are the same
 propagated  the column below k adds up to nine and only propagates the carry of the column below it
+written     like carry, but column k adds up to nine and passes the carry on: where answers begin with the most
+            significant digit, the digits already written tell the carry as well as the source does. Tested with the
+            other problem's source and written digits (both), with its source only, and with its written digits only
 placebo     for each of these a change in the same column (for operand: in another one) that alters neither a carry
             nor the digit in question
 
 Columns count from 0, the least significant. The digit in question is that of column k; a pair's answers differ there
-and in no column above it (those of a placebo do not differ there). Only one digit changes, in a for every other pair
-and in b for the rest, so that any mixture of the two problems is one of them. The first problem of a pair has no
-carry, the second has it. (Where answers begin with the least significant digit, the digits below k come before it and
-do differ: that information is in the answer so far, which patching a head does not change.)
+and, except for written, in no column above it (those of a placebo do not differ there). Only one digit changes, in a
+for every other pair and in b for the rest, so that any mixture of the two problems is one of them. The first problem of
+a pair has no carry, the second has it. (Where answers begin with the least significant digit, the digits below k come
+before it and do differ: that information is in the answer so far, which patching a head does not change.) Written
+digits alone have no placebo: in the top column none can differ while the digit in question stays the same.
 """
 
 from dataclasses import dataclass
@@ -22,11 +26,11 @@ from jaxtyping import Int
 from torch import Tensor
 
 from headway.tasks.addition import Addition
-from headway.tasks.problems import Contrast, Problems
+from headway.tasks.problems import Contrast, Problems, Swap
 from headway.tasks.task import Task
 
 DRAWN, MOST_DRAWS, PLENTY, MOST_PLACES = 4_000, 100, 4, 8
-BELOW = {"operand": 0, "carry": 1, "propagated": 2}  # how far below column k the changed digit is
+BELOW = {"operand": 0, "carry": 1, "propagated": 2, "written": 1}  # how far below column k the changed digit is
 
 
 def token_contrasts(task: Task, pairs: int, seed: int, device: torch.device | str = "cpu") -> list[Contrast]:
@@ -52,7 +56,12 @@ def token_contrasts(task: Task, pairs: int, seed: int, device: torch.device | st
 def sum_contrasts(task: Addition, pairs: int, seed: int, device: torch.device | str = "cpu") -> list[Contrast]:
     """Draws as many pairs of each kind at each column, and placebos whose digits change by the same amounts. Leaves
     out what the base does not allow (in base 2 no single digit makes a carry regardless of the carry in)."""
-    kinds = [(kind, k) for kind, low in BELOW.items() for k in range(low, task.digits + (kind != "operand"))]
+    columns = {kind: range(low, task.digits + (kind in ("carry", "propagated"))) for kind, low in BELOW.items()}
+    if task.first == "least":  # the digits above are not yet written
+        del columns["written"]
+    if task.base == 2:  # no single digit makes a carry
+        columns = {"operand": columns["operand"]}
+    kinds = [(kind, k) for kind, some in columns.items() for k in some]
     found = []
     for number, (kind, column) in enumerate(kinds):
         place = task.digits - column if task.first == "most" else column
@@ -64,8 +73,14 @@ def sum_contrasts(task: Addition, pairs: int, seed: int, device: torch.device | 
             if made is None:
                 break
             sizes = change(*made)
-            found.append(Contrast(kind, column, placebo, *made, place))
-    return found
+            found += [Contrast(kind, column, placebo, *made, place, swap) for swap in _swaps(kind, placebo)]
+    return sorted(found, key=lambda contrast: (kinds.index((contrast.kind, contrast.column)), contrast.name))
+
+
+def _swaps(kind: str, placebo: bool) -> tuple[Swap, ...]:
+    if kind != "written":
+        return ("both",)
+    return ("both",) if placebo else ("both", "source", "prefix")
 
 
 def change(one: Problems, two: Problems) -> Int[Tensor, " row"]:
@@ -116,10 +131,10 @@ class _SumPairs:
         plus, sums, sums2 = torch.full_like(operator, task.plus), a + b, a2 + b2
         (answer, carries), (answer2, carries2) = task.results(a, plus, b), task.results(a2, plus, b2)
         fits = (operator == plus) & (sums[:, at] != sums2[:, at])
-        if self.kind != "operand" or not self.placebo:  # otherwise the changed column may lie above
+        if not (self.kind == "operand" and self.placebo) and not (self.kind == "written" and not self.placebo):
             fits &= (answer[:, :asked] == answer2[:, :asked]).all(1)
-        if self.kind == "propagated":
-            fits &= sums[:, asked] == task.base - 1
+        if self.kind in ("propagated", "written"):  # column k - 1 or column k adds up to nine
+            fits &= sums[:, asked - (self.kind == "written")] == task.base - 1
         if self.placebo:
             fits &= (carries == carries2).all(1)
         elif self.kind != "operand":  # the second makes a carry, whatever the carry into the changed column

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 Answers = Int[Tensor, "row answer"]
+Swap = Literal["both", "source", "prefix"]
 Evidence = dict[str, float | dict[str, float | None] | None]
 SHOWN = 3  # problems shown as examples
 
@@ -65,10 +67,18 @@ class Contrast:
     clean: Problems
     other: Problems
     place: int  # position of the answer token in question
+    swap: Swap = "both"
+    """what a patch takes from the other problem: its source and the answer tokens before the one in question (the
+    prefix, which a decoder reads), or only one of the two"""
 
     @property
     def name(self) -> str:
-        return f"{self.kind} {self.column}"
+        return f"{self.kind} {self.column}" + ("" if self.swap == "both" else f" {self.swap}")
+
+    def donors(self, own: Problems, other: Problems) -> Problems:
+        """Returns the inputs that a patch of `own` is taken from."""
+        source, answer = (own if self.swap == kept else other for kept in ("prefix", "source"))
+        return Problems(source.source, answer.answer, own.scored)
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,8 @@ def test_a_users_task_is_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert profile is not None
     across = [profile.flips[f"decoder.{layer}.cross"] for layer in (0, 1)]
     for token in range(4):  # what is written is fetched across
-        assert max(flips[f"token {token}"] for flips in across) > 0.5
+        shares = [flips[f"token {token}"] for flips in across]
+        assert max(share for share in shares if share != "cannot") > 0.5
 
 
 def test_a_users_task_is_written_to_files_and_trained_on_them(

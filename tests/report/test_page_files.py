@@ -158,7 +158,7 @@ def test_of_several_studies_the_page_says_which_it_shows(
     visited = Visit(browser, tmp_path / "mine" / "report.html")
     assert "The trained adder adder, inside" in visited.page.locator("#try .studied").inner_text()
     shown = visited.page.locator("#heads .studied").inner_text()
-    assert shown.startswith("Studied: adder (addition-learned-seed0-199ad3fb). 1 more study in the folders is not")
+    assert shown.startswith("Studied: adder (addition-learned-seed0-429f3ca7). 1 more study in the folders is not")
     assert "elsewhere" in shown
     visited.close()
 
@@ -379,7 +379,8 @@ def test_a_study_by_loss_is_reported_in_loss(home: Path, study: dict[str, Any]) 
     content = build_content(find_sources([home]))
     assert content["headlines"][0]["rest"] == (
         "The KL divergence rises by 0.0310 without them (proved to be the largest set within 0.05). The 19 that look "
-        "harmless one at a time raise it by 1.2500 when all of them go."
+        "harmless one at a time raise it by 1.2500 when all of them go. Other kinds of ablation give other sets: 16 under "
+        "mean ablation."
     )
     assert content["findings"][0]["details"]["command"].endswith("--max-loss-increase 0.05")
     plain = render_markdown(content)

@@ -379,8 +379,8 @@ def test_a_study_by_loss_is_reported_in_loss(home: Path, study: dict[str, Any]) 
     content = build_content(find_sources([home]))
     assert content["headlines"][0]["rest"] == (
         "The KL divergence rises by 0.0310 without them (proved to be the largest set within 0.05). The 19 that look "
-        "harmless one at a time raise it by 1.2500 when all of them go. Other kinds of ablation give other sets: 16 under "
-        "mean ablation."
+        "harmless one at a time raise it by 1.2500 when all of them go. Other kinds of ablation give other sets: "
+        "16 under mean ablation."
     )
     assert content["findings"][0]["details"]["command"].endswith("--max-loss-increase 0.05")
     plain = render_markdown(content)

@@ -43,7 +43,7 @@ def test_a_users_task_is_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     across = [profile.flips[f"decoder.{layer}.cross"] for layer in (0, 1)]
     for token in range(4):  # what is written is fetched across
         shares = [flips[f"token {token}"] for flips in across]
-        assert max(share for share in shares if share != "cannot") > 0.5
+        assert max(share for share in shares if isinstance(share, float)) > 0.5
 
 
 def test_a_users_task_is_written_to_files_and_trained_on_them(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from headway.certify.accuracy import find_accuracy
 from headway.certify.locality import NotLocal, check_outside, depends_on, find_reach, measure_rounding
 from headway.certify.verdict import MOST, ROWS, Verdict, Watch
 from headway.models import Decoder
@@ -63,14 +64,18 @@ def certify_columns(model: Decoder, task: Task, columns: Columns, watch: Watch |
     verdict = Verdict(rounding=measure_rounding(_read, model, problems, longer, 16, shared))
     for pattern, (digits, column) in _kinds(model, task, LONG).items():
         _check_digit(model, task, pattern, digits, column)
+    failed: dict[ColumnPattern, list[Tensor]] = {pattern: [] for pattern in found}
     for pattern, (digits, column) in found.items():
         for problems in contexts(columns, pattern, digits, column):
             logits, right = _read(model, problems.to(device))[:, column].cpu(), problems.answer[:, column, None]
             margins = logits.gather(1, right)[:, 0] - logits.scatter(1, right, -torch.inf).amax(1)
             shown = problems.source, problems.answer
-            verdict.add(str(pattern), margins, lambda row, s=shown: task.show(*(each[row].tolist() for each in s)))
+            show = lambda row, s=shown: task.show(*(each[row].tolist() for each in s))  # noqa: E731
+            failed[pattern].append(verdict.add(str(pattern), margins, show))
             if watch is not None:
                 watch(verdict.contexts, total)
+    if any(part.any() for parts in failed.values() for part in parts):
+        verdict.accuracy_at_least = find_accuracy({kind: torch.cat(parts) for kind, parts in failed.items()}, base)
     return verdict
 
 

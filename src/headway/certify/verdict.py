@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headway.certify.accuracy import Accuracy
+
 MARGIN_OVER_ROUNDING = 10  # a margin must exceed this many times the largest rounding difference measured
 MOST = 50_000_000  # contexts to check at most
 ROWS = 1_000  # at a time
@@ -27,14 +29,16 @@ class Verdict:
     patterns: dict[str, int] = field(default_factory=dict)  # contexts of each kind
     offending: str | None = None
     rounding: float = 0.0
+    accuracy_at_least: list[Accuracy] | None = None  # at each length, where something is wrong
     reason: str | None = None
 
     @property
     def certified(self) -> bool:
         return self.reason is None and self.contexts > 0 and not self.wrong
 
-    def add(self, name: str, margins: Tensor, show: Callable[[int], str]) -> None:
-        """Adds a batch of contexts by their margins: the lead of the right answer; it is wrong at 0 or below."""
+    def add(self, name: str, margins: Tensor, show: Callable[[int], str]) -> Tensor:
+        """Adds a batch of contexts by their margins: the lead of the right answer; it is wrong at 0 or below. Returns
+        which of them fail."""
         margins = margins.nan_to_num(nan=-torch.inf)  # NaN counts as wrong
         wrong = ~(margins > 0)
         self.contexts += len(margins)
@@ -43,6 +47,7 @@ class Verdict:
         if self.offending is None and wrong.any():
             self.offending = f"{name}: {show(int(wrong.nonzero()[0, 0]))}"
         self.patterns[name] = self.patterns.get(name, 0) + len(margins)
+        return wrong
 
     def settle(self) -> Verdict:
         """Sets the reason if the certificate is refused."""

@@ -30,7 +30,7 @@ LAYERS = [
     {"doctor"},
     {"report"},
     {"api"},
-    {"sweeps"},
+    {"sweeps", "submissions"},
     {"lab", "bench"},
     {"commands"},
     {"cli"},

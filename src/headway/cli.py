@@ -23,6 +23,7 @@ COMMANDS = {
     "lengths": "Measure how far past its training length each position encoding works, and what stops it.",
     "certify": "Prove that a windowed model is right at every length, by enumerating every local context.",
     "doctor": "Check whether conclusions may be drawn: tests a model and its evaluation, and says what is wrong.",
+    "new": "Write a commented adapter: how the doctor runs your model, or each submission of a class.",
     "add": "Add two numbers with a trained model, decoded digit by digit.",
     "data": "Write a data set as train.json, val.json and test.json.",
     "list": "List the available tasks, positions, runs or checks.",
@@ -134,6 +135,8 @@ def suggest_resuming(words: list[str]) -> str:
             return f"; the last checkpoint is kept; continue with: {command} --resume"
         case ["lab" | "lengths" | "sweep"]:
             return f"; finished work is kept; continue with: {command}"
+        case ["doctor"] if "--each" in words:
+            return f"; examined submissions are kept; continue with: {command}"
     return ""
 
 

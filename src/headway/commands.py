@@ -20,6 +20,7 @@ from headway.heads.question import HeadsQuestion, PruneQuestion
 from headway.lengths.question import LengthsQuestion
 from headway.output import Output, strip_common_parts
 from headway.question import Question
+from headway.submissions.question import ClassQuestion
 from headway.sweeps.question import SweepQuestion
 from headway.training.question import Option, TrainQuestion
 
@@ -171,11 +172,14 @@ class Certify(Common):
         if not found["certified"]:
             word, status = f"Not certified: {found['reason']}.", 1
         more = [("Contexts", found["patterns"])] if found["patterns"] else []
+        if (shares := found["accuracy_at_least"]) is not None:
+            rows = [{"digits": each["length"], "accuracy at least": each["value"]} for each in shares]
+            more.append(("Sums of uniform digits", rows))
         return Output(found, "Certificate", [found], more, [word], status, shown)
 
 
 @dataclass(frozen=True)
-class Doctor(Common, Opening):
+class Doctor(Common, Opening, ClassQuestion):
     subjects: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="SUBJECT")] = tyro.MISSING
     """run folders, folders of runs, pretrained:adder, or your own module:factory or file.py:factory"""
     strict: bool = False
@@ -186,12 +190,15 @@ class Doctor(Common, Opening):
     """Hugging Face model: the file that holds its examples, JSONL or text"""
 
     def run(self) -> Output:
+        if not self.subjects:
+            raise HeadwayError("name a run folder, pretrained:adder, or your own module:factory, first")
+        name, *others = self.subjects
+        self.check_class()
+        if self.each:
+            return self._examine_class(name, others)
         from headway.api.examining import examine, examine_all
         from headway.subjects.naming import kind_of
 
-        if not self.subjects:
-            raise HeadwayError("name a run folder, pretrained:adder, or your own module:factory")
-        name, *others = self.subjects
         if not others and "*" not in name and kind_of(name) != "runs":
             found = examine(name, strict=self.strict, checks=self.check, device=self.device, opening=self)
             words = [line for name in found.checks for line in found.message(name)]
@@ -204,6 +211,30 @@ class Doctor(Common, Opening):
         named = zip(many, strip_common_parts([each.subject for each in many]), strict=True)
         rows = [{**each.row(), "subject": name} for each, name in named]
         return Output(content, "Doctor", rows, words=words, status=max(each.status for each in many))
+
+    def _examine_class(self, adapter: str, others: list[str]) -> Output:
+        from headway.submissions.classroom import examine_class
+
+        if others:
+            raise HeadwayError(f"`each` takes one adapter; {others[0]!r} is another one")
+        self.check_unused(adapter)
+        found = examine_class(adapter, self, strict=self.strict, checks=self.check, quiet=self.quiet)
+        return Output(found.to_json(), "Class", found.rows(), words=found.sentences(), status=found.status)
+
+
+@dataclass(frozen=True)
+class New(Common):
+    what: Annotated[tyro.conf.Positional[Literal["subject"]], tyro.conf.arg(metavar="WHAT")] = tyro.MISSING
+    """subject: an adapter that tells the doctor how to run your model"""
+    out: str = "subject.py"
+    """the file to write"""
+
+    def run(self) -> Output:
+        from headway.submissions.template import write_adapter
+
+        file = str(write_adapter(Path(self.out)))
+        words = [f"Wrote {file}. Edit it, then run: headway doctor {file}:build"]
+        return Output({"file": file}, "", [], words=words)
 
 
 @dataclass(frozen=True)

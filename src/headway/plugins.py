@@ -48,20 +48,33 @@ def is_plugin(name: str) -> bool:
 @contextmanager
 def import_neighbours(plugin: str) -> Iterator[None]:
     """Lets a user's `file.py:factory` import the modules beside it, and unloads them afterwards, so that another file
-    finds its own neighbours of the same names."""
+    finds its own neighbours of the same names. A link has the neighbours of the link, then those of its target."""
     file = Path(plugin.partition(":")[0])
     if file.suffix != ".py":
         yield
         return
-    before, folder = set(sys.modules), str(file.resolve().parent)
-    sys.path.insert(0, folder)
+    beside = [str(file.parent.resolve()), str(file.resolve().parent)]
+    modules, path, folders = set(sys.modules), list(sys.path), list(dict.fromkeys(beside))
+    sys.path[:0] = folders
     try:
         yield
     finally:
-        loaded = [name for name in set(sys.modules) - before if _is_in(sys.modules[name], folder)]
-        sys.path.remove(folder)  # only now: a namespace package's __path__ depends on it
+        new = set(sys.modules) - modules
+        loaded = [name for name in new if any(_is_in(sys.modules[name], folder) for folder in folders)]
+        sys.path[:] = path  # only now: a namespace package's __path__ depends on it
         for name in loaded:
             del sys.modules[name]
+
+
+@contextmanager
+def working_folder(folder: Path) -> Iterator[None]:
+    """Runs in a folder, where relative paths then start."""
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
 
 
 def _is_in(module: ModuleType, folder: str) -> bool:

@@ -10,6 +10,7 @@ export interface Line {
 // Okabe and Ito's colours, which colour-blind readers can distinguish
 export const COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8c8c8c"];
 const DASHES = ["", "6 3", "2 3", "8 3 2 3"];
+const MOST_VALUES = 28; // on the x axis, above which its ticks are round numbers
 const ROW = 18, SAMPLE = 26; // of a legend, in the units of the drawing
 
 interface Sample {
@@ -73,7 +74,9 @@ export function Chart(props: {
   const [low, up] = [levels[0]!, levels.at(-1)!];
   const px = (x: number): number => left + ((scaled(x) - least) / (most - least || 1)) * (wide - left - right);
   const py = (y: number): number => top + ((up - y) / (up - low)) * (plot - top - bottom);
-  const ticks = [...new Set(props.lines.flatMap((line) => line.points.map(([x]) => x)))].sort((p, q) => p - q);
+  const values = [...new Set(props.lines.flatMap((line) => line.points.map(([x]) => x)))].sort((p, q) => p - q);
+  const round = values.length > MOST_VALUES && !props.log; // more values than anyone asks for by name, such as steps
+  const ticks = round ? ticksOver(least, most).filter((x) => x >= least && x <= most) : values;
   const every = Math.ceil(ticks.length / 9);
   return (
     <Figure label={props.label}>
@@ -82,7 +85,7 @@ export function Chart(props: {
         {levels.map((y) => (
           <g key={y}><line x1={left} x2={wide - right} y1={py(y)} y2={py(y)} class="grid" /><text x={left - 8} y={py(y) + 4} text-anchor="end">{y}</text></g>
         ))}
-        {ticks.filter((_, i) => i % every === 0).map((x) => <text key={x} x={px(x)} y={plot - bottom + 18} text-anchor="middle">{x}</text>)}
+        {ticks.filter((_, i) => i % every === 0).map((x) => <text key={x} x={px(x)} y={plot - bottom + 18} text-anchor="middle">{round ? x.toLocaleString("en") : x}</text>)}
         <text x={(left + wide - right) / 2} y={plot - 4} text-anchor="middle">{props.x}</text>
         <text transform={`translate(13 ${(top + plot - bottom) / 2}) rotate(-90)`} text-anchor="middle">{props.y}</text>
         {props.rule != null && <line x1={left} x2={wide - right} y1={py(props.rule)} y2={py(props.rule)} class="rule" />}

@@ -45,6 +45,12 @@ export interface Example {
   maps: SiteMaps[];
 }
 
+/** A few heads on several problems. */
+export interface Several {
+  heads: string[];
+  problems: { read: string[]; wanted: string[]; said: string[]; maps: { head: string; queries: string[]; keys: string[]; weights: (number | null)[][] }[] }[];
+}
+
 export interface Heads {
   subject: string;
   baseline: number;
@@ -139,6 +145,29 @@ export interface Comparison {
   findings: string[];
 }
 
+export interface Member {
+  submission: string;
+  folder: string;
+  healthy: boolean;
+  causes: string[];
+  mistakes: string[];
+  sentence: string;
+  reported: number | null;
+  decoded: number | null;
+  forced: number | null;
+  seconds: number;
+  refused: string | null;
+  checks: { check: string; cause: boolean; status: string; meaning: string; remedy: string; under?: string; hidden_by?: string; uncover?: string }[];
+  printed: number;
+  output: string;
+}
+
+export interface Classroom {
+  members: Member[];
+  mistakes: { mistake: string; count: number; submissions: string[]; sentence: string; remedy: string }[];
+  groups: { mistakes: string[]; count: number; submissions: string[] }[];
+}
+
 export interface Content {
   title: string;
   headlines: { question: string; answer: string; rest: string }[];
@@ -148,10 +177,12 @@ export interface Content {
   heads: Heads | null;
   studies: string[]; // the runs whose heads were studied; the first is shown
   maps: SiteMaps[] | null; // the average of many problems
+  several?: Several | null; // not in older files
   examples: Example[];
   seeds: { subject: string; alone: number; alone_removed_together: number; together: number; together_accuracy: number; critical: string[] }[];
   lengths: Lengths[];
   comparisons: Comparison[];
+  classroom?: Classroom; // the page of a class shows nothing else
   certificates: { run: string; contexts: number; smallest_margin: number | null; refused: string | null }[];
   made: { facts: Record<string, string>; commands: string[]; runs: Record<string, string | number | null>[]; curves: { run: string; training: [number, number][]; held_out: [number, number][] }[] };
   missing: { what: string; command: string }[];

@@ -10,6 +10,7 @@ import { PatternsPart } from "./patterns";
 import { RolesPart } from "./roles";
 import { Table, type Cells } from "./save";
 import { SeedsPart } from "./seeds";
+import { SeveralPart } from "./several";
 import { chosen } from "./state";
 import { UpstreamPart } from "./upstream";
 
@@ -186,6 +187,7 @@ export function HeadsSection() {
       <RolesPart />
       <UpstreamPart />
       <PatternsPart />
+      <SeveralPart />
       <SeedsPart />
     </>
   );

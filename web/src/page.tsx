@@ -2,6 +2,7 @@
 import { render } from "preact";
 import { useErrorBoundary } from "preact/hooks";
 import { Chart } from "./chart";
+import { MistakesSection, SubmissionsSection } from "./classroom";
 import { ComparisonSection } from "./comparison";
 import { content, type Finding } from "./content";
 import { HeadsSection } from "./heads";
@@ -77,8 +78,11 @@ function Made() {
       </Table>}
       {curves.length > 0 && <h3>How each run learned</h3>}
       {curves.map((each) => (
-        <Chart key={each.run} label={`accuracy while training, ${each.run}`} x="training step" y="accuracy"
-          lines={[{ name: "training batch", points: each.training }, ...(each.held_out.length ? [{ name: "held-out problems", points: each.held_out }] : [])]} />
+        <div key={each.run}>
+          <h4>{each.run}</h4>
+          <Chart label={`accuracy while training, ${each.run}`} x="training step" y="accuracy"
+            lines={[{ name: "training batch", points: each.training }, ...(each.held_out.length ? [{ name: "held-out problems", points: each.held_out }] : [])]} />
+        </div>
       ))}
       <h3>Everything in this page, as files</h3>
       <Files />
@@ -94,6 +98,8 @@ const PARTS: Record<string, [string, () => preact.JSX.Element | null]> = {
   length: ["Length", LengthsSection],
   comparison: ["Comparison", ComparisonSection],
   made: ["How it was made", Made],
+  mistakes: ["Mistakes", MistakesSection],
+  submissions: ["Submissions", SubmissionsSection],
 };
 
 /** A part that fails to render does not affect the others. */

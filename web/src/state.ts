@@ -12,7 +12,7 @@ const fits = (text: string): boolean => /^\d+$/.test(text) && Number(text) <= mo
 export const landed = location.hash.slice(1); // the address when the page was opened
 // a page of comparisons alone has no model and no study to show
 const compares = content.comparisons.length > 0, alone = compares && !content.made.runs.length && !content.heads && !content.seeds.length && !content.lengths.length;
-export const SECTIONS = ["answers", ...(alone ? [] : ["try", "heads", "length"]), ...(compares ? ["comparison"] : []), "made"];
+export const SECTIONS = content.classroom ? ["mistakes", "submissions"] : ["answers", ...(alone ? [] : ["try", "heads", "length"]), ...(compares ? ["comparison"] : []), "made"];
 
 /** The name of the precomputed answer with exactly these heads closed; null where there is none. */
 function workedName(shut: ReadonlySet<string>): string | null {
@@ -115,6 +115,7 @@ effect(() => {
 
 let opening = SECTIONS.includes(landed); // the address then is a section's, until something is chosen
 effect(() => {
+  if (content.classroom) return;
   const query = new URLSearchParams(model ? { a: a.value, b: b.value } : { example: String(example.value) });
   if (closed.value.size) query.set("off", [...closed.value].join(","));
   if (chosen.value) query.set("head", chosen.value);

@@ -1,6 +1,7 @@
 """`headway doctor` as functions, for one subject or for many."""
 
 import glob
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
@@ -15,7 +16,7 @@ from headway.doctor.examination import CHECKS, Examination, examine_subject, loa
 from headway.errors import HeadwayError
 from headway.evaluation.exact import evaluate_chunks
 from headway.machine import choose_device
-from headway.plugins import import_neighbours
+from headway.plugins import import_neighbours, working_folder
 from headway.progress import Progress
 from headway.subjects.naming import find_runs, kind_of
 from headway.subjects.own import Run, can_be_stacked, open_one, open_run, subject_of
@@ -56,11 +57,27 @@ def examine_all(
             try:
                 if kind_of(name) == "runs":
                     found += _examine_folder(name, strict, choose_device(device), checks)
-                else:
+                elif name in names:
                     found.append(examine(name, strict=strict, checks=checks, device=device))
+                else:
+                    found.append(_examine_in_folder(name, strict, device, list(map(_make_absolute, checks))))
             except HeadwayError as error:
                 found.append(Examination(name, {}, strict, refused=str(error)))
     return found
+
+
+def _make_absolute(plugin: str) -> str:
+    return os.path.abspath(plugin) if plugin.partition(":")[0].endswith(".py") else plugin
+
+
+def _examine_in_folder(name: str, strict: bool, device: str, checks: Sequence[str]) -> Examination:
+    """Examines a subject that a pattern named: a file among many, whose relative paths start at its own folder."""
+    file, colon, factory = name.partition(":")
+    if not file.endswith(".py"):
+        return examine(name, strict=strict, checks=checks, device=device)
+    with working_folder(Path(file).parent):
+        found = examine(f"{Path(file).name}{colon}{factory}", strict=strict, checks=checks, device=device)
+    return replace(found, subject=name)
 
 
 def _with_score(run: Run) -> Subject:

@@ -1,7 +1,8 @@
 """Opens a SUBJECT by name: a run, pretrained:NAME, a Hugging Face model, or the result of a user's function.
 `prepare_subject` finds the sites of a user's model and adds the runner."""
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -63,7 +64,7 @@ def open_subject(name: str | Path, device: torch.device | str = "cpu", opening: 
     kind = kind_of(name, opening.hub)
     if kind != "transformers":
         opening.check_unused(name)
-        return prepare_subject(_call_factory(str(name))) if kind == "factory" else subject_of(open_one(name, device))
+        return prepare_subject(call_factory(str(name))) if kind == "factory" else subject_of(open_one(name, device))
     if opening.file is None:
         raise HeadwayError(f"{name} is a Hugging Face model and needs a file of examples: `examples=prompts.jsonl`")
     memory = parse_memory(opening.memory)
@@ -72,11 +73,13 @@ def open_subject(name: str | Path, device: torch.device | str = "cpu", opening: 
     )
 
 
-def _call_factory(name: str) -> Subject:
-    """Calls a user's factory and returns its Subject."""
+def call_factory(name: str, folder: Path | None = None) -> Subject:
+    """Calls a user's factory and returns its Subject. One that needs an argument is given the folder, if there is
+    one."""
     factory = load_function(name)
+    arguments = [] if folder is None else [folder][: _count_needed(name, factory)]
     try:
-        made = factory()
+        made = factory(*arguments)
     except HeadwayError:
         raise
     except (Exception, SystemExit) as error:  # a user's function may raise anything
@@ -85,3 +88,16 @@ def _call_factory(name: str) -> Subject:
     if not isinstance(made, Subject):
         raise HeadwayError(f"{name!r} returned {type(made).__name__}; a factory must return a headway.Subject")
     return made
+
+
+def _count_needed(name: str, factory: Callable[..., object]) -> int:
+    """Counts the arguments that a factory needs: none, or the folder."""
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):  # a builtin
+        return 0
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    needed = [each.name for each in parameters if each.kind in positional and each.default is each.empty]
+    if len(needed) > 1:
+        raise HeadwayError(f"{name!r} needs {', '.join(needed)}; let it take nothing, or only the submission's folder")
+    return len(needed)

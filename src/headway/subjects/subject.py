@@ -46,6 +46,8 @@ class SubjectClaims:
     """the tokens that the subject's own teacher-forced evaluation predicts, if it has one"""
     score: Callable[[Problems], float] | None = None
     """the reported accuracy"""
+    reported: float | None = None
+    """the accuracy that was published, as a share or in percent; the table of a class shows it beside the measured"""
     sets: Callable[[], Mapping[str, Problems]] | None = None
     """the evaluation sets, by name"""
     held_out: Callable[[Problems], Tensor] | None = None

@@ -58,6 +58,7 @@ def build_content(sources: Sources) -> dict[str, Any]:
         "heads": next((study for _, study in heads), None),
         "studies": [sources.name(path.parent) for path, _ in heads],
         "maps": None if maps["average"] is None else _round_maps(maps["average"]["all"]["maps"]),
+        "several": maps["several"],
         "examples": [{**each, "maps": _round_maps(each["maps"])} for each in maps["examples"] if adder is None],
         "seeds": seeds,
         "lengths": [{"name": sources.name(path), **study} for path, study in lengths],

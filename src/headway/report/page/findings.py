@@ -200,7 +200,9 @@ def command_of_heads(sources: Sources, home: Path, study: studies.HeadsFile) -> 
         words += ["--all"]
     elif study["examples"] != EXAMPLES:
         words += ["--examples", str(study["examples"])]
-    if study["max_loss_increase"] is not None:
+    if (share := study["max_loss_increase_share"]) is not None:
+        words += ["--max-loss-increase", f"{100 * share:g}%"]
+    elif study["max_loss_increase"] is not None:
         words += ["--max-loss-increase", f"{study['max_loss_increase']:g}"]
     elif study["max_drop"] != MAX_DROP:
         words += ["--max-drop", f"{study['max_drop']:g}"]

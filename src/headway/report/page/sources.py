@@ -103,6 +103,7 @@ def runs_in_page(run: RunFolder | None) -> bool:
     return (
         run.complete
         and (config.task, model.kind, model.index, model.pruned) == ("addition", "encoder-decoder", "sequential", "")
+        and model.norm == "pre"
         and model.positions in ("learned", "sinusoidal", "none", "rope", "alibi")
         and options.get("digits", 3) in range(1, 16)  # a browser's numbers hold the sums of 15 digits
         and all(options.get(name, value) == value for name, value in usual.items())

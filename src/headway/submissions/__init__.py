@@ -1,0 +1,1 @@
+"""Many submissions, one adapter: each is examined by the doctor in a process of its own."""

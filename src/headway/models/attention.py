@@ -11,7 +11,7 @@ Axes: batch, head, query, key, token (query or key), dim (of a head), d_model.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -24,6 +24,7 @@ from torch.nn import Parameter
 from torch.nn import functional as F
 
 from headway.kernels.few_keys import MOST_KEYS, few_keys
+from headway.models.dropout import WEIGHTS, Dropout, number_of
 from headway.models.sites import Gate, Gates, Site, Trace
 from headway.models.windowed import VisibleKeys, attend_in_window, find_visible_keys
 from headway.positions import Positions, Relative
@@ -44,6 +45,7 @@ class PassInputs:
     trace: Trace | None = None
     memory: Float[Tensor, "batch source d_model"] | None = None  # cross-attention reads its keys and values from it
     cache: Cache | None = None
+    dropout: Dropout | None = None  # only in training
 
 
 PLAIN = PassInputs()
@@ -121,21 +123,32 @@ class Attention(nn.Module):
         self.query = Parameter(torch.randn(self.heads * dim, d_model) * d_model**-0.5)
         self.key_value = Parameter(torch.randn(2, self.heads * dim, d_model) * d_model**-0.5)
         self.out = nn.Linear(self.heads * dim, d_model) if head_numbers else _Constant(d_model)
+        self.place = number_of(site)
 
     def forward(self, x: QueryStream, context: KeyStream, order: Order, inputs: PassInputs = PLAIN) -> QueryStream:
         if self.heads == 0:  # all heads are pruned: only a constant is left
             return self.out.bias.expand_as(x)
         trace = inputs.trace
-        z, attention = self.head_outputs(x, context, order, inputs.cache, wants_map=trace is not None)
-        z = apply_gate(z, None if inputs.gates is None else inputs.gates.get(self.site))
+        wants_map = trace is not None
+        z, attention = self.head_outputs(x, context, order, inputs.cache, wants_map, inputs.dropout)
         if trace is not None and attention is not None:
-            trace.maps[self.site], trace.outputs[self.site] = attention, z
+            trace.maps[self.site], trace.ungated[self.site] = attention, z
+        z = apply_gate(z, None if inputs.gates is None else inputs.gates.get(self.site))
+        if trace is not None:
+            trace.outputs[self.site] = z
         return self.out(z.flatten(2))
 
     def head_outputs(
-        self, x: QueryStream, context: KeyStream, order: Order, cache: Cache | None = None, wants_map: bool = False
+        self,
+        x: QueryStream,
+        context: KeyStream,
+        order: Order,
+        cache: Cache | None = None,
+        wants_map: bool = False,
+        dropout: Dropout | None = None,
     ) -> tuple[HeadOutputs, Maps | None]:
         """Returns the output of each head, before its gate, and its map if requested."""
+        wants_map = wants_map or dropout is not None  # the weights themselves are dropped
         query = F.linear(x, self.query).unflatten(-1, (self.heads, self.dim))  # batch query head dim
         if cache is None and not wants_map and self._fits_one_kernel(x, context, order):
             return few_keys(query, self._project_keys_values(context), order.causal, self.dim**-0.5)[0], None
@@ -152,7 +165,8 @@ class Attention(nn.Module):
         bias = order.bias
         if bias is not None and bias.shape[1] not in (1, self.heads):
             bias = bias[:, self.head_numbers]
-        z, attention = attend(query, key, value, self.dim**-0.5, bias, wants_map)
+        drop = None if dropout is None else lambda weights: dropout(weights, self.place + WEIGHTS)
+        z, attention = attend(query, key, value, self.dim**-0.5, bias, wants_map, drop)
         return z.transpose(1, 2), attention
 
     def _fits_one_kernel(self, x: Tensor, context: Tensor, order: Order) -> bool:
@@ -193,6 +207,7 @@ def attend(
     scale: float,
     bias: Float[Tensor, "#batch #head query key"] | None,
     wants_map: bool,
+    drop: Callable[[Maps], Maps] | None = None,
 ) -> tuple[Float[Tensor, "batch head query dim"], Maps | None]:
     """Returns the heads' outputs, and their maps if requested."""
     if key.shape[2] > FEW_KEYS and not wants_map:
@@ -205,4 +220,5 @@ def attend(
         attention = scores.softmax(-1)
     else:  # on a CPU a softmax over columns is several times faster than one over rows of a few keys: transpose twice
         attention = scores.flatten(0, 2).t().contiguous().softmax(0).t().unflatten(0, scores.shape[:3])
-    return attention @ value, attention if wants_map else None
+    dropped = attention if drop is None else drop(attention)
+    return dropped @ value, attention if wants_map else None

@@ -1,17 +1,20 @@
-"""The pre-norm blocks of every model: each sublayer reads the normalised residual stream and adds its output to it."""
+"""The blocks of every model. Pre-norm: each sublayer reads the normalised residual stream and adds its output to it.
+Post-norm: it reads the stream itself, and the sum is normalised."""
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from headway.errors import HeadwayError
 from headway.models.attention import Attention, Order, PassInputs, apply_gate
+from headway.models.dropout import HIDDEN, OUTPUT, Dropout, number_of
 from headway.models.sites import Site
 from headway.positions import find_positions
 from headway.positions.positions import Stream
 from headway.runs.config import ModelConfig
 
 FEW_TOKENS = 256
+Streams = Float[Tensor, "*batch token d_model"]
 
 
 class Tokens(nn.Embedding):
@@ -31,8 +34,9 @@ class FeedForward(nn.Module):
         self.into = nn.Linear(d_model, d_ff)
         self.out = nn.Linear(d_ff, d_model)
 
-    def forward(self, x: Stream) -> Stream:
-        return self.out(self.into(x).relu_())
+    def forward(self, x: Stream, dropout: Dropout | None = None, place: int = 0) -> Stream:
+        hidden = self.into(x).relu_()
+        return self.out(hidden if dropout is None else dropout(hidden, place))
 
 
 class Block(nn.Module):
@@ -48,25 +52,38 @@ class Block(nn.Module):
         self.attentions = nn.ModuleDict(made)
         self.norms = nn.ModuleDict({kind: nn.LayerNorm(d_model) for kind in (*kinds, "feed")})
         self.feed = FeedForward(d_model, config.d_ff)
-        self.layer, self.feed_site = layer, Site(stack, layer, "feed")
+        self.layer, self.feed_site, self.post_norm = layer, Site(stack, layer, "feed"), config.norm == "post"
+        self.place = number_of(self.feed_site)
+
+    def read(self, x: Streams, kind: str) -> Streams:
+        """Returns what a sublayer reads of the residual stream."""
+        return x if self.post_norm else self.norms[kind](x)
+
+    def add(self, x: Streams, output: Tensor, kind: str) -> Streams:
+        """Returns the residual stream after a sublayer with this output."""
+        return self.norms[kind](x + output) if self.post_norm else x + output
 
     def forward(self, x: Stream, order: Order, across: Order | None, inputs: PassInputs, after: Site | None) -> Stream:
         """Runs the sublayers after the site `after`, whose output x already contains; all of them where it is None."""
-        gates, trace = inputs.gates, inputs.trace
+        gates, trace, dropout = inputs.gates, inputs.trace, inputs.dropout
         for kind, attention in self.attentions.items():
+            assert isinstance(attention, Attention)
             if after is not None:
                 after = None if attention.site == after else after
                 continue
             if trace is not None:
-                trace.streams[attention.site] = x  # pyright: ignore[reportArgumentType]
-            read = self.norms[kind](x)
+                trace.streams[attention.site] = x
+            read = self.read(x, kind)
             context, site_order = (read, order) if kind == "self" else (inputs.memory, across)
-            x = x + attention(read, context, site_order, inputs)
+            output = attention(read, context, site_order, inputs)
+            x = self.add(x, output if dropout is None else dropout(output, attention.place + OUTPUT), kind)
         if after is not None:
             return x
-        output = self.feed(self.norms["feed"](x))
+        output = self.feed(self.read(x, "feed"), dropout, self.place + HIDDEN)
+        if trace is not None:
+            trace.ungated[self.feed_site] = output[:, :, None]
         if gates is not None and self.feed_site in gates:
             output = apply_gate(output[:, :, None], gates[self.feed_site])[:, :, 0]
         if trace is not None:
             trace.streams[self.feed_site], trace.outputs[self.feed_site] = x, output[:, :, None]
-        return x + output
+        return self.add(x, output if dropout is None else dropout(output, self.place + OUTPUT), "feed")

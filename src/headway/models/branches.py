@@ -55,9 +55,9 @@ class Branches:
             for kind, attention in block.attentions.items():
                 assert isinstance(attention, Attention)
                 if not attention.heads:
-                    x = x + attention.out.bias
+                    x = block.add(x, attention.out.bias, kind)
                     continue
-                read = block.norms[kind](x)
+                read = block.read(x, kind)
                 context, order = read, stack.order
                 if memory is not None and kind == "cross":
                     context, order = memory[tree.encoder_branch], stack.cross_order
@@ -68,8 +68,8 @@ class Branches:
                 z = z.unflatten(0, x.shape[:2])[parent] * passed  # set row token head dim
                 if attention.site in self.replacements:
                     z = z + (1 - passed) * self.replacements[attention.site]
-                x = x[parent] + attention.out(z.flatten(-2))
-            x = x + block.feed(block.norms["feed"](x).flatten(0, 1)).view_as(x)
+                x = block.add(x[parent], attention.out(z.flatten(-2)), kind)
+            x = block.add(x, block.feed(block.read(x, "feed").flatten(0, 1)).view_as(x), "feed")
         return x
 
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from headway.models.attention import PLAIN, Order, PassInputs
 from headway.models.blocks import Block, Tokens
+from headway.models.dropout import EMBEDDINGS, Dropout
 from headway.models.sites import Gates, Site, Trace
 from headway.positions import Positions, build_index, count_indices
 from headway.runs.config import ModelConfig
@@ -37,6 +38,10 @@ class StackPass:
     def run(self, inputs: PassInputs = PLAIN, x: Tensor | None = None, after: Site | None = None) -> Tensor:
         """Returns the readout of the stack; with `after`, x is the stream after that site, where the pass resumes."""
         stream = self.embed() if x is None else x
+        if inputs.dropout is not None:
+            opening = self.blocks[0]
+            assert isinstance(opening, Block)
+            stream = inputs.dropout(stream, opening.place + EMBEDDINGS)
         for block in self.blocks:
             assert isinstance(block, Block)
             if after is None or after.layer is None or block.layer >= after.layer:
@@ -97,20 +102,36 @@ class Model(nn.Module, PyTorchModelHubMixin, library_name="headway"):
         """Returns how many tokens precede the answer in the last stack."""
         return 0
 
-    def forward(self, source: Source, answer: Answer, gates: Gates | None = None, trace: Trace | None = None) -> Logits:
+    def forward(
+        self,
+        source: Source,
+        answer: Answer,
+        gates: Gates | None = None,
+        trace: Trace | None = None,
+        dropout: Dropout | None = None,
+    ) -> Logits:
         """Returns the logits of every answer token, each given the problem and the right tokens before it."""
-        return self.decode(source, self.shift_right(answer), gates, trace)
+        written = self.shift_right(answer)
+        inputs = PassInputs(gates, trace, self.memory(source, written, gates, trace, dropout), dropout=dropout)
+        return self.stack(self.stacks[-1], source, written).run(inputs)
 
     def decode(self, source: Source, written: Answer, gates: Gates | None = None, trace: Trace | None = None) -> Logits:
         """Returns the next-token logits after each decoder input; the first input is the start token."""
         inputs = PassInputs(gates, trace, self.memory(source, written, gates, trace))
         return self.stack(self.stacks[-1], source, written).run(inputs)
 
-    def memory(self, source: Tensor, written: Tensor, gates: Gates | None, trace: Trace | None) -> Tensor | None:
+    def memory(
+        self,
+        source: Tensor,
+        written: Tensor,
+        gates: Gates | None,
+        trace: Trace | None,
+        dropout: Dropout | None = None,
+    ) -> Tensor | None:
         """Returns the memory that the last stack attends to, or None where there is only one stack."""
         memory = None
         for name in self.stacks[:-1]:
-            memory = self.stack(name, source, written).run(PassInputs(gates, trace, memory))
+            memory = self.stack(name, source, written).run(PassInputs(gates, trace, memory, dropout=dropout))
         return memory
 
     def shift_right(self, answer: Answer) -> Answer:

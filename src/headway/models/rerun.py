@@ -4,7 +4,7 @@ What precedes the first changed site is the same for every variant, so it is com
 then costs only what follows that site: for the last site of an adder a tenth of a pass.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,8 @@ class Recording:
     trace: Trace
     memory: Float[Tensor, "batch source d_model"] | None = None
     cross_keys_values: Cache = field(default_factory=dict)  # keys and values of the cross-attentions
+    gated: Collection[Site] = ()
+    """the sites that had gates"""
     returned: Mapping[str, Any] = field(default_factory=dict)  # outputs of a user's modules, by path
 
     def __len__(self) -> int:
@@ -47,12 +49,18 @@ def record(model: Model, source: Tensor, answer: Tensor, gates: Gates | None = N
     """Runs a pass and stores everything that a replay can reuse."""
     trace, written = Trace(), model.shift_right(answer)
     memory = model.memory(source, written, gates, trace)
-    logits = model.stack(model.stacks[-1], source, written).run(PassInputs(gates, trace, memory))
-    if memory is None:
-        return Recording(source, answer, logits, trace)
-    crossing = [each for each in model.modules() if isinstance(each, Attention) and each.site.kind == "cross"]
-    cache = {each.site: each.keys_values(memory, None) for each in crossing}
-    return Recording(source, answer, logits, trace, memory, cache)
+    cache: Cache | None = None if memory is None else {}
+    logits = model.stack(model.stacks[-1], source, written).run(PassInputs(gates, trace, memory, cache))
+    return Recording(source, answer, logits, trace, memory, _cross(cache), gated=set(gates or ()))
+
+
+def replay_and_record(model: Model, recording: Recording, gates: Gates, first: Site) -> Recording:
+    """Replays a pass and records it again, for variants that share more with it than with the recording."""
+    old, cache = recording.trace, dict(recording.cross_keys_values)
+    trace = Trace({}, dict(old.outputs), dict(old.ungated), dict(old.streams))
+    memory, logits = _replay(model, recording, gates, first, 1, trace, cache)
+    trace.maps.clear()  # a replay does not need them
+    return Recording(recording.source, recording.answer, logits, trace, memory, _cross(cache), gated=set(gates))
 
 
 def replay(
@@ -60,29 +68,61 @@ def replay(
 ) -> Float[Tensor, "rows answer token"]:
     """Returns the logits under `gates`; before `first` they must equal the gates of the recorded pass. Gates have a row
     for each problem under each variant, the first variant's rows first."""
+    cache = {
+        site: (_repeat(key, variants), _repeat(value, variants))
+        for site, (key, value) in recording.cross_keys_values.items()
+    }
+    return _replay(model, recording, gates, first, variants, None, cache)[1]
+
+
+def _replay(
+    model: Model, recording: Recording, gates: Gates, first: Site, variants: int, trace: Trace | None, cache: Cache
+) -> tuple[Tensor | None, Tensor]:
+    """Returns the memory of the last stack, and the logits. `cache` has the keys and values of the cross-attentions,
+    and gets new ones where the memory changes."""
 
     def repeat(tensor: Tensor) -> Tensor:
-        return tensor if variants == 1 else tensor.repeat(variants, *[1] * (tensor.ndim - 1))
+        return _repeat(tensor, variants)
 
     source, written = repeat(recording.source), repeat(model.shift_right(recording.answer))
     stack, number = model.stack(first.stack, source, written), model.stacks.index(first.stack)
     block = next(each for each in stack.blocks if isinstance(each, Block) and each.layer == first.layer)
-    streams, inputs = recording.trace.streams, PassInputs(gates)
-    x = repeat(streams[first]) + _site_output(block, repeat(recording.trace.outputs[first]), gates, first)
+    streams, ungated = recording.trace.streams, recording.trace.ungated
+    z = apply_gate(repeat(ungated[first]), gates.get(first))
+    if trace is not None:
+        trace.outputs[first] = z
+    x, memory = block.add(repeat(streams[first]), _project(block, z, first), first.kind), recording.memory
+    inputs = PassInputs(gates, trace)
     if number:
-        assert recording.memory is not None
-        cache = {site: (repeat(key), repeat(value)) for site, (key, value) in recording.cross_keys_values.items()}
-        inputs = PassInputs(gates, None, repeat(recording.memory), cache)
+        assert memory is not None
+        memory = repeat(memory)
+        inputs = PassInputs(gates, trace, memory, cache)
     output = stack.run(inputs, x, first)
     for name in model.stacks[number + 1 :]:  # its first self-attention does not depend on the change
-        begin, opening = Site(name, 0, "self"), Site(name, 0, "cross")
-        after, x = (None, streams[begin]) if begin in gates else (begin, streams[opening])
-        output = model.stack(name, source, written).run(PassInputs(gates, None, output), repeat(x), after)
-    return output
+        cache.clear()
+        memory, stack, begin = output, model.stack(name, source, written), Site(name, 0, "self")
+        if begin in gates or begin in recording.gated:
+            z = apply_gate(repeat(ungated[begin]), gates.get(begin))
+            opening = next(each for each in stack.blocks if isinstance(each, Block))
+            x = opening.add(repeat(streams[begin]), _project(opening, z, begin), begin.kind)
+            if trace is not None:
+                trace.outputs[begin] = z
+        else:
+            x = repeat(streams[Site(name, 0, "cross")])
+        output = stack.run(PassInputs(gates, trace, memory, cache if trace is not None else None), x, begin)
+    return memory, output
 
 
-def _site_output(block: Block, heads: Tensor, gates: Gates, site: Site) -> Tensor:
-    """Returns what a site adds to the stream, given the recorded outputs of its heads."""
-    z = apply_gate(heads, gates.get(site))
+def _repeat(tensor: Tensor, variants: int) -> Tensor:
+    return tensor if variants == 1 else tensor.repeat(variants, *[1] * (tensor.ndim - 1))
+
+
+def _cross(cache: Cache | None) -> Cache:
+    """Returns the keys and values of the cross-attentions, which a replay reads again."""
+    return {site: both for site, both in (cache or {}).items() if site.kind == "cross"}
+
+
+def _project(block: Block, z: Tensor, site: Site) -> Tensor:
+    """Returns what a site adds to the stream, given the outputs of its heads."""
     attention = None if site.kind == "feed" else block.attentions[site.kind]
     return attention.out(z.flatten(2)) if isinstance(attention, Attention) else z[:, :, 0]

@@ -145,9 +145,10 @@ Gates = Mapping[Site, Gate]
 
 @dataclass
 class Trace:
-    """The record of a forward pass: for each site the attention maps, the outputs of its heads after their gates (a
-    feed-forward block has one head), and the residual stream before it."""
+    """The record of a forward pass: for each site the attention maps, the outputs of its heads after and before their
+    gates (a feed-forward block has one head), and the residual stream before it."""
 
     maps: dict[Site, Float[Tensor, "batch head query key"]] = field(default_factory=dict)
     outputs: dict[Site, Float[Tensor, "batch query head dim"]] = field(default_factory=dict)
+    ungated: dict[Site, Float[Tensor, "batch query head dim"]] = field(default_factory=dict)
     streams: dict[Site, Float[Tensor, "batch query d_model"]] = field(default_factory=dict)

@@ -10,11 +10,17 @@ from torch import Tensor, nn
 from headway.errors import HeadwayError
 from headway.models.attention import Order, PassInputs
 from headway.models.blocks import Block
+from headway.models.dropout import Dropout
 from headway.models.model import Model, Source, StackPass
 from headway.models.sites import Gates, Trace
 from headway.positions import Positions, count_indices, find_positions, shape_of
 from headway.positions.window import Window
 from headway.runs.config import ModelConfig
+
+
+def last_norm(config: ModelConfig) -> nn.Module:
+    """Returns the norm after the last block of a stack; post-norm blocks end with one of their own."""
+    return nn.Identity() if config.norm == "post" else nn.LayerNorm(config.d_model)
 
 
 class EncoderDecoder(Model):
@@ -36,8 +42,8 @@ class EncoderDecoder(Model):
             raise HeadwayError(f"{hides}, which has no operand digits; {remedy}")
         self.encoder = nn.ModuleList(Block(config, "encoder", n, cross=False) for n in range(config.layers))
         self.decoder = nn.ModuleList(Block(config, "decoder", n, cross=True) for n in range(config.decoder_layers))
-        self.encoder_norm = nn.LayerNorm(config.d_model)
-        self.decoder_norm = nn.LayerNorm(config.d_model)
+        self.encoder_norm = last_norm(config)
+        self.decoder_norm = last_norm(config)
         self.unembed = nn.Linear(config.d_model, config.vocabulary)
 
     def sequences(self, source: int, answer: int) -> list[tuple[Positions, int, int]]:
@@ -69,7 +75,7 @@ class Decoder(Model):
         self.positions = find_positions(config.positions)(shape_of(config, self.index, config.trained, causal=True))
         self.segments = nn.Parameter(torch.randn(2, config.d_model)) if config.segments else None
         self.blocks = nn.ModuleList(Block(config, "decoder", n, cross=False) for n in range(config.layers))
-        self.norm = nn.LayerNorm(config.d_model)
+        self.norm = last_norm(config)
         self.unembed = nn.Linear(config.d_model, config.vocabulary)
 
     def sequences(self, source: int, answer: int) -> list[tuple[Positions, int, int]]:
@@ -114,17 +120,22 @@ class Classifier(Model):
         assert config.classes is not None
         self.positions = find_positions(config.positions)(shape_of(config, self.index, config.trained))
         self.blocks = nn.ModuleList(Block(config, "encoder", n, cross=False) for n in range(config.layers))
-        self.norm = nn.LayerNorm(config.d_model)
+        self.norm = last_norm(config)
         self.head = nn.Linear(config.d_model, 1 if config.pooling == "violation" else config.classes)
 
     def sequences(self, source: int, answer: int) -> list[tuple[Positions, int, int]]:
         return [(self.positions, source, 0)]
 
     def forward(
-        self, source: Source, answer: Tensor | None = None, gates: Gates | None = None, trace: Trace | None = None
+        self,
+        source: Source,
+        answer: Tensor | None = None,
+        gates: Gates | None = None,
+        trace: Trace | None = None,
+        dropout: Dropout | None = None,
     ) -> Float[Tensor, "batch 1 classes"]:
         """Returns the logits of the one answer token; the right answer is not used."""
-        return self.stack("encoder", source).run(PassInputs(gates, trace))
+        return self.stack("encoder", source).run(PassInputs(gates, trace, dropout=dropout))
 
     def stack(
         self, name: str, source: Tensor, written: Tensor | None = None, length: int | None = None, first: int = 0

@@ -15,6 +15,8 @@ from headway.errors import HeadwayError, unknown
 from headway.runs.shapes import fill, fits
 
 LARGEST = 2**31 - 1  # largest size, count or token
+LATER = (("model", "norm"), ("training", "schedule"), ("training", "dropout"), ("training", "stored"))
+"""settings that config.json names only where they do not have their defaults"""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class ModelConfig:
     """decoder only: whether a learned segment embedding distinguishes the problem from the answer"""
     pruned: str = ""
     """removed heads, separated by spaces: decoder.0.self.1 decoder.1.cross.3"""
+    norm: Literal["pre", "post"] = "pre"
+    """whether each sublayer's input is normalised, or the residual stream after it"""
 
     def __post_init__(self) -> None:
         _at_least(1, self, "d_model", "heads", "d_ff", "layers", "decoder_layers", "vocabulary", "trained")
@@ -69,9 +73,9 @@ class ModelConfig:
 class TrainingConfig:
     steps: int
     batch: int
-    optimizer: Literal["muon", "adamw"]
+    optimizer: Literal["muon", "adamw", "adam"]
     learning_rate: float
-    """learning rate of the embeddings, norms and biases; with AdamW, of all weights"""
+    """learning rate of the embeddings, norms and biases; with AdamW and Adam, of all weights"""
     muon_rate: float = 0.02
     """learning rate of the hidden matrices, with Muon"""
     momentum: float = 0.8
@@ -84,10 +88,17 @@ class TrainingConfig:
     """stop as soon as every trainable problem is right"""
     recovered: int = 0
     """training steps after heads were removed"""
+    schedule: Literal["cosine", "constant"] = "cosine"
+    """the learning rate after the warm-up"""
+    dropout: float = 0.0
+    stored: int | None = None
+    """train on this many problems, drawn once and read in shuffled epochs; None for fresh problems at every step"""
 
     def __post_init__(self) -> None:
-        _at_least(1, self, "steps", "batch")
+        _at_least(1, self, "steps", "batch", "stored")
         _at_least(0, self, "warmup", "recovered")
+        if not 0 <= self.dropout < 1:
+            raise HeadwayError(f"dropout is {self.dropout}; it is a share of at least 0 and below 1")
         if not 0 <= self.hard <= 1:
             raise HeadwayError(f"hard is {self.hard}; it is a share between 0 and 1")
         if not 0 <= self.momentum < 1:
@@ -114,7 +125,14 @@ class RunConfig:
         check_seed(self.seed)
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """Returns the config as plain values. Settings that older versions did not have are left out where they have
+        their defaults, so that the same run keeps its hash."""
+        content = asdict(self)
+        for part, name in LATER:
+            kind = ModelConfig if part == "model" else TrainingConfig
+            if content[part][name] == getattr(kind, name):
+                del content[part][name]
+        return content
 
     @cached_property
     def digest(self) -> str:
@@ -176,14 +194,22 @@ class Overrides:
     """layers of the encoder (or of the decoder-only model)"""
     decoder_layers: int | None = None
     """layers of the decoder of an encoder-decoder"""
+    norm: Literal["pre", "post"] | None = None
+    """pre: layer norm before each sublayer (default); post: after it"""
+    recipe: Literal["reports"] | None = None
+    """a set of defaults; reports: post-norm, Adam at 1e-3 throughout, dropout 0.1, 50 epochs of 10,000 stored sums"""
     steps: int | None = None
     """training steps"""
+    epochs: int | None = None
+    """instead of steps: passes through the stored problems"""
     batch: int | None = None
     """problems per step"""
-    optimizer: Literal["muon", "adamw"] | None = None
-    """muon for the hidden matrices, or adamw for everything"""
+    stored: int | None = None
+    """train on this many problems, drawn once and shuffled every epoch, instead of fresh ones at every step"""
+    optimizer: Literal["muon", "adamw", "adam"] | None = None
+    """muon for the hidden matrices, or adamw or adam (no weight decay) for everything"""
     learning_rate: float | None = None
-    """peak rate of AdamW"""
+    """peak rate of AdamW or Adam"""
     muon_rate: float | None = None
     """peak rate of Muon"""
     momentum: float | None = None
@@ -192,6 +218,10 @@ class Overrides:
     """weight decay"""
     warmup: int | None = None
     """steps over which the learning rate rises"""
+    schedule: Literal["cosine", "constant"] | None = None
+    """the learning rate after the warm-up: cosine decay to 0 (default), or constant"""
+    dropout: float | None = None
+    """share of activations that training drops at random"""
     hard: float | None = None
     """share of each batch from the task's hard problems (addition: carry-heavy)"""
     until: Literal["perfect"] | None = None
@@ -212,6 +242,14 @@ class Overrides:
             if isinstance(value, int) and value.bit_length() > 63:
                 raise HeadwayError(f"{name} is a number of {value.bit_length()} bits; it must be below 2^63")
         return Overrides(**raw)
+
+    def check_choices(self, *names: str) -> None:
+        """Rejects a value of these settings that is not among their choices; None is."""
+        hints = get_type_hints(Overrides)
+        for name in names:
+            choices = get_args(get_args(hints[name])[0])  # of `Literal[…] | None`
+            if (value := getattr(self, name)) is not None and value not in choices:
+                raise unknown(name, value, choices)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the settings that are given, by name."""

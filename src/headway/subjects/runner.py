@@ -16,8 +16,10 @@ from headway.evaluation.examples import batch_slices, even_pieces
 from headway.evaluation.verdicts import Logits
 from headway.machine import map_in_threads
 from headway.models import Attention, Gate, Gates, Head, Model, Site, Trace
+from headway.models.attention import FEW_KEYS
 from headway.models.influence import Queries, carrying_queries
-from headway.models.rerun import Recording, record, replay, sites_of
+from headway.models.rerun import Recording, record, replay, replay_and_record, sites_of
+from headway.subjects.sharing import Changes, plan_passes
 from headway.tasks import Problems
 
 Result = TypeVar("Result")
@@ -93,10 +95,11 @@ class Runner:
         raise NotImplementedError
 
     def replay_each(
-        self, recording: Recording, changed: Sequence[Collection[Site]], gates: Callable[[Sequence[int]], Gates]
+        self, recording: Recording, changed: Sequence[Changes], gates: Callable[[Sequence[int]], Gates]
     ) -> Iterator[tuple[int, Logits]]:
-        """Yields the number and the logits of each variant. `changed` are the sites that each variant changes, `gates`
-        returns the gates of some variants. Variants with the same first changed site share passes."""
+        """Yields the number and the logits of each variant. `changed` has the sites that each variant changes, each
+        with what is changed there; `gates` returns the gates of some variants. Variants with the same first changed
+        site share passes."""
         order = {site: place for place, site in enumerate(self.sites)}
         groups: dict[Site | None, list[int]] = {}
         for number, sites in enumerate(changed):
@@ -170,6 +173,29 @@ class HeadwayRunner(Runner):
 
     def replay(self, recording: Recording, gates: Gates, first: Site, variants: int = 1) -> Logits:
         return replay(self.model, recording, gates, first, variants)
+
+    def replay_each(
+        self, recording: Recording, changed: Sequence[Changes], gates: Callable[[Sequence[int]], Gates]
+    ) -> Iterator[tuple[int, Logits]]:
+        """Yields the logits of each variant. On a CPU variants that change the same early sites in the same way share
+        the pass up to the first site where they differ."""
+        tokens = recording.source.shape[1] + recording.answer.shape[1]
+        if recording.logits.device.type != "cpu" or tokens > FEW_KEYS:  # a recorded pass computes the maps
+            yield from super().replay_each(recording, changed, gates)
+            return
+        kept = {0: recording}
+        for step in plan_passes(changed, self.sites):
+            source = kept[step.source]
+            if step.first is None:
+                yield step.variant, source.logits
+                continue
+            own = gates([step.variant])
+            if step.keep is None:
+                yield step.variant, replay(self.model, source, own, step.first)
+            else:
+                kept = {depth: each for depth, each in kept.items() if depth < step.keep}
+                kept[step.keep] = again = replay_and_record(self.model, source, own, step.first)
+                yield step.variant, again.logits
 
     def variants_at_once(self, recording: Recording, left: int) -> int:
         return 1 if recording.logits.device.type == "cpu" else max(1, GPU_ROWS // len(recording))

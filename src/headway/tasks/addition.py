@@ -17,7 +17,7 @@ from torch import Tensor
 
 from headway.errors import HeadwayError
 from headway.tasks import random
-from headway.tasks.problems import Columns, Errors, Layout, Problems, token_errors
+from headway.tasks.problems import NOT_A_DIGIT, Columns, Errors, Layout, Problems, token_errors
 from headway.tasks.random import Dice
 from headway.tasks.task import Pairs, Probe, Task, whole_numbers
 
@@ -227,11 +227,21 @@ class Addition(Task):
 
     @property
     def layout(self) -> Layout | None:
-        if self.natural or self.lengths[0] != self.digits:
+        if self.lengths[0] != self.digits:
             return None
-        columns = tuple(range(self.digits - 1, -1, -1))
-        answer = tuple(range(self.digits, -1, -1))
-        return Layout((*columns, None, *columns), self.digits, answer if self.first == "most" else answer[::-1])
+        columns, longest = tuple(range(self.digits - 1, -1, -1)), tuple(range(self.digits, -1, -1))
+        answer = longest if self.first == "most" else longest[::-1]
+        source = (*columns, None, *columns)
+        if not self.natural:
+            return Layout(source, self.digits, answer)
+        return Layout(source, self.digits, (*answer, None), self.answer_columns)
+
+    def answer_columns(self, problems: Problems) -> Int[Tensor, "row answer"]:
+        """Returns the column of each answer token, by the natural length of each answer."""
+        length = natural_length(self.results(*self.operands(problems))[0])[:, None]
+        place = torch.arange(problems.answer.shape[1], device=length.device).expand(len(length), -1)
+        column = length - 1 - place if self.first == "most" else place
+        return column.where(place < length, NOT_A_DIGIT)
 
     def to_digits(self, number: Int[Tensor, " row"]) -> Digits:
         """Converts whole numbers to `digits` digits, most significant first."""
@@ -240,7 +250,7 @@ class Addition(Task):
 
     @property
     def contrasts(self) -> Pairs | None:
-        if self.natural or "+" not in self.operators:
+        if "+" not in self.operators:
             return None
         from headway.tasks.contrasts import sum_contrasts
 

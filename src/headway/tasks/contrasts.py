@@ -17,6 +17,10 @@ for every other pair and in b for the rest, so that any mixture of the two probl
 a pair has no carry, the second has it. (Where answers begin with the least significant digit, the digits below k come
 before it and do differ: that information is in the answer so far, which patching a head does not change.) Written
 digits alone have no placebo: in the top column none can differ while the digit in question stays the same.
+
+Answers of natural length: both of a pair have as many digits as the operands, so that a column is at one place; at the
+top column, which only a carry writes, the second has one more (both of a placebo have). Where the most significant
+digit comes first, that carry decides the first token.
 """
 
 from dataclasses import dataclass
@@ -25,7 +29,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from headway.tasks.addition import Addition
+from headway.tasks.addition import Addition, natural_length
 from headway.tasks.problems import Contrast, Problems, Swap
 from headway.tasks.task import Task
 
@@ -59,12 +63,14 @@ def sum_contrasts(task: Addition, pairs: int, seed: int, device: torch.device | 
     columns = {kind: range(low, task.digits + (kind in ("carry", "propagated"))) for kind, low in BELOW.items()}
     if task.first == "least":  # the digits above are not yet written
         del columns["written"]
+    elif task.natural:  # a carry out of the top column moves every digit
+        columns["written"] = range(1, task.digits - 1)
     if task.base == 2:  # no single digit makes a carry
         columns = {"operand": columns["operand"]}
     kinds = [(kind, k) for kind, some in columns.items() for k in some]
     found = []
     for number, (kind, column) in enumerate(kinds):
-        place = task.digits - column if task.first == "most" else column
+        place = _place(task, column)
         own, sizes = (seed * 1000 + 2 * number) % 2**62, None
         for placebo in (False, True):
             if placebo and kind == "operand" and task.digits == 1:  # there is no other column
@@ -75,6 +81,13 @@ def sum_contrasts(task: Addition, pairs: int, seed: int, device: torch.device | 
             sizes = change(*made)
             found += [Contrast(kind, column, placebo, *made, place, swap) for swap in _swaps(kind, placebo)]
     return sorted(found, key=lambda contrast: (kinds.index((contrast.kind, contrast.column)), contrast.name))
+
+
+def _place(task: Addition, column: int) -> int:
+    """Returns the place of a column in the answers of the pairs that ask about it."""
+    if task.first == "least":
+        return column
+    return max(0, task.digits - column - task.natural)
 
 
 def _swaps(kind: str, placebo: bool) -> tuple[Swap, ...]:
@@ -140,7 +153,13 @@ class _SumPairs:
         elif self.kind != "operand":  # the second makes a carry, whatever the carry into the changed column
             fits &= (sums[:, at] < sums2[:, at]) & (sums[:, at] != task.base - 1) & (sums2[:, at] != task.base - 1)
         fits &= (answer[:, asked] != answer2[:, asked]) != self.placebo
-        return task.problems(a, plus, b), task.problems(a2, plus, b2), fits
+        one, two = task.problems(a, plus, b), task.problems(a2, plus, b2)
+        if task.natural:
+            place, top = _place(task, self.column), self.column == digits
+            fits &= natural_length(answer) == digits + (top and self.placebo)
+            fits &= natural_length(answer2) == digits + top
+            fits &= (one.answer[:, place] != two.answer[:, place]) != self.placebo
+        return one, two, fits
 
 
 def _match_sizes(rows: Tensor, moved: Tensor, wanted: Tensor) -> Tensor:

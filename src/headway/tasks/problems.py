@@ -13,6 +13,7 @@ from torch import Tensor
 Answers = Int[Tensor, "row answer"]
 Swap = Literal["both", "source", "prefix"]
 Evidence = dict[str, float | dict[str, float | None] | None]
+NOT_A_DIGIT = -9  # as the column of a token
 SHOWN = 3  # problems shown as examples
 
 
@@ -50,11 +51,13 @@ class Problems:
 
 @dataclass(frozen=True)
 class Layout:
-    """The meaning of each token, for tasks whose problems all have the same layout."""
+    """The meaning of each token, for tasks whose sources all have the same layout."""
 
     source: tuple[int | None, ...]  # the column of each digit, 0 the least significant; None for other tokens
     operator: int  # the position of the operator
-    answer: tuple[int, ...]  # the column of each answer token
+    answer: tuple[int | None, ...]  # the column of each answer token; None for other tokens
+    columns_of: Callable[[Problems], Int[Tensor, "row answer"]] | None = None
+    """the column of each answer token, `NOT_A_DIGIT` for other tokens, where that differs from problem to problem"""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ _WEYL = (0x9E3779B9, 0xBB67AE85)
 Four = tuple[Tensor, Tensor, Tensor, Tensor]
 
 # The purpose of a draw. (The length of a training step comes from the first word of row 0 of seed 0.)
-TRAINING, TESTING, STORING = 0, 1, 2
+TRAINING, TESTING, STORING, DROPOUT, REPEATED, SHUFFLING = range(6)
 
 
 def philox(counter: Four, key: tuple[Tensor, Tensor]) -> Four:

@@ -9,21 +9,33 @@ from headway.errors import HeadwayError
 from headway.positions import build_index, find_positions, shape_of
 from headway.positions.index import Coupled, Sequential
 from headway.positions.positions import check_shapes
-from headway.runs.config import ModelConfig, Overrides, RunConfig, TrainingConfig
-from headway.tasks import create_task, options_of
+from headway.runs.config import LARGEST, ModelConfig, Overrides, RunConfig, TrainingConfig
+from headway.tasks import Task, create_task, options_of
 
 CLASSIFIER = TrainingConfig(steps=1000, batch=128, optimizer="muon", learning_rate=1e-3, muon_rate=0.02, warmup=100)
 ADDER = replace(CLASSIFIER, steps=600, hard=0.5)
 QUICK_CLASSIFIER = Overrides(steps=500)
+RECIPES = {
+    # what the published reports of the adder used; the answer's start token and its first digit stay as in every run
+    "reports": Overrides(
+        positions="sinusoidal", norm="post", optimizer="adam", learning_rate=1e-3, warmup=0, schedule="constant",
+        dropout=0.1, stored=10_000, epochs=50, batch=64, hard=0.0,
+    )
+}  # fmt: skip
 
+ADAMS = {"adamw": "AdamW", "adam": "Adam"}
 # Overrides that would change nothing but the run's hash: the same run would be trained twice.
 _NO_EFFECT = {
     "pooling": lambda kind, asked, data: kind != "classifier" and "only a classifier pools",
     "segments": lambda kind, asked, data: kind != "decoder" and "only a decoder reads one sequence",
     "decoder_layers": lambda kind, asked, data: kind != "encoder-decoder" and f"a {kind} has only `layers`",
-    "muon_rate": lambda kind, asked, data: asked.get("optimizer") == "adamw" and "AdamW uses `learning_rate`",
-    "momentum": lambda kind, asked, data: asked.get("optimizer") == "adamw" and "only Muon uses it",
+    "muon_rate": lambda kind, asked, data: (
+        asked.get("optimizer") in ADAMS and f"{ADAMS[asked['optimizer']]} uses `learning_rate`"
+    ),
+    "momentum": lambda kind, asked, data: asked.get("optimizer") in ADAMS and "only Muon uses it",
+    "weight_decay": lambda kind, asked, data: asked.get("optimizer") == "adam" and "Adam has none; AdamW does",
     "hard": lambda kind, asked, data: data is not None and "the problems come from files",
+    "stored": lambda kind, asked, data: data is not None and "the problems come from files",
 }
 
 
@@ -42,7 +54,7 @@ def plan(
     learning rates.
     """
     task = create_task(task_name, options)
-    asked = overrides.to_dict()
+    asked = _with_recipe(overrides, task)
     kind = asked.pop("model", "classifier" if task.classes else "encoder-decoder")
     if (kind == "classifier") != (task.classes is not None):
         raise HeadwayError(f"{task.name} answers with {'a class' if task.classes else 'a sequence'}; a {kind} cannot")
@@ -61,6 +73,10 @@ def plan(
         numbered = build_index(for_model.get("index", "sequential"), digits, least_first)
         for_model.setdefault("segments", isinstance(numbered, Coupled) and not numbered.own)
     recipe = CLASSIFIER if task.classes else ADDER
+    if for_training.get("optimizer") == "adam":
+        for_training["weight_decay"] = 0.0
+    if "epochs" in asked:
+        for_training["steps"] = _steps_of(asked, recipe.batch)
     if data is not None:
         for_training["hard"] = 0.0
     if 1 <= for_training.get("steps", recipe.steps) <= recipe.warmup:
@@ -75,6 +91,36 @@ def plan(
     if rate != 1:
         training = replace(training, learning_rate=training.learning_rate * rate, muon_rate=training.muon_rate * rate)
     return RunConfig(task_name, model, training, seed, options_of(task), data)
+
+
+def _with_recipe(overrides: Overrides, task: Task) -> dict[str, Any]:
+    """Returns the settings that are given, on top of those of the recipe; rejects incompatible ones."""
+    overrides.check_choices("recipe", "norm", "optimizer", "schedule")
+    asked = overrides.to_dict()
+    recipe = asked.pop("recipe", None)
+    if recipe is not None and task.classes is not None:
+        raise HeadwayError(f"the recipe {recipe!r} is for sums; {task.name} has no such recipe, so leave it out")
+    if "steps" in asked and "epochs" in asked:
+        raise HeadwayError("`steps` and `epochs` are both given; leave one of them out")
+    base = {} if recipe is None else RECIPES[recipe].to_dict()
+    if "steps" in asked:
+        base.pop("epochs", None)
+    if asked.get("optimizer", "adam") != "adam":
+        base.pop("learning_rate", None)
+    asked = base | asked
+    if "stored" in asked and task.lengths[0] != task.lengths[1]:
+        raise HeadwayError("`stored` problems must all have one length; leave it out, or choose one training length")
+    if "epochs" in asked and "stored" not in asked:
+        raise HeadwayError("`epochs` are passes through stored problems; set `stored`, or set `steps` instead")
+    return asked
+
+
+def _steps_of(asked: dict[str, Any], batch: int) -> int:
+    """Returns the steps that the epochs take; a batch may span the end of an epoch."""
+    for name in ("epochs", "stored", "batch"):
+        if not 1 <= asked.get(name, 1) <= LARGEST:
+            raise HeadwayError(f"{name} is {asked[name]}; it must lie between 1 and {LARGEST:,}")
+    return -(-asked["epochs"] * asked["stored"] // asked.get("batch", batch))
 
 
 def check_positions(model: ModelConfig) -> None:

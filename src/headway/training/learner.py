@@ -1,6 +1,7 @@
 """The learner: a model, its optimizers and its learning rate, trained one step at a time.
 
-Hidden matrices use Muon if the config says so; embeddings, norms, biases and the output layer always use AdamW.
+Hidden matrices use Muon if the config says so; embeddings, norms, biases and the output layer always use AdamW
+(or Adam: the same without weight decay, with other betas).
 All its state is a flat table of tensors, which checkpoint.py saves.
 """
 
@@ -14,11 +15,12 @@ from headway.errors import BrokenRun
 from headway.evaluation.verdicts import loss, right
 from headway.models import Attention, Model
 from headway.models.blocks import FeedForward
+from headway.models.dropout import Dropout, keys_of
 from headway.runs.config import TrainingConfig
 from headway.tasks import Problems
 from headway.training.muon import Muon
 
-ADAM_BETAS, ADAM_EPSILON = (0.9, 0.98), 1e-8
+BETAS, ADAM_BETAS, ADAM_EPSILON = (0.9, 0.98), (0.9, 0.999), 1e-8
 STATE = {torch.optim.AdamW: ("step", "exp_avg", "exp_avg_sq"), Muon: ("momentum",)}
 """the state that an optimizer has for each weight it has updated"""
 
@@ -32,11 +34,17 @@ class Step:
 
 
 def schedule_factor(step: int, config: TrainingConfig) -> float:
-    """Returns the learning rate as a fraction of its peak: linear warm-up, then cosine decay to 0."""
+    """Returns the learning rate as a fraction of its peak: linear warm-up, then cosine decay to 0 or no decay."""
     if step < config.warmup:
         return (step + 1) / config.warmup
+    if config.schedule == "constant":
+        return 1.0
     done = (step - config.warmup) / max(1, config.steps - config.warmup)
     return 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
+
+
+def betas_of(config: TrainingConfig) -> tuple[float, float]:
+    return ADAM_BETAS if config.optimizer == "adam" else BETAS
 
 
 def hidden_matrices(model: nn.Module) -> list[str]:
@@ -46,13 +54,14 @@ def hidden_matrices(model: nn.Module) -> list[str]:
 
 
 class Learner:
-    def __init__(self, model: Model, config: TrainingConfig) -> None:
-        self.model, self.config, self.steps = model, config, 0
+    def __init__(self, model: Model, config: TrainingConfig, seed: int = 0) -> None:
+        """`seed` decides what dropout drops."""
+        self.model, self.config, self.steps, self.seed = model, config, 0, torch.tensor([seed])
         parameters = dict(model.named_parameters())
         hidden = hidden_matrices(model) if config.optimizer == "muon" else []
         rest = [name for name in parameters if name not in set(hidden)]
         adamw = torch.optim.AdamW(
-            [parameters[n] for n in rest], betas=ADAM_BETAS, eps=ADAM_EPSILON, weight_decay=config.weight_decay
+            [parameters[n] for n in rest], betas=betas_of(config), eps=ADAM_EPSILON, weight_decay=config.weight_decay
         )
         self.parts: list[tuple[torch.optim.Optimizer, float, list[str]]] = [(adamw, config.learning_rate, rest)]
         if hidden:
@@ -60,7 +69,7 @@ class Learner:
             self.parts.append((muon, config.muon_rate, hidden))
 
     def step(self, problems: Problems) -> Step:
-        logits = self.model(problems.source, problems.answer)
+        logits = self.model(problems.source, problems.answer, dropout=self._dropout(problems.source.device))
         value = loss(logits, problems)
         value.backward()
         factor = schedule_factor(self.steps, self.config)
@@ -71,6 +80,10 @@ class Learner:
             optimizer.zero_grad()
         self.steps += 1
         return Step(value.detach(), right(logits.detach(), problems).float().mean())
+
+    def _dropout(self, device: torch.device) -> Dropout | None:
+        rate = self.config.dropout
+        return Dropout(keys_of(self.seed, self.steps)[0].to(device), rate) if rate else None
 
     def is_finite(self) -> bool:
         """Returns whether every weight is finite."""

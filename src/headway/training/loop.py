@@ -159,7 +159,7 @@ class RunSession(Session):
     ) -> None:
         super().__init__(config, device, checkpoint_every, watch)
         self.folder, self.seed = folder, config.seed
-        self.learner = Learner(build_model(config.model, config.seed).to(device), config.training)
+        self.learner = Learner(build_model(config.model, config.seed).to(device), config.training, config.seed)
         self.validation = Validation.draw(self.task, device)
         self.track: Log | None = None
         self.diverged = self.perfect = False
@@ -241,8 +241,9 @@ def recover(model: Model, config: RunConfig, steps: int, watch: Callable[[int, i
 
     The problems continue those of its training. Uses AdamW alone: a site without heads has no matrix left for Muon.
     """
-    recipe = {"optimizer": "adamw", "learning_rate": RECOVERY_RATE, "warmup": min(RECOVERY_WARMUP, steps)}
-    training = replace(config.training, steps=steps, until=None, **recipe)
+    warmup = min(RECOVERY_WARMUP, steps)
+    recipe = {"optimizer": "adamw", "learning_rate": RECOVERY_RATE, "warmup": warmup, "schedule": "cosine"}
+    training = replace(config.training, steps=steps, until=None, dropout=0.0, **recipe)
     task = create_task(config.task, config.options)
     learner = Learner(model.train(), training)
     batches = draw_batches(task, training, [config.seed], None, config.training.steps, device_of(model))

@@ -153,7 +153,8 @@ class StackSession(Session):
         configs = [member.config for member in members]
         models = [build_model(config.model, config.seed) for config in configs]
         shortest, longest = self.task.lengths if stored is None else stored.lengths()
-        self.stack = Stack(models, [c.training for c in configs], device, precision, shortest == longest)
+        seeds, trainings = [config.seed for config in configs], [config.training for config in configs]
+        self.stack = Stack(models, trainings, device, precision, shortest == longest, seeds)
         self.precision = str(precision or torch.float32).removeprefix("torch.")
         self.about = {**environment(device), "population": len(members), "precision": self.precision}
         self.alive = torch.ones(len(members), dtype=torch.bool)

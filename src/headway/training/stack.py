@@ -21,9 +21,10 @@ from headway.errors import BrokenRun, HeadwayError
 from headway.evaluation.verdicts import loss, right
 from headway.machine import compile_on_gpu
 from headway.models import Model
+from headway.models.dropout import Dropout, keys_of
 from headway.runs.config import TrainingConfig
 from headway.tasks import Problems
-from headway.training.learner import ADAM_BETAS, ADAM_EPSILON, Step, hidden_matrices, schedule_factor
+from headway.training.learner import ADAM_EPSILON, Step, betas_of, hidden_matrices, schedule_factor
 from headway.training.muon import orthogonalise
 
 Weights = dict[str, Tensor]  # by name, each with a leading axis `model`
@@ -41,16 +42,19 @@ class Settings:
     factors: Float[Tensor, "schedule step"]
     """the learning rate of every schedule at every step, as a fraction of its peak"""
     schedule: Int[Tensor, " model"]  # the schedule of each member
+    seed: Int[Tensor, " model"]
+    betas: tuple[float, float]
 
 
-def settings_of(configs: Sequence[TrainingConfig], device: torch.device) -> Settings:
+def settings_of(configs: Sequence[TrainingConfig], seeds: Sequence[int], device: torch.device) -> Settings:
     schedules = {(config.steps, config.warmup): config for config in configs}
     place = {schedule: row for row, schedule in enumerate(schedules)}
     columns = [[getattr(config, name) for config in configs] for name in PER_MEMBER]
     factors = [[schedule_factor(step, config) for step in range(config.steps)] for config in schedules.values()]
     numbers = (torch.tensor(table, dtype=torch.float64, device=device) for table in (*columns, factors))
     schedule = [place[config.steps, config.warmup] for config in configs]
-    return Settings(*numbers, schedule=torch.tensor(schedule, device=device))
+    which, seed = (torch.tensor(column, device=device) for column in (schedule, seeds))
+    return Settings(*numbers, schedule=which, seed=seed, betas=betas_of(configs[0]))
 
 
 class Stack:
@@ -63,8 +67,11 @@ class Stack:
         device: torch.device,
         precision: torch.dtype | None = None,
         one_shape: bool = True,
+        seeds: Sequence[int] | None = None,
     ) -> None:
-        """With `one_shape` all problems have one length; otherwise steps are captured as CUDA graphs, not compiled."""
+        """With `one_shape` all problems have one length; otherwise steps are captured as CUDA graphs, not compiled.
+        `seeds` decide what dropout drops."""
+        self.dropout = configs[0].dropout
         self.template, self.precision, self.steps = models[0], precision, 0
         stacked, buffers = stack_module_state(list(models))  # pyright: ignore[reportArgumentType]
         if names := ", ".join(buffers):
@@ -76,7 +83,7 @@ class Stack:
         first: Weights = {name: torch.zeros_like(weight) for name, weight in self.weights.items()}
         second: Weights = {name: torch.zeros_like(mean) for name, mean in first.items() if name not in hidden}
         self.parts = {"model": self.weights, "first": first, "second": second}
-        self.settings = settings_of(configs, device)
+        self.settings = settings_of(configs, seeds or [0] * len(models), device)
         self.recorded = device.type == "cuda" and not one_shape
         self._losses = self._losses_of if self.recorded else compile_on_gpu(self._losses_of, device)
         self._update = update if self.recorded else compile_on_gpu(update, device)
@@ -96,15 +103,16 @@ class Stack:
         factor = self.settings.factors[:, self.steps][self.settings.schedule]  # model
         tensors = (problems.source, problems.answer, problems.scored)
         source, answer, *scored = (t.unflatten(0, (len(self), -1)) for t in tensors if t is not None)
+        keys = keys_of(self.settings.seed, self.steps) if self.dropout else self.settings.seed
         self.steps += 1
-        inputs = (source, answer, factor, factor.new_full((), self.steps), *scored)
+        inputs = (source, answer, factor, factor.new_full((), self.steps), keys, *scored)
         values, exact = self._replay(*inputs) if self.recorded else self._step(*inputs)
         return Step(values.clone(), exact.clone()) if self.recorded else Step(values, exact)
 
     def _step(
-        self, source: Tensor, answer: Tensor, factor: Tensor, steps: Tensor, scored: Tensor | None = None
+        self, source: Tensor, answer: Tensor, factor: Tensor, steps: Tensor, keys: Tensor, scored: Tensor | None = None
     ) -> tuple[Float[Tensor, " model"], Float[Tensor, " model"]]:
-        values, exact = self._losses(self.leaves, source, answer, scored)
+        values, exact = self._losses(self.leaves, source, answer, keys, scored)
         gradients = torch.autograd.grad(values.sum(), list(self.leaves.values()))  # no member affects another's loss
         named = dict(zip(self.leaves, gradients, strict=True))
         copies = {name: leaf.detach() for name, leaf in self.leaves.items()}
@@ -112,13 +120,18 @@ class Stack:
         return values.detach(), exact
 
     def _losses_of(
-        self, weights: Weights, source: Tensor, answer: Tensor, scored: Tensor | None
+        self, weights: Weights, source: Tensor, answer: Tensor, keys: Tensor, scored: Tensor | None
     ) -> tuple[Float[Tensor, " model"], Float[Tensor, " model"]]:
-        def member_loss(own: Weights, source: Tensor, answer: Tensor, scored: Tensor | None) -> tuple[Tensor, Tensor]:
-            logits, problems = functional_call(self.template, own, (source, answer)), Problems(source, answer, scored)
+        def member_loss(
+            own: Weights, source: Tensor, answer: Tensor, key: Tensor, scored: Tensor | None
+        ) -> tuple[Tensor, Tensor]:
+            dropout = Dropout(key, self.dropout) if self.dropout else None
+            logits = functional_call(self.template, own, (source, answer), {"dropout": dropout})
+            problems = Problems(source, answer, scored)
             return loss(logits.float() if self.precision else logits, problems), right(logits, problems).float().mean()
 
-        return vmap(member_loss, in_dims=(0, 0, 0, None if scored is None else 0))(weights, source, answer, scored)
+        axes = (0, 0, 0, 0, None if scored is None else 0)
+        return vmap(member_loss, in_dims=axes)(weights, source, answer, keys, scored)
 
     def finite(self) -> Tensor:
         """Returns which members have only finite weights."""
@@ -130,7 +143,7 @@ class Stack:
         for table in self.parts.values():
             for name, tensor in table.items():
                 table[name] = tensor[rows]
-        kept = {name: getattr(self.settings, name)[rows] for name in (*PER_MEMBER, "schedule")}
+        kept = {name: getattr(self.settings, name)[rows] for name in (*PER_MEMBER, "schedule", "seed")}
         self.settings = replace(self.settings, **kept)
         self._copy()
 
@@ -177,7 +190,7 @@ def update(
             weights[name].mul_(1 - step * _broadcast(settings.weight_decay, weights[name]))
             weights[name].sub_(step * max(1, rows / columns) ** 0.5 * piece.view_as(weights[name]))
             copies[name].copy_(weights[name])
-    (beta, gamma), corrections = ADAM_BETAS, [1 - power**steps for power in ADAM_BETAS]
+    (beta, gamma), corrections = settings.betas, [1 - power**steps for power in settings.betas]
     for name, mean in second.items():
         weight, gradient = weights[name], gradients[name].to(weights[name].dtype)
         step = _broadcast(settings.learning_rate * factor, weight)

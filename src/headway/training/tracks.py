@@ -1,7 +1,7 @@
 """The three tracks: the recipes under which all encodings are trained and compared.
 
-`plain` is the setting of the published experiments: 4 layers, mean pooling, AdamW, the same values and disorder; it
-fixes only what kept models from learning at all (pre-norm, warm-up). `tuned` gives every encoding the same better
+`plain` is the setting of the published experiments: 4 layers, mean pooling, AdamW, the same values and disorder, but
+with pre-norm and warm-up. `tuned` gives every encoding the same better
 recipe and the same small choice of learning rates. `open` may also change the training data, not the number of steps.
 Sums have 1 to 20 digits in training; `plain` uses the published encoder-decoder, which answers the most significant
 digit first, the others a one-layer decoder that answers the least significant digit first.

@@ -12,12 +12,18 @@ from dataclasses import asdict
 from multiprocessing.connection import Connection
 
 
-def main() -> None:
+def connect() -> Connection:
+    """Opens the pipe to the driver, whose file descriptor is the argument of this process; it ends with the driver."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles Ctrl-C
     if sys.platform == "linux":  # end with a killed driver: its successor resumes the same folders
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     pipe = Connection(int(sys.argv[1]))
     os.set_inheritable(pipe.fileno(), False)
+    return pipe
+
+
+def main() -> None:
+    pipe = connect()
     lines = queue.SimpleQueue[bytes]()
     threading.Thread(target=_read, args=(pipe, lines), daemon=True).start()
     from headway.trials.execute import run_piece

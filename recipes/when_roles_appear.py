@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from headway.causes.kinds import measure_profile, profile_contrasts
+from headway.causes.profiles import measure_profile, profile_contrasts
 from headway.evaluation.exact import evaluate_sample
 from headway.machine import choose_device
 from headway.models import build_model

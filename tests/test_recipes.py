@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from headway.causes.kinds import measure_profile, profile_contrasts
+from headway.causes import profiles
+from headway.causes.profiles import measure_profile, profile_contrasts
 from headway.cli import main
 from headway.lengths.diagnosis import diagnose
 from headway.lengths.probes import ProbeResult
 from headway.models import build_model
 from headway.positions import POSITIONS
 from headway.runs.config import Overrides
+from headway.runs.folder import RunFolder
 from headway.subjects.own import open_one, subject_of
 from headway.sweeps.file import read_sweep
 from headway.tasks import Sortedness, create_task
@@ -94,6 +96,13 @@ def test_roles_are_tested_during_training(monkeypatch: pytest.MonkeyPatch) -> No
     assert [entry["flips"] for entry in found] == [None, None]  # it knows nothing yet
 
 
+def test_draws_of_one_adder_are_of_one_kind(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.syspath_prepend(RECIPES)
+    monkeypatch.setattr(profiles, "PROFILED", 10)
+    assert importlib.import_module("redraw_one_adder").main(6).kinds == 1
+    assert "no kinds can be distinguished among 3 runs" in capsys.readouterr().out
+
+
 def test_a_users_encoding_gets_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.chdir(RECIPES)
     tiny = ["--steps", "2", "--batch", "16", "--layers", "1", "--lengths", "20", "--probes", "default"]
@@ -118,3 +127,20 @@ def test_the_open_leaderboard_has_every_encoding_with_every_index() -> None:
     options = sweep.studies[0].options
     assert options["probes"] == list(Sortedness.probes)
     assert max(options["lengths"]) == 4_096  # pyright: ignore[reportArgumentType, reportCallIssue]
+
+
+@pytest.mark.slow
+def test_both_recipes_are_trained_studied_and_tabulated_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    monkeypatch.syspath_prepend(str(RECIPES))
+    both = importlib.import_module("both_recipes")
+    size = " ".join(flags(steps=2, batch=16, d_model=16, d_ff=32, heads=2, layers=1, decoder_layers=1, digits=1))
+    asked = ["--members", "2", "--out", str(tmp_path), "--device", "cpu", "--examples", "700", "--train", size]
+    assert both.main(asked) == 0
+    assert "| adders | 2 | 2 |" in capsys.readouterr().out
+    norms = {name: RunFolder(tmp_path / name / "seed-1").config().model.norm for name in ("ours", "reports")}
+    assert norms == {"ours": "pre", "reports": "post"}
+    found = json.loads((tmp_path / "both-recipes.json").read_text())
+    for numbers in found.values():  # untrained adders are refused, and counted
+        assert numbers["heads"]["distribution"]["refused"] == 2

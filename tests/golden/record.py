@@ -99,7 +99,7 @@ SCENES: dict[str, tuple[str, ...]] = {
     "ablations": (
         f"heads runs/population/seed-0 {FEW} --ablation mean --budget 0 --out mean",
         f"heads runs/population/seed-0 {FEW} --ablation resample --budget 0 --out resample",
-        f"heads runs/population/seed-0 {FEW} --max-loss-increase 0.2 --beam 2 --out loss",
+        "heads runs/population/seed-0 --examples 600 --max-loss-increase 0.2 --beam 2 --out loss",
         f"prune runs/population/seed-0 {FEW} --out pruned",
         "evaluate pruned --all",
     ),

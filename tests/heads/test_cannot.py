@@ -36,7 +36,7 @@ def single_patches(subject: Subject) -> list[Patch]:
 @torch.inference_mode()
 def largest_changes(pairs: Pairs, patches: list[Patch]) -> list[list[float]]:
     """Really patches every site, whatever can be derived, and returns the largest change of a logit, by contrast."""
-    found = pairs._patch_rows(pairs.problems, pairs.donors, pairs.place, patches)
+    found = pairs._patch_rows(pairs.problems, pairs.donors, pairs.place, patches, slice(0, None))
     change = (found - pairs.base).abs().amax(-1)  # patch row
     every = range(len(pairs.contrasts))
     return [[float(row[pairs.contrast == number].max()) for number in every] for row in change]
@@ -116,7 +116,7 @@ def test_a_held_part_keeps_its_output_whatever_changes_before_it() -> None:
     pairs = Pairs(subject, sum_contrasts(TASK, 4, 0)[:4])
     encoder, decoder = (frozenset(h for h in subject.runner.heads if h.site.stack == s) for s in ("encoder", "decoder"))
     live, held = pairs._patch_rows(
-        pairs.problems, pairs.donors, pairs.place, [Patch(encoder), Patch(encoder, held=decoder)]
+        pairs.problems, pairs.donors, pairs.place, [Patch(encoder), Patch(encoder, held=decoder)], slice(0, None)
     )
     torch.testing.assert_close(held, pairs.base, atol=1e-5, rtol=1e-5)
     assert float((live - pairs.base).abs().max()) > 1e-3

@@ -12,10 +12,11 @@ from torch import Tensor, nn
 import headway
 from headway.attach.opening import prepare_subject
 from headway.causes import maps as module
-from headway.causes.maps import average_maps, maps_of
+from headway.causes.maps import average_maps, maps_of, maps_of_several, spread_over
 from headway.errors import HeadwayError
 from headway.models import build_model, heads_of
-from headway.report.maps import chosen_figure, problem_figure, site_figure
+from headway.report import figures
+from headway.report.maps import chosen_figure, problem_figure, several_figure, site_figure
 from headway.runs.config import Overrides
 from headway.subjects.own import subject_of
 from headway.subjects.subject import Subject
@@ -121,3 +122,37 @@ def test_a_model_whose_maps_cannot_be_read_is_studied_without_pictures_of_them(
     assert (tmp_path / "heads.json").exists()
     assert not list(tmp_path.glob("maps-*"))
     assert "cannot be read; no figure shows them" in capsys.readouterr().err
+
+
+def test_twelve_problems_have_as_many_of_each_number_of_carries(subject: Subject) -> None:
+    problems = subject.draw(1000, 0, False)
+    carries = subject.strata(problems)["carries"]
+    chosen = carries[spread_over(carries, 1000, 12)].tolist()
+    assert chosen == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
+    assert spread_over(torch.tensor([5, 5, 5, 7]), 4, 3) == [0, 1, 3]
+    assert spread_over(None, 4, 12) == [0, 1, 2, 3]
+
+
+def test_the_maps_of_several_problems_are_those_of_each(
+    subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a wrong answer is said to be wrong: the problems here have the answers of their neighbours."""
+    monkeypatch.setattr(figures, "can_draw", lambda: True)
+    problems, heads = subject.draw(5, 1, False), subject.heads[3::8]
+    other = Problems(problems.source, problems.answer.roll(1, 0))
+    right, wrong = (maps_of_several(subject, some, heads) for some in (problems, other))
+    for row, problem in enumerate(right["problems"]):
+        every = {entry["site"]: entry for entry in maps_of(subject, problems[row : row + 1])["maps"]}
+        assert [entry["head"] for entry in problem["maps"]] == right["heads"] == [str(head) for head in heads]
+        for entry, head in zip(problem["maps"], heads, strict=True):
+            assert entry["weights"] == every[str(head.site)]["heads"][head.number]
+            assert (len(entry["queries"]), len(entry["keys"])) == numpy.array(entry["weights"]).shape
+        assert problem["said"] == problem["wanted"]
+    assert all(problem["said"] != problem["wanted"] for problem in wrong["problems"])
+    assert {path.suffix for path in several_figure(right, tmp_path / "several")} == {".svg", ".png"}  # pyright: ignore[reportArgumentType]
+    drawn = (tmp_path / "several.svg").read_text()
+    assert all(f"<!-- {head} -->" in drawn for head in right["heads"])
+    assert "(wrong)" not in drawn
+    several_figure(wrong, tmp_path / "several")  # pyright: ignore[reportArgumentType]
+    assert (tmp_path / "several.svg").read_text().count("(wrong)") == 5 * len(heads)
+    assert several_figure(None, tmp_path / "none") == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from headway.causes.patterns import NONE, Pattern, find_patterns, site_patterns,
 from headway.models import Head, Site
 from headway.subjects.own import subject_of
 from headway.subjects.subject import Subject
+from headway.tasks import Addition
 
 ENCODER, CROSS, OWN = Site("encoder", 0, "self"), Site("decoder", 0, "cross"), Site("decoder", 0, "self")
 ROWS = 50
@@ -93,3 +95,22 @@ def test_every_head_of_the_adder_is_described(subject: Subject) -> None:
     assert list(found) == [str(head) for head in subject.heads]
     assert found["decoder.0.cross.2"].label == "aligned"
     assert all(isinstance(p, Pattern) and 0 <= p.entropy <= 1 and 0 <= p.stable <= 1 for p in found.values())
+
+
+@pytest.mark.parametrize("first", ["most", "least"])
+def test_a_head_aligned_with_answers_of_natural_length_is_labelled_so(subject: Subject, first: str) -> None:
+    """Where a digit of an answer stands depends on the answer's length; a head that looks at the same places whatever
+    the length is not aligned."""
+    task = Addition(natural=True, first=first)
+    problems, natural = task.testing(0, 200), replace(subject, layout=task.layout)
+    columns = task.answer_columns(problems)  # row query
+    weights = torch.full((200, 1, 5, 7), 0.1 / 7)
+    for row, own in enumerate(columns.tolist()):
+        for query, column in enumerate(own):
+            weights[row, 0, query, [2 - column, 6 - column] if 0 <= column < 3 else list(range(7))] += 0.1
+    weights = weights / weights.sum(-1, keepdim=True)
+    assert site_patterns(natural, CROSS, weights, problems)[0].label == "aligned"
+    other = site_patterns(natural, CROSS, weights.roll(67, 0), problems)[0]  # the maps of other problems
+    score = site_patterns(natural, CROSS, weights, problems)[0].scores["aligned"]
+    if first == "most":
+        assert other.scores["aligned"][0] < score[0] - 0.2

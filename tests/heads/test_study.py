@@ -47,7 +47,8 @@ def study(home: Path) -> HeadStudy:
         patch.setattr(
             heads_module, "heads_figures", lambda file, out: (out / "heads.svg").write_bytes(file.read_bytes())
         )
-        patch.setattr(heads_module, "problem_figure", lambda maps, path: path.with_suffix(".svg").touch())
+        for drawing in ("problem_figure", "several_figure"):
+            patch.setattr(heads_module, drawing, lambda maps, path: path.with_suffix(".svg").touch())
         return study_heads("pretrained:adder", examples=1000, budget=0, out=home)
 
 
@@ -255,17 +256,29 @@ def test_a_margin_in_loss_also_applies_to_sets(adder, monkeypatch: pytest.Monkey
 
 
 def test_a_study_writes_numbers_maps_and_figures(study: HeadStudy, home: Path) -> None:
-    kept = {path.name for path in home.iterdir()}
-    assert kept == {"heads.json", "heads.csv", "maps.json", "heads.svg", "maps-problem.svg", "maps-average.svg"}
+    kept, pictures = (
+        {path.name for path in home.iterdir()},
+        {f"maps-{of}.svg" for of in ("problem", "average", "twelve")},
+    )
+    assert kept == {"heads.json", "heads.csv", "maps.json", "heads.svg", *pictures}
     assert (home / "heads.svg").read_bytes() == (home / "heads.json").read_bytes()
     assert json.loads((home / "heads.json").read_text()) == json.loads(json.dumps(study.to_json()))
     assert (home / "heads.csv").read_text() == study.to_csv()
+    several = json.loads((home / "maps.json").read_text())["several"]
+    costly = sorted(study.heads, key=lambda row: -row.effect.drop)[:4]
+    assert set(several["heads"]) == {str(row.head) for row in costly}
+    assert len({"".join(problem["read"]) for problem in several["problems"]}) == 12
 
 
 WRONG = {
     "--max-drop 0": "max_drop is 0.0; it must be between 0 and 1",
     "--max-drop 1.5": "max_drop is 1.5",
-    "--max-loss-increase -1": "max_loss_increase is -1.0",
+    "--max-loss-increase -1": "max_loss_increase is -1.0; write a share of the loss such as 1%, or an amount",
+    "--max-loss-increase little": "max_loss_increase is little; write a share of the loss such as 1%, or an amount",
+    "--max-loss-increase 0%": "max_loss_increase is 0%; write a share",
+    "--max-loss-increase nan%": "max_loss_increase is nan%; write a share",
+    "--max-loss-increase 1% --max-drop 0.01": "give --max-drop or --max-loss-increase, not both",
+    "--max-loss-increase 1% --budget 5": "with --max-loss-increase add --budget 0",
     "--examples 100": "100 examples cannot distinguish a drop of 0.01 from none; use at least",
     "--examples 0": "examples is 0",
     "--examples 20 --max-loss-increase 0.1": "20 examples are too few for an interval of the loss; use 500",

@@ -31,10 +31,17 @@ def carry_into(a: list[int], b: list[int], column: int, base: int) -> int:
     return carry
 
 
-@pytest.mark.parametrize("task", [Addition(), Addition(digits=4, base=7, first="least"), Addition(operators="+-")])
+TASKS = [
+    Addition(), Addition(digits=4, base=7, first="least"), Addition(operators="+-"), Addition(natural=True),
+    Addition(digits=4, natural=True, first="least"), Addition(digits=2, base=7, natural=True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("task", TASKS, ids=str)
 def test_each_kind_of_pair_is_what_it_says(task: Addition) -> None:
     found = sum_contrasts(task, 40, seed=3)
-    assert len(found) == 2 * (3 * task.digits - 1) + (4 * (task.digits - 1) if task.first == "most" else 0)
+    written = task.digits - 1 - task.natural if task.first == "most" else 0
+    assert len(found) == 2 * (3 * task.digits - 1) + 4 * written
     for contrast in found:
         k, n = contrast.column, task.digits
         assert len(contrast.clean) == len(contrast.other) == 40
@@ -106,7 +113,6 @@ def test_pairs_are_the_same_for_the_same_seed_and_others_for_another() -> None:
 
 
 def test_sums_without_pairs_have_no_contrasts() -> None:
-    assert Addition(natural=True).contrasts is None
     assert Addition(operators="-").contrasts is None
     assert Sortedness().contrasts is None
 
@@ -152,3 +158,30 @@ def test_a_users_contrasts_have_a_sentence() -> None:
         assert found.sound
         assert not broken.sound
         assert Roles((), (broken,)).findings() == []
+
+
+@pytest.mark.parametrize("first", ["most", "least"])
+def test_the_columns_of_a_natural_answer_are_those_of_its_digits(first: str) -> None:
+    """Every token that stands for a digit of column k is that digit of the sum, and the end belongs to no column."""
+    task = Addition(natural=True, first=first)
+    assert task.layout is not None
+    assert task.layout.columns_of is not None
+    for a, b in ((1, 2), (0, 0), (457, 968), (999, 1), (90, 9)):
+        problem = task.read(f"{a}+{b}")
+        columns, tokens = task.layout.columns_of(problem)[0].tolist(), problem.answer[0].tolist()
+        digits = {column: token for column, token in zip(columns, tokens, strict=True) if column >= 0}
+        assert sum(digit * 10**column for column, digit in digits.items()) == a + b
+        assert len(digits) == len(str(a + b))
+        assert {token for column, token in zip(columns, tokens, strict=True) if column < 0} == {task.end}
+
+
+@pytest.mark.parametrize("first", ["most", "least"])
+def test_pairs_of_natural_answers_ask_about_one_place(first: str) -> None:
+    """The digit in question is that of its column in both problems; at the top, a carry against none."""
+    task = Addition(natural=True, first=first)
+    for contrast in sum_contrasts(task, 30, 1):
+        columns = [task.answer_columns(side)[:, contrast.place] for side in (contrast.clean, contrast.other)]
+        if contrast.column < task.digits:
+            assert all(bool((each == contrast.column).all()) for each in columns)
+        else:
+            assert bool((columns[1] == contrast.column).all())

@@ -12,8 +12,9 @@ from torch import nn
 
 from headway.attach.opening import SubjectLike, open_for_study
 from headway.attach.zeroing import save_without
-from headway.causes.kinds import count_kinds, measure_profile, profile_contrasts
-from headway.causes.maps import average_maps, maps_of, worked_examples
+from headway.causes.kinds import count_kinds
+from headway.causes.maps import average_maps, maps_of, maps_of_several, spread_over, worked_examples
+from headway.causes.profiles import measure_redraws
 from headway.doctor.examination import find_vetoes
 from headway.errors import HeadwayError
 from headway.evaluation.exact import Evaluation, device_of, evaluate_chunks
@@ -35,7 +36,7 @@ from headway.models.sites import HeadNames, find_heads
 from headway.progress import Progress
 from headway.question import asks
 from headway.report.heads import heads_figures, population_figures
-from headway.report.maps import problem_figure
+from headway.report.maps import problem_figure, several_figure
 from headway.report.page import Inline
 from headway.runs import disk
 from headway.runs.folder import RunFolder
@@ -48,6 +49,11 @@ from headway.training.loop import recover as train_pruned
 
 COMPARED, MAPPED, WORKED, ROUNDING = 10_000, 1_000, 6, 1e-3
 MOST_WEIGHTS = 400_000  # attention weights in all worked examples
+PROBLEMS, MOST_MAPPED, MOST_TOKENS = (
+    12,
+    4,
+    24,
+)  # in the figure of several problems: problems, heads, tokens of a problem
 
 
 @asks(HeadsQuestion)
@@ -97,12 +103,24 @@ def _save(study: HeadStudy, subject: Subject, home: Path, seed: int) -> None:
         "average": average_maps(subject, problems),
         "problem": maps_of(subject, problems[:1]),
         "examples": worked_examples(subject, problems[: max(1, min(WORKED, fitting))], _sets(study)),
+        "several": _map_several(study, subject, problems) if tokens <= MOST_TOKENS else None,
     }
     disk.write_json(home / "maps.json", maps)
     if not maps["problem"]["maps"]:
         print(f"the attention maps of {subject.name} cannot be read; no figure shows them", file=sys.stderr)
     problem_figure(maps["problem"], home / "maps-problem")
     problem_figure(maps["average"]["all"], home / "maps-average")
+    several_figure(maps["several"], home / "maps-twelve")
+
+
+def _map_several(study: HeadStudy, subject: Subject, problems: Problems) -> dict[str, Any]:
+    """Computes the maps of the costliest heads on twelve problems, as many as possible of each value of the first
+    stratum (of sums: how many carries)."""
+    ranked = sorted(study.heads, key=lambda row: (study.judge.cost(row.effect), row.effect.loss_increase), reverse=True)
+    shown = {row.head for row in ranked[:MOST_MAPPED]}
+    values = next(iter(subject.strata(problems).values()), None)
+    rows = torch.tensor(spread_over(values, len(problems), PROBLEMS), device=problems.source.device)
+    return maps_of_several(subject, problems[rows], [head for head in subject.heads if head in shown])
 
 
 def _sets(study: HeadStudy) -> dict[str, Sequence[Head]]:
@@ -143,10 +161,10 @@ def study_members(subject: str | Path, question: HeadsQuestion) -> PopulationStu
         studies = [_study_member(folder, each, device) for folder in folders]
     kinds = None
     if question.kinds:
-        profiles, contrasts = [], profile_contrasts(subject_of(open_run(folders[0], device)), question.seed)
+        profiles = []
         with Progress(f"causal tests of {len(folders):,} runs", question.quiet) as watch:
             for number, folder in enumerate(folders):
-                profiles.append(measure_profile(subject_of(open_run(folder, device)), contrasts))
+                profiles.append(measure_redraws(subject_of(open_run(folder, device)), number, question.seed))
                 watch(number + 1, len(folders))
         kinds = count_kinds(profiles)
     population = PopulationStudy(tuple(studies), kinds)

@@ -1,119 +1,195 @@
-"""Compares the role profiles of many runs, and counts how many kinds of solution there are.
+"""Counts how many kinds of solution there are among many runs, by their profiles (profiles.py).
 
-A profile has, for each attention site and each contrast, the share of pairs that flip when the whole site is patched:
-heads of a site are interchangeable, sites are not. Kinds are counted in two ways: by signature (which sites flip at
-least half of the pairs of each contrast), and by clustering the profiles with the best silhouette.
+Kinds are claimed only where all of this holds: runs lie further apart than draws of the same run do (a permutation
+test, p ≤ 0.05); the best clustering of the profiles has a silhouette of at least 0.25; and draws of a run fall into
+the cluster of that run at least 95% of the time, by the nearest centre of the other runs. Signatures count only cells
+whose interval is clear of one half.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from headway.causes.flips import CANNOT, Cannot, count_flips
-from headway.causes.patching import Pairs, Patch
-from headway.causes.roles import parts_that_flip_half
-from headway.subjects.splits import Split
-from headway.subjects.subject import Subject
-from headway.tasks.problems import Contrast
+import numpy
 
-PROFILED = 60  # pairs of each contrast
-MOST_KINDS, CLEAR = 8, 0.25  # a silhouette below `CLEAR` shows no structure: then there is one kind
+from headway.causes.flips import CANNOT, Cannot
+from headway.causes.profiles import Profile
+from headway.causes.retest import Distances, Floats, Retest
+
+MOST_KINDS, CLEAR, STABLE = 8, 0.25, 0.95  # a silhouette below `CLEAR` shows no structure: then there is one kind
+Shares = dict[str, dict[str, float | Cannot]]
 
 
 @dataclass(frozen=True)
-class Profile:
-    """The share of pairs that flip, by attention site and contrast; "cannot" where the site provably flips none."""
-
-    subject: str
-    flips: Mapping[str, Mapping[str, float | Cannot]]
-
-    def signature(self) -> str:
-        """Lists the attention sites that flip at least half of the pairs, by contrast."""
-        found = parts_that_flip_half(self.flips)
-        return "; ".join(f"{contrast}: {' + '.join(sites) or 'no single site'}" for contrast, sites in found.items())
+class Cluster:
+    runs: int
+    flips: Shares
+    """the mean over its runs"""
+    members: list[str]
 
 
-def profile_contrasts(subject: Subject, seed: int = 0) -> list[Contrast]:
-    """Draws the pairs that every run is tested on."""
-    assert subject.contrasts is not None
-    return [contrast for contrast in subject.contrasts(PROFILED, Split.REPORT.seed(seed)) if not contrast.placebo]
+@dataclass(frozen=True)
+class Clustering:
+    """The clusters with the best silhouette, and whether they may be called kinds."""
+
+    labels: list[int]
+    silhouette: float | None = None
+    same_cluster: float | None = None
+    """the share of single draws that fall into the cluster of their run"""
 
 
-def measure_profile(subject: Subject, contrasts: Sequence[Contrast]) -> Profile | None:
-    """Patches every attention site at all positions; None where the model is wrong on most pairs of a contrast."""
-    pairs = Pairs(subject, contrasts)
-    sites = [site for site in subject.runner.sites if site.kind != "feed"]
-    found = count_flips(pairs, [Patch(frozenset({site})) for site in sites])
-    if min(found.known) < PROFILED // 2:
-        return None
-    shares: dict[str, dict[str, float | Cannot]] = {
-        str(site): {
-            contrast.name: CANNOT if share is None else round(share, 4)
-            for number, contrast in enumerate(contrasts)
-            for share in (found.total(place, number).share,)
+@dataclass(frozen=True)
+class Kinds:
+    """The kinds of solution among runs, and how far the tests that they rest on can be repeated."""
+
+    left_out: int
+    """runs that are too often wrong to be tested"""
+    retest: Retest | None = None
+    """None where no run could be tested"""
+    clustering: Clustering = Clustering([])
+
+    @property
+    def runs(self) -> int:
+        return 0 if self.retest is None else len(self.retest.runs)
+
+    @property
+    def distances(self) -> Distances | None:
+        return None if self.retest is None else self.retest.distances
+
+    @property
+    def kinds(self) -> int:
+        return len(set(self.clustering.labels))
+
+    @property
+    def signatures(self) -> list[tuple[str, int]]:
+        """Each signature with its number of runs, the commonest first."""
+        return [] if self.retest is None else Counter(self.retest.clear_signatures()).most_common()
+
+    def clusters(self) -> list[Cluster]:
+        """Returns the clusters, the largest first."""
+        if self.retest is None:
+            return []
+        labels, found = self.clustering.labels, []
+        for label in sorted(set(labels), key=lambda label: -labels.count(label)):
+            own = [p for p, other in zip(self.retest.pooled, labels, strict=True) if other == label]
+            found.append(Cluster(len(own), mean_flips(own), [each.subject for each in own]))
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        retest, distances = self.retest, self.distances
+        return {
+            "runs": self.runs,
+            "left_out": self.left_out,
+            "signatures": [{"signature": text, "runs": count} for text, count in self.signatures],
+            "distinguishable": None if retest is None else retest.distinguishable(),
+            "kinds": self.kinds,
+            "silhouette": self.clustering.silhouette,
+            "same_cluster": self.clustering.same_cluster,
+            "clusters": [asdict(cluster) for cluster in self.clusters()],
+            "retest": None if retest is None else asdict(retest.agreement),
+            "distances": None if distances is None else distances.to_json(),
+            "flips": None if retest is None else mean_flips(retest.pooled),
         }
-        for place, site in enumerate(sites)
-    }
-    return Profile(subject.name, shares)
+
+    def findings(self) -> list[str]:
+        """States the same in sentences."""
+        left_out = f" ({self.left_out} more are too often wrong to be tested)" if self.left_out else ""
+        if self.retest is None:
+            return [f"No run could be tested for what its sites carry to the output{left_out}."]
+        return [
+            self._kinds_sentence(f"{self.runs:,} run{'s' if self.runs > 1 else ''}{left_out}"),
+            *self._retest_sentences(self.retest),
+        ]
+
+    def _kinds_sentence(self, runs: str) -> str:
+        score, said = self.clustering.silhouette, "By what their sites carry to the output"
+        if self.kinds > 1:
+            sizes = ", ".join(str(cluster.runs) for cluster in self.clusters())
+            again = f"{self.clustering.same_cluster:.1%} of single draws fall into the cluster of their run"
+            return f"{said}, {runs} are of {self.kinds} kinds ({sizes} runs; silhouette {score:.2f}; {again})."
+        distances, why = self.distances, ""
+        if distances is not None and distances.p is not None and not distances.beyond_redraws:
+            why = f": they lie no further apart than draws of one run do (p = {distances.p:.3f})"
+        elif self.clustering.same_cluster is not None and score is not None and score >= CLEAR:
+            why = f": only {self.clustering.same_cluster:.1%} of single draws fall into the cluster of their run"
+        elif score is not None:
+            why = f": the best silhouette is {score:.2f}"
+        return f"{said}, no kinds can be distinguished among {runs}{why}."
+
+    def _retest_sentences(self, retest: Retest) -> list[str]:
+        found, distances = retest.agreement, retest.distances
+        beside = "" if found.kappa is None else f" (by chance {found.chance:.1%}, kappa {found.kappa:.2f})"
+        words = [
+            f"Of two draws of {found.pairs} pairs for one run, {found.same_signature:.1%} give the same sites that "
+            f"flip at least half of the pairs; one site and contrast agrees in "
+            f"{found.agreement:.1%}{beside}, and over all {found.draws} draws {found.unclear:.1%} are unclear."
+        ]
+        if distances.runs is not None and distances.ratio is not None:
+            differ = retest.distinguishable()
+            count = (
+                f"At least {differ} signatures differ clearly." if differ > 1 else "No two signatures differ clearly."
+            )
+            verdict = "" if distances.beyond_redraws else "not clearly "
+            words.append(
+                f"Two runs are {verdict}further apart than two draws of one run: median distance "
+                f"{distances.runs.median:.3f} against {distances.redraws.median:.3f}, ratio "
+                f"{distances.ratio.median:.2f}{_spell(distances.ratio.interval)}, p = {distances.p:.3f}. {count}"
+            )
+        return words
 
 
-def count_kinds(found: Sequence[Profile | None]) -> dict[str, Any]:
-    """Counts the kinds of solution and averages each; None is a run too often wrong to be tested."""
-    profiles = [profile for profile in found if profile is not None]
-    runs = {"runs": len(profiles), "left_out": len(found) - len(profiles)}
-    if not profiles:
-        return {**runs, "signatures": [], "kinds": 0, "silhouette": None, "clusters": []}
-    signatures = Counter(profile.signature() for profile in profiles)
-    rows = [[share for row in profile.flips.values() for share in row.values()] for profile in profiles]
-    shares = [
-        [0.0 if isinstance(share, str) else share for share in row] for row in rows
-    ]  # which tells no run from another
-    number, silhouette, labels = _cluster(shares)
-    largest_first = sorted(set(labels), key=lambda label: -labels.count(label))
-    clusters = [[p for p, own in zip(profiles, labels, strict=True) if own == label] for label in largest_first]
-    return {
-        **runs,
-        "signatures": [{"signature": text, "runs": count} for text, count in signatures.most_common()],
-        "kinds": number,
-        "silhouette": silhouette,
-        "clusters": [
-            {"runs": len(own), "flips": _mean_flips(own), "members": [each.subject for each in own]} for own in clusters
-        ],
-        "flips": _mean_flips(profiles),
-    }
+def _spell(interval: tuple[float, float] | None) -> str:
+    return "" if interval is None else f" (95% interval {interval[0]:.2f} to {interval[1]:.2f})"
 
 
-def describe_kinds(found: dict[str, Any]) -> str:
-    """States the same in a sentence."""
-    left_out = f" ({found['left_out']} more are too often wrong to be tested)" if found["left_out"] else ""
-    if not found["runs"]:
-        return f"No run could be tested for what its sites carry to the output{left_out}."
-    runs, silhouette = f"{found['runs']:,} runs{left_out}", found["silhouette"]
-    if found["kinds"] == 1:
-        score = "" if silhouette is None else f": the best silhouette is {silhouette:.2f}"
-        return f"By what their sites carry to the output, no kinds can be distinguished among {runs}{score}."
-    kinds = f"{found['kinds']} kinds ({', '.join(str(cluster['runs']) for cluster in found['clusters'])} runs"
-    return f"By what their sites carry to the output, {runs} are of {kinds}; silhouette {silhouette:.2f})."
+def count_kinds(found: Sequence[Sequence[Profile] | None]) -> Kinds:
+    """Counts the kinds of solution among runs, each with its profiles on several draws; None is a run too often wrong
+    to be tested."""
+    tested = [draws for draws in found if draws is not None]
+    if not tested:
+        return Kinds(len(found))
+    retest = Retest(tested)
+    clustering = cluster(retest.means)
+    if len(set(clustering.labels)) > 1:
+        same = _same_cluster(retest, clustering.labels)
+        kept = retest.distances.beyond_redraws and same >= STABLE
+        labels = clustering.labels if kept else [1] * len(tested)
+        clustering = Clustering(labels, clustering.silhouette, same)
+    return Kinds(len(found) - len(tested), retest, clustering)
 
 
-def _mean_flips(profiles: Sequence[Profile]) -> dict[str, dict[str, float | Cannot]]:
+def mean_flips(profiles: Sequence[Profile]) -> Shares:
+    """Returns the mean share by site and contrast."""
+    flips = [profile.flips for profile in profiles]
+
     def mean(part: str, name: str) -> float | Cannot:
-        shares = [share for profile in profiles if (share := profile.flips[part][name]) != CANNOT]
+        shares = [share for each in flips if (share := each[part][name]) != CANNOT]
         return sum(shares) / len(shares) if shares else CANNOT
 
-    return {part: {name: mean(part, name) for name in row} for part, row in profiles[0].flips.items()}
+    return {part: {name: mean(part, name) for name in row} for part, row in flips[0].items()}
 
 
-def _cluster(vectors: list[list[float]]) -> tuple[int, float | None, list[int]]:
-    """Returns the number of clusters with the best silhouette, that silhouette, and the cluster of each vector."""
-    import numpy
+def _same_cluster(retest: Retest, labels: Sequence[int]) -> float:
+    """Returns the share of single draws that lie nearest to the centre of their run's cluster, the run left out."""
+    own, right = numpy.array(labels), []
+    for run, draws in enumerate(retest.shares):
+        others = numpy.arange(len(own)) != run
+        centres = {label: retest.means[others & (own == label)] for label in set(labels)}
+        known = {label: rows.mean(0) for label, rows in centres.items() if len(rows)}
+        for draw in draws:
+            nearest = min(known, key=lambda label: float(numpy.square(draw - known[label]).sum()))
+            right.append(nearest == own[run])
+    return float(numpy.mean(right))
+
+
+def cluster(table: Floats) -> Clustering:
+    """Returns the clusters with the best silhouette; one where that is too low to show any structure."""
     from scipy.cluster.hierarchy import fcluster, linkage
     from scipy.spatial.distance import cdist
 
-    table = numpy.array(vectors)
     if len(table) < 3 or numpy.ptp(table, axis=0).max() == 0:
-        return 1, None, [1] * len(table)
+        return Clustering([1] * len(table))
     tree, distance = linkage(table, "ward"), cdist(table, table)
 
     def silhouette(labels: Any) -> float:
@@ -129,6 +205,5 @@ def _cluster(vectors: list[list[float]]) -> tuple[int, float | None, list[int]]:
     tried = {k: fcluster(tree, k, "maxclust") for k in range(2, min(MOST_KINDS, len(table) - 1) + 1)}
     scores = {k: silhouette(labels) for k, labels in tried.items() if len(set(labels.tolist())) > 1}
     best = max(scores, key=scores.__getitem__)
-    if scores[best] < CLEAR:
-        return 1, scores[best], [1] * len(table)
-    return best, scores[best], tried[best].tolist()
+    labels = [1] * len(table) if scores[best] < CLEAR else tried[best].tolist()
+    return Clustering(labels, scores[best])

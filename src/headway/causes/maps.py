@@ -48,6 +48,53 @@ def worked_examples(subject: Subject, problems: Problems, sets: Mapping[str, Seq
     ]
 
 
+def maps_of_several(subject: Subject, problems: Problems, heads: Sequence[Head]) -> dict[str, Any]:
+    """Returns the maps of some heads on several problems, for a figure that compares them problem by problem."""
+    with torch.no_grad():
+        answers = subject.runner.run(problems).argmax(-1)
+    found = [
+        {
+            "read": _spell(subject, problems.source[row]),
+            "wanted": _spell_scored(subject, problems, row, problems.answer[row]),
+            "said": _spell_scored(subject, problems, row, answers[row]),
+            "maps": _select_heads(maps_of(subject, problems[row : row + 1]), heads),
+        }
+        for row in range(len(problems))
+    ]
+    return {"heads": [str(head) for head in heads], "problems": found}
+
+
+def _select_heads(content: dict[str, Any], heads: Sequence[Head]) -> list[dict[str, Any]]:
+    """Selects the maps of some heads from those of a problem; heads whose maps cannot be read are left out."""
+    by_site = {maps["site"]: maps for maps in content["maps"]}
+    own = [(head, by_site[str(head.site)]) for head in heads if str(head.site) in by_site]
+    axes = ("queries", "keys")
+    return [
+        {"head": str(head), **{axis: maps[axis] for axis in axes}, "weights": maps["heads"][head.number]}
+        for head, maps in own
+    ]
+
+
+def spread_over(values: Tensor | None, rows: int, count: int) -> list[int]:
+    """Chooses rows, as many of each value as of any other where possible, in the order of the values; the first ones
+    where there are no values."""
+    if values is None:
+        return list(range(min(rows, count)))
+    groups = [(values == value).nonzero()[:, 0].tolist() for value in values.unique().tolist()]
+    chosen = set[int]()
+    for place in range(rows):
+        for group in groups:
+            if place < len(group) and len(chosen) < count:
+                chosen.add(group[place])
+    return [row for group in groups for row in group if row in chosen]
+
+
+def _spell_scored(subject: Subject, problems: Problems, row: int, tokens: Tensor) -> list[str]:
+    """Spells the tokens of an answer that count."""
+    scored = problems.scored
+    return _spell(subject, tokens if scored is None else tokens[scored[row]])
+
+
 @torch.no_grad()
 def _answers(subject: Subject, problems: Problems, closed: Sequence[Head]) -> list[dict[str, Any]]:
     """Returns the answer to each problem, and the probability of each of its tokens."""

@@ -12,7 +12,7 @@ in any model: that is derived (models/influence.py), not measured.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -21,10 +21,13 @@ from torch import Tensor
 from headway.errors import HeadwayError
 from headway.models import Gate, Gates, Head, Site
 from headway.models.rerun import Recording
-from headway.models.sites import Closed, site_of
+from headway.models.sites import Closed, Part, site_of
+from headway.subjects.sharing import Changes
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 from headway.tasks.problems import Contrast
+
+KEPT = 500  # rows, up to which the recorded passes of pairs are kept for further patches
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,8 @@ class Pairs:
         self.base = self._digit_logits(self.problems)
         self.full = self.base[partner]
         self.carrying = self.runner.carrying_queries(self.problems, self.donors, self.place)
+        self.recorded: dict[int, tuple[Recording, Recording]] = {}
+        """the passes of few pairs, by their first row"""
         self.known = (self.base.argmax(-1) == self.own) & (self.full.argmax(-1) == self.other)
         """whether the model has the digit of a row right in both problems: only those rows count"""
 
@@ -115,32 +120,34 @@ class Pairs:
                 raise HeadwayError("an encoder does not write the answer; patch it at all positions")
 
         simple = [self._simplify(patch) for patch in patches]
-        groups: dict[tuple[bool, ...], list[Patch]] = {}
-        for patch in dict.fromkeys(simple):
-            groups.setdefault(tuple(self.can(patch)), []).append(patch)
-        found = dict[Patch, Tensor]()
-        for able, some in groups.items():
-            found |= dict(zip(some, self._patched_logits(some, able), strict=True))
-        logits = torch.stack([found[patch] for patch in simple])  # patch row token
+        distinct = list(dict.fromkeys(simple))
+        places = {patch: place for place, patch in enumerate(distinct)}
+        logits = self._patched_logits(distinct)[[places[patch] for patch in simple]]  # patch row token
         written = logits.argmax(-1)  # patch row
         flipped = torch.where(self.placebo, written != self.own, written == self.other) & self.known
         whole = self._gap(self.base) - self._gap(self.full)
         moved = (self._gap(self.base) - self._gap(logits)) / whole.where(whole.abs() > 1e-6, 1.0)
         return PatchEffects(flipped, torch.where(self.placebo, 0.0, moved))
 
-    def _patched_logits(self, patches: Sequence[Patch], able: Sequence[bool]) -> Float[Tensor, "patch row token"]:
-        """Runs patches on the rows of the contrasts that they can change; other rows keep their logits."""
-        rows = torch.tensor(able, device=self.contrast.device)[self.contrast].nonzero()[:, 0]
-        if not len(rows):
-            return self.base.expand(len(patches), -1, -1)
-        own, donors, place = self.problems[rows], self.donors[rows], self.place[rows]
-        pieces = self.runner.map_pieces(
-            lambda piece: self._patch_rows(own[piece], donors[piece], place[piece], patches), own
-        )
-        logits = torch.cat(pieces, dim=1)
-        if len(rows) == len(self.problems):
-            return logits
-        return self.base.repeat(len(patches), 1, 1).index_copy(1, rows, logits)
+    @torch.inference_mode()
+    def _patched_logits(self, patches: Sequence[Patch]) -> Float[Tensor, "patch row token"]:
+        """Runs each patch on the rows of the contrasts that it can change; other rows keep their logits. Contrasts that
+        the same patches can change go together, so that no row is recorded twice."""
+        able = [self.can(patch) for patch in patches]
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for contrast in range(len(self.contrasts)):
+            some = tuple(place for place, each in enumerate(able) if each[contrast])
+            groups.setdefault(some, []).append(contrast)
+        logits = self.base.repeat(len(patches), 1, 1)
+        for some, contrasts in groups.items():
+            if some:
+                wanted = torch.tensor(contrasts, device=self.contrast.device)
+                rows = torch.isin(self.contrast, wanted).nonzero()[:, 0]
+                own, donors, place = self.problems[rows], self.donors[rows], self.place[rows]
+                work = partial(self._patch_rows, own, donors, place, [patches[number] for number in some])
+                found = torch.cat(self.runner.map_pieces(work, own), dim=1)
+                logits[torch.tensor(some, device=rows.device)[:, None], rows] = found
+        return logits
 
     def _gap(self, logits: Float[Tensor, "*patch row token"]) -> Float[Tensor, "*patch row"]:
         """Returns the logit of each row's own digit minus that of the other problem's digit."""
@@ -150,16 +157,32 @@ class Pairs:
 
     @torch.inference_mode()
     def _patch_rows(
-        self, problems: Problems, others: Problems, place: Int[Tensor, "row 1"], patches: Sequence[Patch]
+        self,
+        problems: Problems,
+        others: Problems,
+        places: Int[Tensor, "every 1"],
+        patches: Sequence[Patch],
+        rows: slice,
     ) -> Float[Tensor, "patch row token"]:
-        own, donors, found = self.runner.record(problems), self.runner.record(others), [torch.empty(0)] * len(patches)
-        changed = [{site_of(part) for part in patch.parts | patch.held} for patch in patches]
+        place, found = places[rows], [torch.empty(0)] * len(patches)
+        own, donors = self._record(problems, others, rows)
+        changed = [_changes(patch) for patch in patches]
         replayed = self.runner.replay_each(
             own, changed, lambda some: self._gates([patches[number] for number in some], own, donors, place)
         )
         for number, logits in replayed:
             found[number] = _logits_at(logits, place)
         return torch.stack(found)
+
+    def _record(self, problems: Problems, others: Problems, rows: slice) -> tuple[Recording, Recording]:
+        """Records rows of problems and of their donors; where there are few pairs in all, only once."""
+        few = len(problems) == len(self.problems) <= KEPT
+        if few and rows.start in self.recorded:
+            return self.recorded[rows.start]
+        found = self.runner.record(problems[rows]), self.runner.record(others[rows])
+        if few:
+            self.recorded[rows.start] = found
+        return found
 
     def _gates(self, patches: Sequence[Patch], own: Recording, donors: Recording, place: Int[Tensor, "row 1"]) -> Gates:
         """Builds the gates of every row under every patch."""
@@ -179,6 +202,14 @@ class Pairs:
                 replaced.append(torch.where(held, own.trace.outputs[site], outputs) if patch.held else outputs)
             gates[site] = Gate(torch.cat(passed), torch.cat(replaced))
         return gates
+
+
+def _changes(patch: Patch) -> Changes:
+    """Returns the sites that a patch changes, with what it changes there."""
+    found: dict[Site, set[tuple[Part, bool, bool]]] = {}
+    for part in patch.parts | patch.held:
+        found.setdefault(site_of(part), set()).add((part, patch.at_answer, part in patch.held))
+    return {site: frozenset(each) for site, each in found.items()}
 
 
 def _mark_heads(site: Site, heads: int, parts: Closed, device: torch.device) -> Bool[Tensor, " head"]:

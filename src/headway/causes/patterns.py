@@ -28,10 +28,10 @@ from headway.models import Gates, Head, Site, Trace
 from headway.progress import Watch
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
+from headway.tasks.problems import NOT_A_DIGIT, Layout
 
 CLEAR = 0.3
 NONE = "none clear"
-NOT_A_DIGIT = -9  # as the column of a token
 LOST = 0.5  # the share of a head's score that must be lost for another head to be called upstream of it
 
 
@@ -78,12 +78,14 @@ def site_patterns(
     seen = torch.ones(queries, keys, dtype=torch.bool, device=maps.device).tril(keys - queries if causal else keys)
     half = maps[: max(1, len(maps) // 2)]
     top = half.mean((0, 2)).argmax(-1)  # head: the key with the largest weight, in half of the problems
-    targets = targets_of(subject, site, queries, keys, maps.device)
-    table: dict[str, tuple[Tensor, Tensor]] = {
-        name: _score(maps, mask & seen, seen) for name, mask in targets.items() if bool((mask & seen).any())
-    }
-    for name, mask in repeat_targets(subject, site, problems, queries, keys).items():
-        if bool(mask.any()):
+    targets = targets_of(subject, site, queries, keys, maps.device, problems)
+    table: dict[str, tuple[Tensor, Tensor]] = {}
+    for name, mask in {**targets, **repeat_targets(subject, site, problems, queries, keys)}.items():
+        if not bool((mask & seen).any()):
+            continue
+        if mask.ndim == 2:
+            table[name] = _score(maps, mask & seen, seen)
+        else:  # the keys differ from problem to problem
             score, base = _score(maps, mask[:, None] & seen, seen)
             table[name] = score, base.mean(0)
     vertical = torch.nn.functional.one_hot(top, keys).bool()[:, None].expand(-1, queries, -1)  # head query key
@@ -141,25 +143,36 @@ def repeat_targets(
 
 
 def targets_of(
-    subject: Subject, site: Site, queries: int, keys: int, device: torch.device
-) -> dict[str, Bool[Tensor, "query key"]]:
-    """Marks the keys that each score is about."""
+    subject: Subject, site: Site, queries: int, keys: int, device: torch.device, problems: Problems | None = None
+) -> dict[str, Bool[Tensor, "*row query key"]]:
+    """Marks the keys that each score is about; by problem where the columns of answers differ."""
     query, key = torch.arange(queries, device=device)[:, None], torch.arange(keys, device=device)[None]
     found: dict[str, Tensor] = {}
     if (layout := subject.layout) is not None:
-        source, answer = [NOT_A_DIGIT if column is None else column for column in layout.source], list(layout.answer)
+        source, answer = _columns(layout, problems, device)  # *row place
         encoded = any(each.kind == "cross" for each in subject.runner.width)
-        columns = source if site.stack == "encoder" else answer if encoded else source + answer
-        read = source if encoded else source + [NOT_A_DIGIT] * len(answer)
+        both = torch.cat((source, answer), dim=-1)
+        own = source if site.stack == "encoder" else answer if encoded else both
+        other = (source if encoded else torch.cat((source, torch.full_like(answer, NOT_A_DIGIT)), dim=-1))[..., None, :]
         if site.stack == "encoder" or site.kind == "cross" or not encoded:
-            own, other = torch.tensor(columns, device=device)[:, None], torch.tensor(read, device=device)[None]
-            reads = query < len(source) if not encoded else torch.full_like(query, site.stack == "encoder").bool()
+            own = own[..., None]
+            reads = query < source.shape[-1] if not encoded else torch.full_like(query, site.stack == "encoder").bool()
             found["operator"] = (key == layout.operator).expand(queries, keys)
             found["aligned"] = (own >= 0) & (other == own) & ~(reads & (query == key))
             found["carry source"] = (own >= 0) & (other == own - 1)
     if site.kind == "self":
         found |= {"diagonal": key == query, "previous": key == query - 1, "next": key == query + 1}
     return found
+
+
+def _columns(layout: Layout, problems: Problems | None, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Returns the columns of the source and of the answer; by problem where those of answers differ."""
+    fixed = ([NOT_A_DIGIT if column is None else column for column in each] for each in (layout.source, layout.answer))
+    source, answer = (torch.tensor(columns, device=device) for columns in fixed)
+    if layout.columns_of is None or problems is None:
+        return source, answer
+    answer = layout.columns_of(problems).to(device)
+    return source.expand(len(answer), -1), answer
 
 
 @dataclass(frozen=True)

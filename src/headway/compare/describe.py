@@ -25,7 +25,7 @@ Values = dict[str, Value | None]
 
 SETTINGS = (
     "task", "positions", "index", "pooling", "kind", "d_model", "heads", "d_ff", "layers", "decoder_layers", "segments",
-    "pruned", "steps_asked", *(entry.name for entry in fields(TrainingConfig) if entry.name != "steps"), "data",
+    "pruned", "norm", "steps_asked", *(entry.name for entry in fields(TrainingConfig) if entry.name != "steps"), "data",
 )  # fmt: skip
 """settings of a run, besides its seed and its task's options"""
 FOUND = (

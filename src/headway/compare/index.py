@@ -21,7 +21,7 @@ from headway.errors import HeadwayError
 from headway.runs.folder import RunFolder
 
 NAME = "runs.sqlite"
-VERSION = 2  # of the table and the rows: a table of another version is rebuilt
+VERSION = 3  # of the table and the rows: a table of another version is rebuilt
 PATIENCE = 20.0  # seconds to wait while another process writes
 MOST_KEYS = 1_500  # columns; SQLite allows a few more
 FIRST = ("run", "task", "positions", "seed", "state", "steps", "seconds", "final_loss", "examples", "exact_match")

@@ -55,6 +55,10 @@ class Effect:
     """by name=value: the number of problems, and of those that are right"""
     held_out: tuple[int, int] | None = None
     """the same for the problems that training never uses; None where that is not known"""
+    whole_spread: float = 0.0
+    """the standard error of the mean loss of the whole model"""
+    joint_spread: float = 0.0
+    """the covariance of that mean and the mean increase"""
 
     def held_out_json(self) -> dict[str, int] | None:
         if self.held_out is None:
@@ -73,10 +77,19 @@ class Effect:
     def interval(self, confidence: float) -> Interval:
         return tango(self.lost, self.gained, self.examples, confidence)
 
-    def loss_interval(self, confidence: float) -> Interval:
+    @property
+    def whole_loss(self) -> float:
+        """The mean loss of the whole model, on the same problems."""
+        return self.loss - self.loss_increase
+
+    def loss_interval(self, confidence: float, share: float = 0.0) -> Interval:
+        """Returns an interval of the mean increase. With `share`, the margin is that share of the whole model's loss,
+        which is measured on the same problems and is uncertain as well: then the interval is of the increase minus the
+        margin, problem by problem, drawn around the increase."""
         from scipy.stats import t
 
-        half = float(t.ppf((1 + confidence) / 2, self.examples - 1)) * self.loss_spread
+        variance = self.loss_spread**2 - 2 * share * self.joint_spread + (share * self.whole_spread) ** 2
+        half = float(t.ppf((1 + confidence) / 2, self.examples - 1)) * math.sqrt(max(variance, 0.0))
         return Interval(self.loss_increase - half, self.loss_increase + half)
 
 
@@ -90,7 +103,7 @@ class EffectSums:
 
     def add(self, outcome: Outcome, strata: dict[str, Int[Tensor, " row"]]) -> None:
         right, whole = outcome.right, outcome.right[..., :1, :]
-        increase = (outcome.loss - outcome.loss[..., :1, :]).double()
+        increase, base = (outcome.loss - outcome.loss[..., :1, :]).double(), outcome.loss[..., :1, :].double()
         counted = {
             "right": right.sum(-1),
             "lost": (whole & ~right).sum(-1),
@@ -98,6 +111,8 @@ class EffectSums:
             "loss": outcome.loss.double().sum(-1),
             "increase": increase.sum(-1),
             "squares": increase.square().sum(-1),
+            "whole squares": base.square().sum(-1).expand_as(increase[..., 0]),
+            "products": (base * increase).sum(-1),
         }
         self.sums = {name: value + self.sums.get(name, 0) for name, value in counted.items()}
         for name, values in strata.items():
@@ -118,15 +133,19 @@ class EffectSums:
         strata = {name: (count, right[member].tolist()) for name, (count, right) in sorted(self.strata.items())}
         examples, effects = self.examples, []
         for place, parts in enumerate([frozenset[Part](), *closed]):
-            mean = table["increase"][place] / examples
-            variance = max(table["squares"][place] - examples * mean * mean, 0.0) / max(1, examples - 1)
+            mean, whole = table["increase"][place] / examples, table["loss"][0] / examples
+            squares = [table[name][place] for name in ("squares", "whole squares", "products")]
+            means = zip(squares, (mean * mean, whole * whole, mean * whole), strict=True)
+            scale = examples * max(1, examples - 1)
+            own, base, joint = ((square - examples * product) / scale for square, product in means)
             right, lost, gained = (table[name][place] for name in ("right", "lost", "gained"))
-            loss, spread = table["loss"][place] / examples, math.sqrt(variance / examples)
+            loss, spreads = table["loss"][place] / examples, [math.sqrt(max(each, 0.0)) for each in (own, base)]
             by_stratum = {name: (count, own[place]) for name, (count, own) in strata.items()}
             held_out = by_stratum.pop(f"{HELD_OUT}=1", None)
             if by_stratum.pop(f"{HELD_OUT}=0", None) is not None:
                 held_out = held_out or (0, 0)
-            effects.append(Effect(parts, examples, right, lost, gained, loss, mean, spread, by_stratum, held_out))
+            counts, also = (examples, right, lost, gained), (by_stratum, held_out, spreads[1], joint)
+            effects.append(Effect(parts, *counts, loss, mean, spreads[0], *also))
         return effects
 
 
@@ -167,13 +186,25 @@ class Judge:
         """The confidence of each interval, such that all of them hold at once with 95%."""
         return 1 - (1 - CONFIDENCE) / self.comparisons
 
-    @property
-    def limit(self) -> float:
-        return self.margin.drop if self.margin.loss is None else self.margin.loss
+    def limit(self, effect: Effect) -> float:
+        """Returns the largest cost allowed on the problems of this effect."""
+        return self.margin.limit(effect.whole_loss)
 
     def cost(self, effect: Effect) -> float:
         """Returns the cost that the margin limits: the drop in accuracy, or the increase in loss."""
-        return effect.drop if self.margin.loss is None else effect.loss_increase
+        return effect.loss_increase if self.margin.by_loss else effect.drop
+
+    def is_cheap(self, effect: Effect) -> bool:
+        """Whether the cost is below the margin, whatever the interval."""
+        return self.cost(effect) < self.limit(effect)
+
+    def check_share(self, whole: float, metric: str) -> None:
+        """Raises where a share of the loss of the whole model is no margin, as that loss is not above 0."""
+        if self.margin.share is not None and not 0 < whole < math.inf:
+            raise HeadwayError(
+                f"the whole model's {metric} is {whole:.4g}, and a share of that is no margin; give an amount such as "
+                "`max_loss_increase=0.01`"
+            )
 
     def check(self, examples: int, baseline: float, chance: float) -> None:
         """Raises where no verdict could be given; `chance` is the accuracy of the best constant answer."""
@@ -187,24 +218,27 @@ class Judge:
     def check_count(self, examples: int, least_for_loss: int = LEAST_FOR_LOSS) -> None:
         """Raises where there are too few examples for a verdict."""
         needed = needed_examples(self.margin.drop, self.confidence)
-        if not self.exact and self.margin.loss is None and examples < needed:
+        if not self.exact and not self.margin.by_loss and examples < needed:
             raise HeadwayError(
                 f"{examples:,} examples cannot distinguish a drop of {self.margin.drop:g} from none; use at least "
                 f"{needed:,}, or a larger `max_drop`"
             )
-        if not self.exact and self.margin.loss is not None and examples < least_for_loss:
+        if not self.exact and self.margin.by_loss and examples < least_for_loss:
             raise HeadwayError(f"{examples:,} examples are too few for an interval of the loss; use {least_for_loss}")
 
     def _interval(self, effect: Effect, confidence: float) -> Interval:
-        return effect.interval(confidence) if self.margin.loss is None else effect.loss_interval(confidence)
+        if self.margin.by_loss:
+            return effect.loss_interval(confidence, self.margin.share or 0.0)
+        return effect.interval(confidence)
 
     def interval(self, effect: Effect) -> list[float] | None:
         return None if self.exact else self._interval(effect, self.confidence).to_json()
 
     def confirms(self, effect: Effect, doubt: float = DOUBT) -> bool:
         """Whether this one effect is within the margin; it says so of one over the margin with chance `doubt`."""
-        return self._interval(effect, 1 - 2 * doubt).high < self.limit
+        return self._interval(effect, 1 - 2 * doubt).high < self.limit(effect)
 
     def verdict(self, effect: Effect) -> Verdict:
         low, high = self.interval(effect) or [self.cost(effect)] * 2
-        return "critical" if low > self.limit else "redundant" if high < self.limit else "unclear"
+        limit = self.limit(effect)
+        return "critical" if low > limit else "redundant" if high < limit else "unclear"

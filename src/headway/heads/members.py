@@ -113,8 +113,7 @@ def study_stack(subjects: Sequence[Subject], weights: dict[str, Tensor], questio
     with Progress("confirming the sets of heads", question.quiet) as watch:
         gone = confirm_members(variants, draw(Split.CONFIRM, CONFIRMED), curves, judge, watch)
     cheap = [
-        [head for head, effect in zip(heads, own[1:], strict=True) if judge.cost(effect) < judge.limit]
-        for own in alone_costs
+        [head for head, effect in zip(heads, own[1:], strict=True) if judge.is_cheap(effect)] for own in alone_costs
     ]
     wanted = [[gone[member], frozenset(cheap[member])] for member in range(len(subjects))]
     with Progress("measuring the sets of heads", question.quiet) as watch:

@@ -236,7 +236,7 @@ class _Search:
 def check_searchable(variants: Variants, margin: Margin) -> None:
     """Raises where not all sets of heads can be searched."""
     subject = variants.subject
-    if margin.loss is not None:
+    if margin.by_loss:
         raise HeadwayError("the search of all sets is by accuracy; with `max_loss_increase` add `budget=0`")
     if len(subject.heads) > MOST_HEADS:
         raise HeadwayError(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headway.causes.kinds import describe_kinds
+from headway.causes.kinds import Kinds
 from headway.heads.result import HeadStudy
 
 SCHEMA = "headway.heads-population/1"
@@ -33,7 +33,7 @@ class PopulationStudy:
     """The studies of the runs of a folder, with their distribution."""
 
     members: tuple[Member, ...]
-    kinds: dict[str, Any] | None = None
+    kinds: Kinds | None = None
     """the kinds of solution, where they were requested"""
 
     def to_json(self) -> dict[str, Any]:
@@ -41,7 +41,7 @@ class PopulationStudy:
             "schema": SCHEMA,
             "members": [study.to_json() for study in self.members],
             "distribution": distribution(self.members),
-            "kinds": self.kinds,
+            "kinds": None if self.kinds is None else self.kinds.to_json(),
             "findings": self.findings(),
         }
 
@@ -51,7 +51,7 @@ class PopulationStudy:
 
     def findings(self) -> list[str]:
         """States the same in sentences."""
-        found, kinds = distribution(self.members), [] if self.kinds is None else [describe_kinds(self.kinds)]
+        found, kinds = distribution(self.members), [] if self.kinds is None else self.kinds.findings()
         if "heads" not in found:
             none = f"None of the {found['members']} runs is accurate enough to say anything about its heads."
             return [none, *kinds]

@@ -7,32 +7,55 @@ from pathlib import Path
 from headway.attach.question import Opening
 from headway.errors import HeadwayError
 
+MAX_DROP = 0.01
+SHARE = "write a share of the loss such as 1%, or an amount of loss such as 0.01, above 0"
+
 
 @dataclass(frozen=True)
 class Margin:
-    """The most that a removal may cost: in accuracy, or in loss."""
+    """The most that a removal may cost: in accuracy, in loss, or in loss as a share of the loss of the whole model."""
 
     drop: float
     loss: float | None = None
+    share: float | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.drop < 1:
             raise HeadwayError(f"max_drop is {self.drop}; it must be between 0 and 1, for example 0.01")
-        if self.loss is not None and not 0 < self.loss < math.inf:
-            raise HeadwayError(f"max_loss_increase is {self.loss}; it must be above 0")
 
-    def allows(self, drop: float, loss_increase: float) -> bool:
-        return drop <= self.drop if self.loss is None else loss_increase <= self.loss
+    @property
+    def by_loss(self) -> bool:
+        return self.loss is not None or self.share is not None
+
+    def limit(self, whole: float) -> float:
+        """Returns the largest cost allowed; `whole` is the loss with all heads open, on the same problems."""
+        return self.loss if self.loss is not None else self.drop if self.share is None else self.share * whole
+
+    def allows(self, drop: float, loss_increase: float, whole: float) -> bool:
+        return (loss_increase if self.by_loss else drop) <= self.limit(whole)
+
+
+def parse_loss_increase(given: float | str) -> tuple[float | None, float | None]:
+    """Parses the largest increase of a loss: an amount, or a share such as 1%; the other of the two is None."""
+    text = str(given).strip()
+    try:
+        number = float(text.removesuffix("%"))
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise HeadwayError(f"max_loss_increase is {given}; {SHARE}")
+    return (None, number / 100) if text.endswith("%") else (number, None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RemovalQuestion(Opening):
     """Asks which heads can go together."""
 
-    max_drop: float = 0.01
-    """the largest drop in accuracy that a removal may cost"""
-    max_loss_increase: float | None = None
-    """judge heads by the loss or the metric instead: the largest increase allowed"""
+    max_drop: float | None = None
+    """the largest drop in accuracy that a removal may cost (default 0.01)"""
+    max_loss_increase: float | str | None = None
+    """judge heads by the loss or the metric instead: the largest increase allowed, as a share of the loss of the whole
+    model such as 1%, or as an amount such as 0.01"""
     beam: int = 1
     """beam width of the search for heads that can go together"""
     budget: float | int | None = None
@@ -43,6 +66,8 @@ class RemovalQuestion(Opening):
     def __post_init__(self) -> None:
         super().__post_init__()
         _ = self.margin
+        if self.max_drop is not None and self.max_loss_increase is not None:
+            raise HeadwayError("give `max_drop` or `max_loss_increase`, not both: heads are judged by one of them")
         if not 1 <= self.beam <= 64:
             raise HeadwayError(f"beam is {self.beam}; it must be from 1 to 64")
         if self.budget is not None and not 0 <= self.budget < math.inf:
@@ -50,7 +75,8 @@ class RemovalQuestion(Opening):
 
     @property
     def margin(self) -> Margin:
-        return Margin(self.max_drop, self.max_loss_increase)
+        drop = MAX_DROP if self.max_drop is None else self.max_drop
+        return Margin(drop, *(() if self.max_loss_increase is None else parse_loss_increase(self.max_loss_increase)))
 
 
 @dataclass(frozen=True, kw_only=True)

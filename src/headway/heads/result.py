@@ -148,11 +148,13 @@ class HeadStudy:
             "ablation": self.ablation,
             "metric": self.metric,
             "max_drop": self.margin.drop,
-            "max_loss_increase": self.margin.loss,
+            "max_loss_increase": self.margin.limit(self.whole.loss) if self.margin.by_loss else None,
+            "max_loss_increase_share": self.margin.share,
+            "baseline_loss": self.whole.loss,
             "confidence_of_each_interval": None if self.exact else self.judge.confidence,
             "comparisons": self.judge.comparisons,
             "held_out": self.whole.held_out_json(),
-            "interval_of": "drop" if self.margin.loss is None else "loss_increase",
+            "interval_of": "loss_increase" if self.margin.by_loss else "drop",
             "heads": self._rows(),
             "parts": [
                 {"part": _part_name(*row.effect.closed), **row.numbers(bool(self.withheld))} for row in self.parts
@@ -214,18 +216,25 @@ class HeadStudy:
 
     @property
     def _limit(self) -> str:
-        return f"{self.margin.drop:g}" if self.margin.loss is None else f"{self.margin.loss:g} of {self._cost_name}"
+        margin, whole = self.margin, self.whole.loss
+        if margin.share is not None:
+            return (
+                f"{margin.limit(whole):.3g} of {self._cost_name} ({margin.share:.3g} of the {whole:.3g} with all heads)"
+            )
+        return f"{margin.drop:g}" if margin.loss is None else f"{margin.loss:g} of {self._cost_name}"
 
     def _left(self, effect: Effect) -> str:
         if self.metric == "exact":
-            return f"leave an accuracy of {effect.accuracy:.4f}"
+            loss = f" and raise the loss by {effect.loss_increase:.3g}" if self.margin.by_loss else ""
+            return f"leave an accuracy of {effect.accuracy:.4f}{loss}"
         return f"raise the {self._cost_name} by {effect.loss_increase:.4f}"
 
     def _describe_set(self, found: FoundSet) -> str:
         """States which heads can go together under one kind of ablation, and what they cost under resample ablation."""
         effect, heads = found.removal.effect, len(self.heads)
         if self.metric == "exact":
-            left = f"accuracy {effect.accuracy:.4f}, against {self.baseline:.4f} with all heads"
+            loss = f" and a loss {effect.loss_increase:.3g} higher" if self.margin.by_loss else ""
+            left = f"accuracy {effect.accuracy:.4f}{loss}, against {self.baseline:.4f} with all heads"
         else:
             left = f"they {self._left(effect)}, from {self.whole.loss:.4f} with all heads"
         sentence = (
@@ -251,7 +260,7 @@ class HeadStudy:
                 f"{named}."
             )
         needed = needed_examples(self.margin.drop, self.judge.confidence)
-        if not self.exact and self.margin.loss is None and self.examples < needed:
+        if not self.exact and not self.margin.by_loss and self.examples < needed:
             found.append(
                 f"{self.examples:,} problems are too few to call a head redundant at a level corrected for "
                 f"{self.judge.comparisons} verdicts; {needed:,} would do."

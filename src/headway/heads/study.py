@@ -99,9 +99,13 @@ class _Work:
         if isinstance(subject.examples, Problems):
             self.total = min(self.total, len(self._draw(Split.REPORT, self.total)))
         least = replace(self.judge, comparisons=len(self.singles))  # with fewer examples no head could get a verdict
-        if subject.measured_by is None:
-            first = self._draw(Split.BASELINE, SELECTED)
-            least.check(self.total, self.variants(first, [frozenset()]).accuracy[0], best_constant(first))
+        first, metric = self._draw(Split.BASELINE, SELECTED), subject.measured_by
+        whole = None
+        if metric is None or question.margin.share is not None:
+            whole = self.variants(first, [frozenset()])
+            self.judge.check_share(whole.losses[0], "loss" if metric is None else metric.name)
+        if metric is None and whole is not None:
+            least.check(self.total, whole.accuracy[0], best_constant(first))
         else:
             least.check_count(self.total, LEAST)
 
@@ -223,7 +227,7 @@ class _Work:
         if not self.judge.exact:
             effects = measure(self.variants, [self._draw(Split.SELECT, SELECTED)], self.singles)[1:]
         cheap = zip(self.subject.heads, effects, strict=True)
-        return frozenset(head for head, effect in cheap if self.judge.cost(effect) < self.judge.limit)
+        return frozenset(head for head, effect in cheap if self.judge.is_cheap(effect))
 
     def test_pairs(self) -> tuple[Pair, ...]:
         """Measures what two heads cost together beyond the sum of both; skipped where there are many heads."""
@@ -284,7 +288,7 @@ def search_all(
     """Searches all sets for the largest, beginning with those believed to fit: the confirmed one, then smaller ones."""
     known = [confirmed, *(closed for closed in curve.sets_within(question.margin) if len(closed) < len(confirmed))]
     with Progress(f"searching all sets of heads of {variants.subject.name}", question.quiet) as watch:
-        return find_optimum(variants, known, question.max_drop, budget=budget, seed=question.seed, watch=watch)
+        return find_optimum(variants, known, question.margin.drop, budget=budget, seed=question.seed, watch=watch)
 
 
 def _budget(variants: Variants, question: RemovalQuestion) -> float | int:

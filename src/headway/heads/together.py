@@ -23,6 +23,7 @@ from headway.progress import SILENT, Watch
 from headway.tasks import Problems
 
 FIRST = 125  # problems, after which greedy removal begins to leave out heads that cannot be the cheapest
+ROUNDING = 1e-9  # by which sums of the same losses in another order may differ
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ class Curve:
         """Returns the sets that are within the margin on the problems of the curve, the largest first."""
         points = zip(self.sets, self.accuracy, self.loss, strict=True)
         whole, least = self.accuracy[0], self.loss[0]
-        found = [closed for closed, right, loss in points if closed and margin.allows(whole - right, loss - least)]
+        allowed = ((closed, margin.allows(whole - right, loss - least, least)) for closed, right, loss in points)
+        found = [closed for closed, fits in allowed if closed and fits]
         return sorted(found, key=len, reverse=True)
 
     def sets_to_confirm(self, margin: Margin) -> list[Closed]:
@@ -89,27 +91,41 @@ def remove_greedily(variants: Variants, problems: Problems, width: int = 1, watc
 def _measure_best(
     variants: Variants, problems: Problems, sets: Sequence[Closed], base: Closed, width: int
 ) -> dict[Closed, tuple[float, float]]:
-    """Measures the sets that may be among the `width` best. A set is left out as soon as it has more errors on the
-    problems seen so far than `width` others have on all of them: it cannot be one of the best."""
-    if len(sets) <= width or variants.subject.measured_by is not None or variants.ablation.varies:
+    """Measures the sets that may be among the `width` best. A set is left out as soon as it cannot be one of them: on
+    the problems seen so far it has more errors than `width` others have on all of them, or as many and a larger loss.
+    The hardest problems come first, so that this shows early."""
+    few = len(sets) <= width or len(problems) <= FIRST
+    if few or variants.subject.measured_by is not None or variants.ablation.varies:
         return dict(zip(sets, variants(problems, sets, base).points, strict=True))
     seen = variants(problems[:FIRST], sets, base)
     ranked = sorted(range(len(sets)), key=lambda place: (-seen.accuracy[place], seen.losses[place]))
-    found: dict[Closed, tuple[float, float]] = {}
-    most = len(problems)
-    for some in (ranked[:width], ranked[width:]):
-        outcome, left = Outcome(seen.right[some], seen.loss[some]), [sets[place] for place in some]
-        while left and outcome.right.shape[1] < len(problems):
-            kept = ((~outcome.right).sum(-1) <= most).nonzero()[:, 0].tolist()
-            left, at = [left[place] for place in kept], outcome.right.shape[1]
-            if left:
-                more = variants(problems[at : 2 * at if found else len(problems)], left, base)
-                pairs = (outcome.right[kept], more.right), (outcome.loss[kept], more.loss)
-                outcome = Outcome(*(torch.cat(pair, dim=1) for pair in pairs))
-        if left:
-            found |= zip(left, outcome.points, strict=True)
-            most = min(most, int((~outcome.right).sum(-1).max()))
+    best, rest = ranked[:width], ranked[width:]
+    leaders = _join(seen, best, variants(problems[FIRST:], [sets[n] for n in best], base))
+    found = {sets[place]: point for place, point in zip(best, leaders.points, strict=True)}
+    errors = (~leaders.right).sum(-1)
+    most = int(errors.max())
+    largest = float(leaders.loss.double().sum(-1)[errors == most].max()) * (1 + ROUNDING)
+    hardness = leaders.loss.amax(0) + 1e6 * (~leaders.right).any(0)
+    hardness[:FIRST] = torch.inf  # these are already seen
+    problems = problems[hardness.argsort(descending=True, stable=True)]
+    outcome, left = Outcome(seen.right[rest], seen.loss[rest]), [sets[place] for place in rest]
+    while left:
+        errors, at = (~outcome.right).sum(-1), outcome.right.shape[1]
+        tied = (errors == most) & (outcome.loss.double().sum(-1) <= largest)
+        kept = ((errors < most) | tied).nonzero()[:, 0].tolist()
+        left = [left[place] for place in kept]
+        if at == len(problems) or not left:
+            found |= zip(left, Outcome(outcome.right[kept], outcome.loss[kept]).points, strict=True)
+            break
+        enough = max(FIRST, at // 2, most + 1 - int(errors[kept].min()))  # so many errors may leave out every set
+        outcome = _join(outcome, kept, variants(problems[at : at + enough], left, base))
     return found
+
+
+def _join(outcome: Outcome, kept: Sequence[int], more: Outcome) -> Outcome:
+    """Returns the outcome of some variants on the problems seen so far and on more of them."""
+    pairs = (outcome.right[kept], more.right), (outcome.loss[kept], more.loss)
+    return Outcome(*(torch.cat(pair, dim=1) for pair in pairs))
 
 
 def remove_in_rounds(variants: Variants, problems: Problems, rounds: int, watch: Watch) -> Curve:

@@ -21,6 +21,7 @@ from headway.heads.ablations import Replacements, find_ablation
 from headway.models import Gate, Gates, Head
 from headway.models.sites import Closed, site_of
 from headway.runs.seal import read_sealed, write_sealed
+from headway.subjects.sharing import Changes
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
@@ -79,7 +80,7 @@ class Variants:
         metric = self.subject.measured_by
         needs_whole = metric is not None and metric.needs_whole
         whole = (self.runner.record(batch) if base else recording).logits if needs_whole else None
-        changed = [{site_of(part) for part in closed - base} for closed in variants]
+        changed = [_changes(closed, base) for closed in variants]
         replayed = self.runner.replay_each(
             recording, changed, lambda some: self._gates([variants[n] | base for n in some], outputs, len(batch))
         )
@@ -114,6 +115,12 @@ class Variants:
             table = torch.tensor(passed, device=self.subject.device)
             gates[site] = Gate(table if len(variants) == 1 else table.repeat_interleave(rows, dim=0), fill)
         return gates
+
+
+def _changes(closed: Closed, base: Closed) -> Changes:
+    """Returns the sites where a variant closes more than `base`, with all that is closed there."""
+    sites = {site_of(part) for part in closed - base}
+    return {site: frozenset(part for part in closed | base if site_of(part) == site) for site in sites}
 
 
 class Ledger:

@@ -55,9 +55,13 @@ class LengthsQuestion(Overrides, Question):
     def __post_init__(self) -> None:
         if self.examples < LEAST_EXAMPLES:
             raise HeadwayError(f"`examples={self.examples}`: use at least {LEAST_EXAMPLES:,}")
+        for name in ("recipe", "stored", "epochs"):
+            if getattr(self, name) is not None:
+                reason = "a length study trains on fresh problems, by the recipe of its track"
+                raise HeadwayError(f"`{name}` has no effect here: {reason}; leave it out")
 
     @property
-    def recipe(self) -> Overrides:
+    def shared_overrides(self) -> Overrides:
         """The overrides that apply to every run, whatever its encoding."""
         own = {name: value for name, value in self.to_dict().items() if name not in ("positions", "index", "pooling")}
         return Overrides(**own)

@@ -74,6 +74,13 @@ AverageMapsJson = TypedDict("AverageMapsJson", {"all": ProblemMapsJson})
 ExampleJson = TypedDict("ExampleJson", {
     "read": list[str], "wanted": list[str], "answers": dict, "maps": list[SiteMapsJson],
 })
+HeadMapJson = TypedDict("HeadMapJson", {
+    "head": str, "queries": list[str], "keys": list[str], "weights": list[list[Real]],
+})
+MappedProblemJson = TypedDict("MappedProblemJson", {
+    "read": list[str], "wanted": list[str], "said": list[str], "maps": list[HeadMapJson],
+})
+SeveralMapsJson = TypedDict("SeveralMapsJson", {"heads": list[str], "problems": list[MappedProblemJson]})
 EntryJson = TypedDict("EntryJson", {"positions": str, "index": str, "pooling": NotRequired[str | None]})
 LengthJson = TypedDict("LengthJson", {
     "positions": str, "index": str, "pooling": NotRequired[str | None], "seed": int, "probe": str, "length": int,
@@ -116,7 +123,8 @@ LabWithheldJson = TypedDict("LabWithheldJson", {"run": str, "about": str, "check
 
 HeadsFile = TypedDict("HeadsFile", {  # heads.json, of one subject
     "subject": str, "baseline": float, "examples": int, "ablation": str, "metric": str, "max_drop": float,
-    "max_loss_increase": Real, "confidence_of_each_interval": Real, "interval_of": str, "heads": list[HeadJson],
+    "max_loss_increase": Real, "max_loss_increase_share": Real,
+    "confidence_of_each_interval": Real, "interval_of": str, "heads": list[HeadJson],
     "alone": AloneJson | None, "alone_removed_together": RemovalJson | None, "together": TogetherJson | None,
     "sets": list[SetJson] | None, "held_out": HeldOutJson | None, "optimum": OptimumJson | None,
     "curves": list[CurveJson], "pairs": list[PairJson], "roles": RolesJson | None,
@@ -126,7 +134,9 @@ HeadsFile = TypedDict("HeadsFile", {  # heads.json, of one subject
 PopulationFile = TypedDict("PopulationFile", {  # heads-population.json, of many runs
     "members": list[MemberJson | RefusedJson], "distribution": DistributionJson, "findings": list[str],
 })
-MapsFile = TypedDict("MapsFile", {"average": AverageMapsJson | None, "examples": list[ExampleJson]})
+MapsFile = TypedDict("MapsFile", {
+    "average": AverageMapsJson | None, "examples": list[ExampleJson], "several": SeveralMapsJson | None,
+})
 LengthsFile = TypedDict("LengthsFile", {  # lengths.json, of a study of many runs
     "task": str, "track": str, "train_lengths": tuple[int, int], "examples": int, "rows": list[LengthJson],
     "reach": list[ReachJson], "converged": list[ConvergedJson], "diagnosis": list[DiagnosisJson],
@@ -145,11 +155,12 @@ Environment = TypedDict("Environment", {"command": NotRequired[str | None]})  # 
 _NO_WORDS = {"findings": [], "withheld": []}
 DEFAULTS = {
     HeadsFile: {
-        **_NO_WORDS, "metric": "exact", "max_loss_increase": None, "confidence_of_each_interval": 0.0,
+        **_NO_WORDS, "metric": "exact", "max_loss_increase": None, "max_loss_increase_share": None,
+        "confidence_of_each_interval": 0.0,
         "interval_of": "drop", "sets": None, "held_out": None, "optimum": None, "roles": None,
     },
     PopulationFile: {"distribution": {"members": 0, "refused": 0}, "findings": []},
-    MapsFile: {"average": None, "examples": []},
+    MapsFile: {"average": None, "examples": [], "several": None},
     LengthsFile: {**_NO_WORDS, "converged": [], "diagnosis": [], "signals": []},
     ComparisonFile: {"where": None},
     LabFile: {"withheld": []},

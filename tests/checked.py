@@ -15,7 +15,7 @@ from typing import Any
 
 from jaxtyping import jaxtyped
 
-MOST_CALLS = 50  # of a function in a test
+MOST_CALLS = 10  # of a function in a test
 CALLS = Counter[Callable[..., Any]]()
 
 

@@ -36,11 +36,13 @@ settings.load_profile("busy")
 
 # Files whose tests take longest, longest first: a core that begins one of them last would leave the others idle.
 LONGEST = (
-    "test_museum.py", "test_study.py", "test_page.py", "test_golden.py", "test_extending.py", "test_population.py",
-    "test_page_evidence.py", "test_sweep.py", "test_certificate.py", "test_sweep_ray.py", "test_sweep_kill.py",
-    "test_members.py", "test_kill.py", "test_patching.py", "test_doctor.py", "test_sweep_files.py",
-    "test_extrapolation.py", "test_head_figures.py", "test_page_files.py", "test_loop.py", "test_optimum.py",
-    "test_exact.py",
+    "test_museum.py", "test_study.py", "test_golden.py", "test_page.py", "test_class.py", "test_own_models_doc.py",
+    "test_recipes.py", "test_page_evidence.py", "test_sweep_ray.py", "test_cli.py", "test_members.py", "test_sums.py",
+    "test_paths.py", "test_sweep.py", "test_certificate.py", "test_population.py", "test_extending.py",
+    "test_kinds.py", "test_sweep_kill.py", "test_kill.py", "test_drive.py", "test_page_model.py", "test_doctor.py",
+    "test_reach.py", "test_extrapolation.py", "test_reports_recipe.py", "test_maps.py", "test_patching.py",
+    "test_sweep_files.py", "test_validation.py", "test_teaching_doc.py", "test_head_figures.py", "test_page_files.py",
+    "test_loop.py", "test_optimum.py", "test_exact.py", "test_readers.py",
 )  # fmt: skip
 
 

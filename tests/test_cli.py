@@ -13,10 +13,10 @@ import pytest
 from headway.cli import COMMANDS, main
 from headway.errors import HeadwayError
 from headway.flags import parse_seeds
-from small import flags
+from small import flags, small_model
 
 HEADWAY = [sys.executable, "-m", "headway.cli"]
-SMALL = [*flags(d_model=16, heads=2, d_ff=32, batch=4, steps=3), "--quiet"]
+SMALL = [*flags(**small_model(batch=4, steps=3)), "--quiet"]
 
 
 def test_help_names_the_commands() -> None:
@@ -65,7 +65,7 @@ def test_all_problems_are_enumerated_on_request(tmp_path: Path, capsys) -> None:
 
 
 def test_untrained_positions_are_named(tmp_path: Path, capsys) -> None:
-    words = ["train", "sortedness", "--positions", "learned", "--layers", "1", "--out", str(tmp_path / "r"), *SMALL]
+    words = ["train", "sortedness", "--positions", "learned", "--out", str(tmp_path / "r"), *SMALL]
     assert main(words) == 0
     capsys.readouterr()
     evaluate = ["evaluate", str(tmp_path / "r"), "--json", "--quiet", "--examples", "20"]
@@ -103,7 +103,7 @@ def test_a_data_folder_can_be_written_trained_on_and_tested_on(tmp_path: Path, c
         "val.json",
         "test.json",
     ]
-    assert main(["train", "sortedness", "--data", data, "--out", run, "--layers", "1", *SMALL]) == 0
+    assert main(["train", "sortedness", "--data", data, "--out", run, *SMALL]) == 0
     capsys.readouterr()
     assert main(["evaluate", run, "--data", data, "--json", "--quiet"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -332,7 +332,7 @@ def test_a_users_factory_is_studied(
     (tmp_path / "mine_to_study.py").write_text(
         "import dataclasses, headway\nfrom headway.subjects.own import subject_of\n"
         "def adder():\n    whole = subject_of(headway.pretrained('adder'))\n"
-        "    return dataclasses.replace(whole, heads=whole.heads[:4])\n"
+        "    return dataclasses.replace(whole, heads=whole.heads[-4:], contrasts=None)\n"
         "def number():\n    return 3\n"
         "def wrapped():\n    import torch\n    whole = adder()\n"
         "    return dataclasses.replace(whole, model=torch.nn.Sequential(whole.model))\n"
@@ -342,7 +342,8 @@ def test_a_users_factory_is_studied(
     found = json.loads(capsys.readouterr().out)
     assert found["baseline"] == 1.0
     assert json.loads((tmp_path / "study" / "heads.json").read_text()) == found
-    assert [row["head"] for row in found["heads"]] == [f"encoder.0.self.{number}" for number in range(4)]
+    assert [row["head"] for row in found["heads"]] == [f"decoder.1.cross.{number}" for number in range(4)]
+    assert found["roles"] is None
     assert main(["heads", "mine_to_study:wrapped", *asked]) == 2
     assert "the sites of its Sequential are not known; give Subject(sites=…)" in capsys.readouterr().err
     assert main(["heads", "mine_to_study:number", "--quiet"]) == 2

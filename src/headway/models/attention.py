@@ -25,6 +25,7 @@ from torch.nn import functional as F
 
 from headway.kernels.few_keys import MOST_KEYS, few_keys
 from headway.models.dropout import WEIGHTS, Dropout, number_of
+from headway.models.linear import Linear, linear
 from headway.models.sites import Gate, Gates, Site, Trace
 from headway.models.windowed import VisibleKeys, attend_in_window, find_visible_keys
 from headway.positions import Positions, Relative
@@ -122,7 +123,7 @@ class Attention(nn.Module):
         self.site, self.head_numbers, self.heads, self.dim = site, list(head_numbers), len(head_numbers), dim
         self.query = Parameter(torch.randn(self.heads * dim, d_model) * d_model**-0.5)
         self.key_value = Parameter(torch.randn(2, self.heads * dim, d_model) * d_model**-0.5)
-        self.out = nn.Linear(self.heads * dim, d_model) if head_numbers else _Constant(d_model)
+        self.out = Linear(self.heads * dim, d_model) if head_numbers else _Constant(d_model)
         self.place = number_of(site)
 
     def forward(self, x: QueryStream, context: KeyStream, order: Order, inputs: PassInputs = PLAIN) -> QueryStream:
@@ -149,7 +150,7 @@ class Attention(nn.Module):
     ) -> tuple[HeadOutputs, Maps | None]:
         """Returns the output of each head, before its gate, and its map if requested."""
         wants_map = wants_map or dropout is not None  # the weights themselves are dropped
-        query = F.linear(x, self.query).unflatten(-1, (self.heads, self.dim))  # batch query head dim
+        query = linear(x, self.query).unflatten(-1, (self.heads, self.dim))  # batch query head dim
         if cache is None and not wants_map and self._fits_one_kernel(x, context, order):
             return few_keys(query, self._project_keys_values(context), order.causal, self.dim**-0.5)[0], None
         key, value = self.keys_values(context, cache)
@@ -176,7 +177,7 @@ class Attention(nn.Module):
         return plain and fast and max(x.shape[1], context.shape[1]) <= MOST_KEYS and self.dim & (self.dim - 1) == 0
 
     def _project_keys_values(self, context: Tensor) -> Tensor:
-        both = F.linear(context, self.key_value.flatten(0, 1))
+        both = linear(context, self.key_value.flatten(0, 1))
         return both.unflatten(-1, (2, self.heads, self.dim))  # batch key two head dim
 
     def keys_values(self, context: Tensor, cache: Cache | None) -> tuple[Tensor, Tensor]:

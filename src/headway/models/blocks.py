@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from headway.errors import HeadwayError
 from headway.models.attention import Attention, Order, PassInputs, apply_gate
 from headway.models.dropout import HIDDEN, OUTPUT, Dropout, number_of
+from headway.models.linear import Linear
 from headway.models.sites import Site
 from headway.positions import find_positions
 from headway.positions.positions import Stream
@@ -31,8 +32,8 @@ class Tokens(nn.Embedding):
 class FeedForward(nn.Module):
     def __init__(self, d_model: int, d_ff: int) -> None:
         super().__init__()
-        self.into = nn.Linear(d_model, d_ff)
-        self.out = nn.Linear(d_ff, d_model)
+        self.into = Linear(d_model, d_ff)
+        self.out = Linear(d_ff, d_model)
 
     def forward(self, x: Stream, dropout: Dropout | None = None, place: int = 0) -> Stream:
         hidden = self.into(x).relu_()

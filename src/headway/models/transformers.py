@@ -11,6 +11,7 @@ from headway.errors import HeadwayError
 from headway.models.attention import Order, PassInputs
 from headway.models.blocks import Block
 from headway.models.dropout import Dropout
+from headway.models.linear import Linear
 from headway.models.model import Model, Source, StackPass
 from headway.models.sites import Gates, Trace
 from headway.positions import Positions, count_indices, find_positions, shape_of
@@ -44,7 +45,7 @@ class EncoderDecoder(Model):
         self.decoder = nn.ModuleList(Block(config, "decoder", n, cross=True) for n in range(config.decoder_layers))
         self.encoder_norm = last_norm(config)
         self.decoder_norm = last_norm(config)
-        self.unembed = nn.Linear(config.d_model, config.vocabulary)
+        self.unembed = Linear(config.d_model, config.vocabulary)
 
     def sequences(self, source: int, answer: int) -> list[tuple[Positions, int, int]]:
         across = [] if self.cross_positions is None else [(self.cross_positions, source, answer)]
@@ -76,7 +77,7 @@ class Decoder(Model):
         self.segments = nn.Parameter(torch.randn(2, config.d_model)) if config.segments else None
         self.blocks = nn.ModuleList(Block(config, "decoder", n, cross=False) for n in range(config.layers))
         self.norm = last_norm(config)
-        self.unembed = nn.Linear(config.d_model, config.vocabulary)
+        self.unembed = Linear(config.d_model, config.vocabulary)
 
     def sequences(self, source: int, answer: int) -> list[tuple[Positions, int, int]]:
         return [(self.positions, source + answer, answer)]
@@ -121,7 +122,7 @@ class Classifier(Model):
         self.positions = find_positions(config.positions)(shape_of(config, self.index, config.trained))
         self.blocks = nn.ModuleList(Block(config, "encoder", n, cross=False) for n in range(config.layers))
         self.norm = last_norm(config)
-        self.head = nn.Linear(config.d_model, 1 if config.pooling == "violation" else config.classes)
+        self.head = Linear(config.d_model, 1 if config.pooling == "violation" else config.classes)
 
     def sequences(self, source: int, answer: int) -> list[tuple[Positions, int, int]]:
         return [(self.positions, source, 0)]

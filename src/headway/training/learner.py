@@ -18,10 +18,11 @@ from headway.models.blocks import FeedForward
 from headway.models.dropout import Dropout, keys_of
 from headway.runs.config import TrainingConfig
 from headway.tasks import Problems
+from headway.training.adamw import AdamW, spare_dynamo
 from headway.training.muon import Muon
 
 BETAS, ADAM_BETAS, ADAM_EPSILON = (0.9, 0.98), (0.9, 0.999), 1e-8
-STATE = {torch.optim.AdamW: ("step", "exp_avg", "exp_avg_sq"), Muon: ("momentum",)}
+STATE = {AdamW: ("step", "exp_avg", "exp_avg_sq"), Muon: ("momentum",)}
 """the state that an optimizer has for each weight it has updated"""
 
 
@@ -57,10 +58,11 @@ class Learner:
     def __init__(self, model: Model, config: TrainingConfig, seed: int = 0) -> None:
         """`seed` decides what dropout drops."""
         self.model, self.config, self.steps, self.seed = model, config, 0, torch.tensor([seed])
+        spare_dynamo()
         parameters = dict(model.named_parameters())
         hidden = hidden_matrices(model) if config.optimizer == "muon" else []
         rest = [name for name in parameters if name not in set(hidden)]
-        adamw = torch.optim.AdamW(
+        adamw = AdamW(
             [parameters[n] for n in rest], betas=betas_of(config), eps=ADAM_EPSILON, weight_decay=config.weight_decay
         )
         self.parts: list[tuple[torch.optim.Optimizer, float, list[str]]] = [(adamw, config.learning_rate, rest)]

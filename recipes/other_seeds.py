@@ -5,7 +5,7 @@
 
 Prints for each adder: the heads with a label and what they flip by themselves; how often whole sites and feed-forward
 blocks flip each contrast; which parts of the decoder carry the written digit together; and what heads, sites and blocks
-cost under three kinds of ablation.
+cost under three kinds of ablation. Of several adders also whether they differ by more than draws of the pairs do.
 """
 
 import sys
@@ -13,8 +13,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from headway.causes.flips import CANNOT, Cannot, count_flips, measure_strengths
+from headway.causes.kinds import count_kinds
 from headway.causes.patching import Pairs, Patch
 from headway.causes.patterns import find_patterns
+from headway.causes.profiles import measure_redraws
 from headway.causes.roles import PAIRS, swap_inputs
 from headway.heads.ablation import measure
 from headway.heads.variants import Variants
@@ -84,9 +86,18 @@ def main(names: list[str], pairs: int = PAIRS, sums: int = SUMS) -> dict[str, Fi
         patterns = find_patterns(subject, subject.draw(MAPS, Split.SELECT.seed(7), False))
         found.labels = Counter(pattern.label for pattern in patterns)
         print(f"{name}: {dict(found.labels)}", flush=True)
+        for each in patterns:
+            if each.label in TOLD:
+                weight, shuffled = each.scores[each.label]
+                print(f"  {each.head} {each.label}: weight {weight:.2f}, shuffled {shuffled:.2f}, key {each.key}")
         patch_parts(subject, found, {pattern.head: pattern.label for pattern in patterns}, pairs)
         ablate_parts(subject, found, sums)
         every[name] = found
+    if len(names) > 1:
+        print(
+            *count_kinds([measure_redraws(subject_of(open_one(name)), n) for n, name in enumerate(names)]).findings(),
+            sep="\n",
+        )
     return every
 
 

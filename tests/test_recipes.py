@@ -103,6 +103,35 @@ def test_draws_of_one_adder_are_of_one_kind(monkeypatch: pytest.MonkeyPatch, cap
     assert "no kinds can be distinguished among 3 runs" in capsys.readouterr().out
 
 
+def test_a_rule_that_reads_sixteen_tokens_passes_every_probe_but_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Holding far out on the other three does not show that a model compares more tokens than it was trained to."""
+    monkeypatch.chdir(RECIPES)
+    monkeypatch.syspath_prepend(str(RECIPES))
+    found = importlib.import_module("few_tokens").main(16, (32, 512))
+    for length in (32, 512):
+        for probe in ("default", "descending", "ties"):
+            assert "holds" in (found["first", probe, length], found["evenly spaced", probe, length])
+        assert found["first", "one-inversion", length] == found["evenly spaced", "one-inversion", length] == "fails"
+
+
+def test_claims_are_tested_on_other_adders(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.syspath_prepend(str(RECIPES))
+    (found,) = importlib.import_module("other_seeds").main(["pretrained:adder"], pairs=20, sums=100).values()
+    assert sum(found.labels.values()) == 24
+    assert found.flips["decoder.0.self", "carry 1"] == "cannot"
+    assert (found.written["all parts"] or [0.0])[0] > 0.4  # the written digit, with its own embedding kept
+    assert (found.written["all but decoder.1.self"] or [1.0])[0] < 0.3
+    assert "19 heads cost under" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_sets_are_grown_again_on_other_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(RECIPES))
+    found = importlib.import_module("regrow_sets").main("pretrained:adder", draws=1, pairs=32, sets=10)
+    ((heads, _),) = found["operand 1"]
+    assert heads == ("decoder.0.cross.1", "decoder.0.cross.2")
+
+
 def test_a_users_encoding_gets_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.chdir(RECIPES)
     tiny = [*TINY, "--lengths", "20", "--probes", "default"]

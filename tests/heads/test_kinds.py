@@ -103,6 +103,24 @@ def test_a_continuum_is_not_made_of_kinds() -> None:
     assert min(cell.intraclass or 0 for cell in found.retest.agreement.cells) > 0.8
 
 
+def test_small_differences_lie_beyond_redraws_and_do_not_differ_clearly() -> None:
+    """Shares that differ by 0.03 are further apart than redraws in every population: that alone says nothing about
+    circuits, and no two signatures differ clearly."""
+    chance, found = random.Random(0), []
+    for _ in range(10):
+        base = {site: {name: chance.betavariate(0.4, 0.4) for name in CONTRASTS} for site in SITES}
+        runs = []
+        for _ in range(12):
+            shares = {
+                site: {name: min(1.0, max(0.0, share + chance.gauss(0, 0.03))) for name, share in row.items()}
+                for site, row in base.items()
+            }
+            runs.append(tuple(draw(shares, chance) for _ in range(DRAWS)))
+        found.append(count_kinds(runs))
+    assert [distances(each)[1] for each in found] == [True] * 10
+    assert [each.retest and each.retest.distinguishable() for each in found] == [1] * 10
+
+
 def test_noise_and_outliers_are_not_kinds() -> None:
     """A cluster of one run is not evidence of a kind."""
     few = count_kinds(population(1, 6, spread=0.03))

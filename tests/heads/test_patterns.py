@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from headway.causes.patterns import NONE, Pattern, find_patterns, site_patterns, targets_of
-from headway.models import Head, Site
+from headway.models import Head, Site, build_model
 from headway.subjects.own import subject_of
 from headway.subjects.subject import Subject
 from headway.tasks import Addition
@@ -114,3 +115,14 @@ def test_a_head_aligned_with_answers_of_natural_length_is_labelled_so(subject: S
     score = site_patterns(natural, CROSS, weights, problems)[0].scores["aligned"]
     if first == "most":
         assert other.scores["aligned"][0] < score[0] - 0.2
+
+
+def test_labels_about_columns_are_learned_and_the_label_vertical_is_not(adder) -> None:
+    """Untrained adders get no label but vertical, which 4 of these 120 heads have: it is no sign of training."""
+    labels = Counter[str]()
+    for seed in range(5):
+        model = build_model(adder.config.model, seed).eval()
+        untrained = subject_of(replace(adder, model=model))
+        labels.update(each.label for each in find_patterns(untrained, adder.task.testing(7, 1000)))
+    assert set(labels) <= {NONE, "vertical"}
+    assert labels["vertical"] == 4

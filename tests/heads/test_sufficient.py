@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+import pytest
 import torch
 
-from headway.causes.sufficient import _interval_of_mean, draw_sets
+from headway.causes.sufficient import Controls, _interval_of_mean, _summarise, draw_sets
+from headway.evaluation.intervals import Interval
 from headway.models import Head, Site
 
 SITES = [Site("encoder", 0), Site("decoder", 0), Site("decoder", 0, "cross")]
@@ -46,3 +48,19 @@ def test_the_interval_of_random_sets_covers_their_mean_and_narrows_with_more() -
     assert covered >= 180
     none = _interval_of_mean(torch.zeros(80, 40), complete=False)
     assert (none.low, round(none.high, 3)) == (0.0, 0.088)  # 40 pairs without a flip do not prove that none would
+
+
+@pytest.mark.parametrize(
+    ("others", "as_many", "stands_out"), [(5, 0, True), (5, 1, False), (15, 1, False), (100, 5, False), (100, 4, True)]
+)
+def test_a_set_stands_out_only_where_fewer_than_one_in_twenty_flip_as_much(
+    others: int, as_many: int, stands_out: bool
+) -> None:
+    """One of 15 sets that flips every pair, as the chosen one does, is over 5% of them. (An interpolated percentile
+    lies below it, and let the chosen set pass.)"""
+    sets = draw_sets([(HEADS, 3)], CHOSEN, others, random.Random(0))[:others]
+    shares = {each: float(number < as_many) for number, each in enumerate(sets)}
+    found = _summarise(sets, shares, CHOSEN)
+    assert found.sets == others
+    assert Controls(40, 1.0, found, found, found, Interval(0.0, 0.1)).passed == stands_out
+    assert ("at most" in str(found)) == (others < 20)

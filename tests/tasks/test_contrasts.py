@@ -141,7 +141,7 @@ def test_a_users_contrasts_have_a_sentence() -> None:
     found = SufficientSet("token 2", (head,), real, placebo, (head,), real, controls, necessity)
     assert Roles((), (found,)).findings() == [
         "For token 2 to reach answer token 2, decoder.0.cross.1 suffices: patching flips the answer in 100.0% of 200 "
-        "pairs, both ways (placebo pairs 0.0%; 7 random sets of as many heads 2.0%, 95th percentile 10.0%, no other "
+        "pairs, both ways (placebo pairs 0.0%; 7 random sets of as many heads 2.0%, at most 10.0%, no other "
         "set of as many heads from the same sites, sets without any of its heads 2.0%); without any one of them at "
         "most 0.0%, with all other heads patched 0.0% (all heads: 100.0%)."
     ]

@@ -12,8 +12,8 @@ weights, in float32, in any order of summation, every answer at every length is 
 3. *Rounding.* With every vector goes a radius r: float32 is at most so far away (2-norm). An operation turns r into
    L·r, L its Lipschitz constant on the ball, plus its own rounding. Assumed: + − × ÷, fused or not, err by u = 2^-24,
    relative, exp by 32 ulps, 1/sqrt by 4; results below 2^-126 may become 0; norms use two passes, or Welford's updates
-   merged along any tree, either way; softmax subtracts the maximum, at once or online, by exp or exp2; masked keys weigh exactly
-   0. Nothing is assumed about order, batches or caches (docs/certificates.md).
+   merged along any tree, either way; softmax subtracts the maximum, at once or online, by exp or exp2; masked keys
+   weigh exactly 0. Nothing is assumed about order, batches or caches (docs/certificates.md).
 4. A context is right if the lead of the right answer over every other exceeds the bound on the rounding of that lead.
 """
 

@@ -33,7 +33,7 @@ class Machine:
     def __post_init__(self) -> None:
         self.dice = np.random.default_rng(self.seed)
 
-    def fl(self, x: Array, ulps: float = 0.5) -> Array:
+    def fl(self, x: Array | np.float64, ulps: float = 0.5) -> Array:
         """Rounds: an error of u, or of so many ulps of 2u."""
         match self.signs:
             case "plus" | "minus":
@@ -42,7 +42,7 @@ class Machine:
                 sign = 1.0 - 2.0 * (np.arange(np.size(x)).reshape(np.shape(x)) % 2)
             case _:
                 sign = self.dice.choice([-1.0, 1.0], np.shape(x))
-        return x * (1 + sign * 2 * ulps * U)
+        return np.asarray(x * (1 + sign * 2 * ulps * U))
 
     def sum(self, terms: list[Array]) -> Array:
         """Adds along a chain or a random tree."""

@@ -142,14 +142,12 @@ def check_shifts(model: Stream, source: Tensor, answer: Tensor) -> None:
             raise NotLocal(f"its outputs change when all indices are shifted by {shift:,}")
 
 
-@torch.no_grad()
-def check_period(outputs: Tensor, period: int, behind: int, ahead: int) -> None:
-    """Rejects outputs, place × number, of a long problem that repeats itself, if they do not repeat themselves."""
-    first = period * (1 + (behind + period) // period)
-    inner = outputs[first : len(outputs) - ahead - 1]
-    apart = (inner[period:] - inner[:-period]).abs().amax(1)
+def check_repeats(outputs: Tensor, alone: Tensor, behind: int, ahead: int) -> None:
+    """Rejects outputs, place × number, of a problem that repeats itself, if they differ from the outputs of the same
+    neighbourhoods in short problems, one for each place of the period."""
+    place = torch.arange(behind + 2, len(outputs) - ahead - 1, device=outputs.device)
+    apart = (outputs[place] - alone[place % len(alone)]).abs().amax(1)
     if not float(apart.max()) <= SAME:
-        place = first + period + int((~(apart <= SAME)).nonzero()[0, 0])
-        raise NotLocal(
-            f"its output at place {place:,} differs from that at an earlier place with the same neighbourhood"
-        )
+        first = int(place[~(apart <= SAME)][0])
+        where = f"its output at place {first:,} of {len(outputs):,}"
+        raise NotLocal(f"{where} differs from that of the same neighbourhood in a short problem")

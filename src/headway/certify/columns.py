@@ -8,7 +8,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from headway.certify.accuracy import find_accuracy
-from headway.certify.assumptions import check_period, check_shifts
+from headway.certify.assumptions import check_repeats, check_shifts
 from headway.certify.leads import Leads, RoundingBound, bias_of
 from headway.certify.locality import NotLocal, check_outside, depends_on, find_reach, measure_rounding, read_exactly
 from headway.certify.verdict import MOST, ROWS, Verdict, Watch
@@ -17,7 +17,7 @@ from headway.tasks import Problems, Task
 from headway.tasks.problems import Columns
 
 LONG = 24  # digits of sums long enough that attention gathers its keys
-PERIOD, PERIODS = 37, 100  # of the digits of a sum that repeats itself
+PERIOD, PERIODS = 37, (1, 10, 100)  # of the digits of sums that repeat themselves
 
 
 @dataclass(frozen=True)
@@ -183,14 +183,24 @@ def _fill(operands: Tensor, lowest: int, free: list[int], carry: Tensor, number:
 
 
 def _check_everywhere(model: Decoder, task: Task, columns: Columns) -> None:
-    """Tries whether the place matters: with shifted indices, and in a long sum whose digits repeat themselves."""
+    """Tries whether the place or the length matters: with shifted indices, and in sums whose digits repeat themselves,
+    beside sums of a few of their columns. Nothing is carried in them, so that both have the same neighbourhoods."""
     device, (behind, ahead) = next(model.parameters()).device, find_reach(model)
     problems = task.testing(4, 8, length=5, device=device)
     check_shifts(model, problems.source, problems.answer)
     dice = torch.Generator().manual_seed(0)
-    a, b = torch.randint(columns.base, (2, 1, PERIOD), generator=dice).repeat(1, 1, PERIODS).to(device)
-    long = columns.problems(a, torch.full((1,), columns.plus, device=device), b)
-    check_period(read_exactly(_read, model, long)[0], PERIOD, behind, ahead)
+    a = torch.randint(columns.base, (PERIOD,), generator=dice)
+    b = (torch.rand(PERIOD, generator=dice) * (columns.base - a)).long()  # least significant column first
+    column = behind + 2
+    shown = torch.arange(PERIOD)[:, None] - column + torch.arange(column + ahead + 2)  # place of the period, column
+
+    def read(a: Tensor, b: Tensor) -> Tensor:
+        plus = torch.full((len(a),), columns.plus)
+        return read_exactly(_read, model, columns.problems(a.flip(1), plus, b.flip(1)).to(device))
+
+    alone = read(a[shown % PERIOD], b[shown % PERIOD])[:, column]
+    for periods in PERIODS:
+        check_repeats(read(a.repeat(periods)[None], b.repeat(periods)[None])[0], alone, behind, ahead)
 
 
 def _check_digit(model: Decoder, task: Task, pattern: ColumnPattern, digits: int, column: int) -> None:

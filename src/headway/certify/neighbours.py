@@ -5,7 +5,7 @@ import itertools
 import torch
 from torch import Tensor
 
-from headway.certify.assumptions import check_period, check_shifts
+from headway.certify.assumptions import check_repeats, check_shifts
 from headway.certify.leads import Leads, RoundingBound, bias_of
 from headway.certify.locality import NotLocal, check_outside, depends_on, find_reach, measure_rounding, read_exactly
 from headway.certify.verdict import MOST, ROWS, Verdict, Watch
@@ -14,7 +14,7 @@ from headway.tasks import Problems, Task
 from headway.tasks.problems import Neighbours
 
 LONG_SEQUENCE = 80  # long enough that attention gathers its keys
-PERIOD, PERIODS = 37, 100  # of the tokens of a sequence that repeats itself
+PERIOD, PERIODS = 37, (1, 10, 100)  # of the tokens of sequences that repeat themselves
 
 Reports = dict[str, Tensor]
 """The output at a place for every context: above 0 it reports a violation. There is one axis for each token of the
@@ -130,13 +130,20 @@ def _read(model: Classifier, problems: Problems) -> Tensor:
 
 
 def _check_everywhere(model: Classifier, task: Task, local: Neighbours, behind: int, ahead: int) -> None:
-    """Tries whether the place matters: with shifted indices, and in a long sequence that repeats itself."""
+    """Tries whether the place or the length matters: with shifted indices, and in sequences that repeat themselves,
+    beside their neighbourhoods alone."""
     device = next(model.parameters()).device
     problems = task.testing(4, 8, device=device)
     check_shifts(model, problems.source, problems.answer)
-    once = torch.randint(local.values, (1, PERIOD), generator=torch.Generator().manual_seed(0)).to(device)
-    long = Problems(once.repeat(1, PERIODS), problems.answer[:1])
-    check_period(read_exactly(_read, model, long)[0, :, None], PERIOD, behind, ahead)
+    once = torch.randint(local.values, (PERIOD,), generator=torch.Generator().manual_seed(0)).to(device)
+    shown = torch.arange(PERIOD)[:, None] + torch.arange(-behind, ahead + 1)  # place of the period, its neighbourhood
+
+    def read(tokens: Tensor) -> Tensor:
+        return read_exactly(_read, model, Problems(tokens, tokens.new_zeros(len(tokens), 1)))
+
+    alone = read(once[shown % PERIOD])[:, behind, None]
+    for periods in PERIODS:
+        check_repeats(read(once.repeat(periods)[None])[0, :, None], alone, behind, ahead)
 
 
 def _check_places(model: Classifier, task: Task, behind: int, ahead: int) -> None:

@@ -92,6 +92,8 @@ class Verdict:
     def to_json(self) -> dict[str, Any]:
         content = {key: value for key, value in asdict(self).items() if key != "mismatch"}
         numbers = ("smallest_margin", "rounding", "rounding_bound", "rounding_share")
-        finite = {name: content[name] if self.contexts and math.isfinite(content[name]) else None for name in numbers}
+        finite = {name: content[name] if math.isfinite(content[name]) else None for name in numbers}
+        if not self.contexts:
+            finite |= {"rounding_bound": None, "rounding_share": None}
         patterns = [{"pattern": name, "contexts": contexts} for name, contexts in self.patterns.items()]
         return {"certified": self.certified, **content, **finite, "patterns": patterns}

@@ -11,9 +11,9 @@ weights, in float32, in any order of summation, every answer at every length is 
 2. *Values.* All of them go through the model in float64.
 3. *Rounding.* With every vector goes a radius r: float32 is at most so far away (2-norm). An operation turns r into
    L·r, L its Lipschitz constant on the ball, plus its own rounding. Assumed: + − × ÷, fused or not, err by u = 2^-24,
-   relative, exp and 1/sqrt by 4 ulps; results below 2^-126 may become 0; norms use two passes, or Welford's updates
-   merged along any tree; softmax subtracts the maximum, at once or online, by exp or exp2; masked keys weigh exactly
-   0. Nothing is assumed about order, batches or caches (docs/certificates.md).
+   relative, exp by 32 ulps, 1/sqrt by 4; results below 2^-126 may become 0; norms use two passes, or Welford's updates
+   merged along any tree, either way; softmax subtracts the maximum, at once or online, by exp or exp2; masked keys
+   weigh exactly 0. Nothing is assumed about order, batches or caches (docs/certificates.md).
 4. A context is right if the lead of the right answer over every other exceeds the bound on the rounding of that lead.
 """
 
@@ -30,7 +30,7 @@ Array = Any  # of float64, or of float32 where rounding is measured
 Contexts = tuple[str, list[Array], list[int], Array]
 # the kind; the tokens in sight, as rows of the embeddings, the last answers; 1 for a step before, or 0; right answers
 U = 2.0**-24
-ULPS = 4 * 2 * U  # the error of exp and of 1/sqrt: an ulp is at most 2u
+ULPS, EXP_ULPS = 4 * 2 * U, 32 * 2 * U  # the errors of 1/sqrt and of exp: an ulp is at most 2u
 TINY = 2.0**-100  # more than what flushing to 0 can change in an operation on at most 2^20 numbers
 LARGE, EPSILON, ROWS = 2.0**50, 1e-5, 4_000  # no number may be larger (squares overflow); of norms; contexts at a time
 SLACK = 1 + 2.0**-20  # for the rounding of this program: the same theorem with u = 2^-53
@@ -159,15 +159,14 @@ def normalise(x: Array, r: Array, weight: Array, bias: Array) -> tuple[Array, Ar
     weight and bias; the smallest σ on the ball; and the rounding of each number by the norm itself."""
     n, r, size = x.shape[-1], r[..., None], np.abs(weight)
     mean, deviation = x.mean(-1, keepdims=True), x.std(-1, keepdims=True)
-    rms = np.sqrt(deviation**2 + mean**2) + r / n**0.5
+    middle, spread = np.abs(mean) + r / n**0.5, deviation + r / n**0.5
     sigma = np.sqrt(np.maximum(deviation - r / n**0.5, 0) ** 2 + EPSILON)
-    # Mean: a sum in any order errs by γ(n)·mean|x|. A merge M + (M' − M)·share, M' the smaller part, adds at most
-    # u|M| + 3u·share·|M' − M| to the average of earlier errors; over a tree of k numbers at most u·(k + 6)·√2·rms.
-    shift = 1.415 * gamma(n + 6) * rms + TINY
-    # Variance: two passes add shift². A merge adds w(M' − M)², w = ab/(a + b) for parts of a and b numbers, and
-    # errs by 2w|M' − M|·(both shifts). Cauchy-Schwarz, Σw(M' − M)² = n·variance, Σab = n(n − 1)/2, Σw ≤ n·log2(n)/2:
-    off = 2.83 * U * math.sqrt(n * n + 24 * n * math.log2(n) + 72 * n) * rms / sigma
-    off = (off + off**2) * (1 + gamma(n + 8)) + gamma(n + 8)  # of σ², relative
+    # Two passes, or parts merged along any tree, by M + (M' − M)·share or a weighted average: each merge of k numbers
+    # errs by λ ≤ u|M| + 3u·max(|M' − M|, the average of |M|, |M'|). The mean errs by Σλk/n, the variance by
+    # Σ2λk|M − mean|/n, and both by the γ of their own sums (docs/certificates.md).
+    shift = gamma(n + 6) * (2 * middle + 2.7 * spread) + TINY
+    off = 1.01 * U * (n + 4) * spread * (8 * spread + 5.4 * middle) / sigma**2  # of σ², relative
+    off = off + 1.01 * (shift / sigma) ** 2 + gamma(n + 10)
     demand((off < 0.1).all(), "rounding can ruin the variance in a norm")
     off = off / 2 * (1 + 2 * off) + ULPS * 2  # of 1/σ, relative
     own = size / sigma * (off * (np.abs(x - mean) + 2 * r) + 1.2 * shift) + TINY
@@ -208,7 +207,7 @@ class Model:
         top, e = s.max(1, keepdims=True), self.s_r[asking, tokens] + gamma(self.v.shape[-1] + 8) * np.abs(bias)
         # Rounding of exp, of its argument and of the factors of an online softmax equals a change of the scores: the
         # arguments of the factors add up to the distance from the maximum, and there are fewer factors than keys.
-        e = e + U * (2 * np.abs(s) + 4 * (top - s) + 10 * e.max(1, keepdims=True)) + (keys + 1) * ULPS
+        e = e + U * (2 * np.abs(s) + 4 * (top - s) + 10 * e.max(1, keepdims=True)) + (keys + 1) * EXP_ULPS
         demand((e < 0.1).all(), "rounding can ruin the scores of attention")
         p = np.exp(s - top) / np.exp(s - top).sum(1, keepdims=True)
         v, v_r, z = self.v[tokens], self.v_r[tokens], (p[..., None] * self.v[tokens]).sum(1)

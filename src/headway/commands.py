@@ -167,8 +167,16 @@ class Certify(Common):
 
     def run(self) -> Output:
         found = headway.api.certify_run(self.subject, device=self.device, quiet=self.quiet)
-        shown = ("certified", "contexts", "wrong", "smallest_margin", "rounding")
-        word, status = "Right at every length: every context that can occur was checked.", 0
+        shown = ("certified", "contexts", "wrong", "smallest_margin", "rounding_bound", "rounding", "parameters")
+        bound = found["rounding_bound"]
+        word, status = "", 0
+        if found["certified"]:
+            word = (
+                "Proved for these weights in float32, in any order of summation: right at every length. Every context"
+            )
+            word += f" that can occur was checked, and rounding can change no lead by more than {bound:.2g}."
+            if found["assumes"]["positions"] != "known":
+                word += " That the encoding treats all places alike was tried, and is not known."
         if not found["certified"]:
             word, status = f"Not certified: {found['reason']}.", 1
         more = [("Contexts", found["patterns"])] if found["patterns"] else []

@@ -46,12 +46,14 @@ def tiny(**asked: object) -> tuple[torch.nn.Module, Addition]:
 
 
 @pytest.fixture(scope="module")
-def verdict(adder: Run) -> Verdict:
-    return certify(adder.model, adder.task)
+def verdict() -> Verdict:
+    run = open_one("pretrained:certified-sorter")
+    return certify(run.model, run.task)
 
 
-def test_the_shipped_adder_is_certified_borders_included(verdict: Verdict) -> None:
-    found = verdict
+@pytest.mark.slow
+def test_the_shipped_adder_is_certified_borders_included(adder: Run) -> None:
+    found = certify(adder.model, adder.task)
     assert found.certified
     assert (found.contexts, found.wrong) == (212_200, 0)
     assert {p["pattern"]: p["contexts"] for p in found.to_json()["patterns"]} == {
@@ -61,7 +63,18 @@ def test_the_shipped_adder_is_certified_borders_included(verdict: Verdict) -> No
         "a-1 answer-2 answer-1 b-1": 2_000,  # the last, which has only a carry
         "a-1 answer-1 b-1 start": 100,  # the last of numbers of one digit
     }
-    assert found.smallest_margin > 10 * found.rounding
+    assert found.rounding < found.rounding_bound < 0.5
+    assert found.rounding_share < 0.05
+
+
+def test_the_shipped_sorter_is_certified_and_says_under_which_conditions(verdict: Verdict) -> None:
+    assert verdict.certified
+    assert (verdict.contexts, verdict.wrong, verdict.undecided) == (15_150, 0, 0)
+    assert 0 < verdict.rounding < verdict.rounding_bound < 0.1
+    assumes = verdict.to_json()["assumes"]
+    assert (assumes["dtype"], assumes["positions"], assumes["ulps"]) == ("float32", "known", {"exp": 32, "rsqrt": 4})
+    assert assumes["versions"]["torch"] == torch.__version__
+    assert len(assumes["code_sha256"]) == 64
 
 
 @pytest.mark.parametrize("probe", ["default", "carry-chain"])
@@ -115,6 +128,7 @@ def test_an_untrained_model_is_refused_with_a_context_that_is_wrong() -> None:
     assert " = " in str(found.offending)
 
 
+@pytest.mark.slow
 def test_an_error_in_the_last_column_only_is_found(adder: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last column can only be 0 or 1: they are swapped."""
     inner = Decoder.forward
@@ -131,19 +145,15 @@ def test_an_error_in_the_last_column_only_is_found(adder: Run, monkeypatch: pyte
     assert str(found.offending).startswith("a-1 answer")
 
 
-class Leaking(Tokens):
-    """A model that bypasses the masks: it adds the sum of all earlier tokens."""
+def test_a_hidden_global_term_is_found(adder: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Something adds the sum of all earlier tokens."""
+    plain = Tokens.forward
 
-    def forward(self, input: torch.Tensor) -> torch.Tensor:
-        plain = super().forward(input)
-        return plain + 1e-3 * plain.cumsum(1)
+    def leak(self: Tokens, input: torch.Tensor) -> torch.Tensor:
+        return plain(self, input) + 1e-3 * plain(self, input).cumsum(1)
 
-
-def test_a_hidden_global_term_is_found(adder: Run) -> None:
-    leaking = build_model(adder.config.model)
-    leaking.tokens = Leaking(adder.config.model.vocabulary, adder.config.model.d_model)
-    leaking.load_state_dict(adder.model.state_dict())
-    found = certify(leaking.eval(), adder.task)
+    monkeypatch.setattr(Tokens, "forward", leak)
+    found = certify(adder.model, adder.task)
     assert not found.certified
     assert "sees past the masks" in str(found.reason)
 
@@ -182,7 +192,7 @@ def test_an_answer_most_significant_digit_first_is_refused() -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    shutil.copytree(pretrained_folder("certified-adder").path, tmp_path / "run")
+    shutil.copytree(pretrained_folder("certified-sorter").path, tmp_path / "run")
     return tmp_path / "run"
 
 
@@ -253,18 +263,22 @@ def test_a_sorter_is_certified_and_then_right_on_every_sequence(right_sorter: tu
             assert torch.equal(model(every).argmax(-1), task.solve(every).answer)
 
 
-def test_a_sorter_with_one_wrong_pair_is_refused_by_that_pair(right_sorter: tuple[Classifier, Sortedness]) -> None:
-    model, task = right_sorter
-    spoiled = copy.deepcopy(model)
+def test_a_sorter_with_one_wrong_pair_is_refused_by_that_pair(
+    right_sorter: tuple[Classifier, Sortedness], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (model, task), violations = right_sorter, Classifier.violations
 
-    def report(source: torch.Tensor) -> torch.Tensor:
-        plain = model.violations(source)
+    def report(self: Classifier, source: torch.Tensor) -> torch.Tensor:
+        plain = violations(self, source)
         pair = (source[:, 1:] == 2) & (source[:, :-1] == 3)
         return torch.cat((plain[:, :1], plain[:, 1:].where(~pair, -1.0)), dim=1)
 
-    spoiled.violations = report  # pyright: ignore[reportAttributeAccessIssue]
-    spoiled.forward = lambda source: torch.stack((report(source).amax(1), torch.zeros(len(source))), 1)[:, None]  # pyright: ignore
-    found = certify(spoiled, task)
+    def pool(self: Classifier, source: torch.Tensor) -> torch.Tensor:
+        return torch.stack((report(self, source).amax(1), torch.zeros(len(source))), 1)[:, None]
+
+    monkeypatch.setattr(Classifier, "violations", report)
+    monkeypatch.setattr(Classifier, "forward", pool)
+    found = certify(model, task)
     assert not found.certified
     assert found.wrong == 1
     assert "violation: 3 before 2" in str(found.reason)
@@ -284,14 +298,6 @@ def test_nan_logits_are_wrong(right_sorter: tuple[Classifier, Sortedness]) -> No
     found = certify(broken, task)
     assert not found.certified
     json.dumps(found.to_json(), allow_nan=False)
-
-
-def test_a_hidden_term_of_a_sorter_is_found(right_sorter: tuple[Classifier, Sortedness]) -> None:
-    model, task = right_sorter
-    leaking = copy.deepcopy(model)
-    leaking.tokens = Leaking(task.values, 32)
-    leaking.load_state_dict(model.state_dict())
-    assert "sees past the masks" in str(certify(leaking, task).reason)
 
 
 def test_a_window_with_a_gap_is_refused(adder: Run) -> None:

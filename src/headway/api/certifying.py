@@ -13,17 +13,20 @@ from headway.runs.seal import CERTIFICATE, find_certificate_fault, seal
 from headway.runs.shapes import fits
 from headway.subjects.own import open_one, subject_of
 
-EXACT = ("certified", "contexts", "wrong", "patterns", "task", "options", "model")
+EXACT = ("certified", "contexts", "wrong", "patterns", "parameters", "task", "options", "model")
+CLOSE = ("smallest_margin", "rounding_bound")  # equal up to the rounding of different machines
+CONDITIONS = ("dtype", "ulps", "positions")  # of `assumes`; versions and code may differ
 
 
 def certify_run(subject: str | Path, *, device: str = "auto", quiet: bool = True) -> dict[str, Any]:
-    """Enumerates every local context of a windowed model, and saves the certificate if it is granted. An existing
-    certificate is checked against the weights and against the new result."""
+    """Enumerates every local context of a windowed model, bounds the rounding of each in float32, and saves the
+    certificate if it is granted. An existing certificate is checked against the weights and against the new result."""
     run = open_one(subject, choose_device(device))
     with Progress(f"every context of {run.config.name}", quiet) as watch:
         verdict = certify(run.model.eval(), run.task, watch)
     content = {
         **verdict.to_json(),
+        "parameters": sum(parameter.numel() for parameter in run.model.parameters()),
         "task": run.config.task,
         "options": run.config.options,
         "model": run.config.to_json()["model"],
@@ -41,15 +44,24 @@ def check_stored(content: dict[str, Any], path: Path) -> dict[str, Any]:
     """Returns the new result, or a refusal if the stored certificate differs from it."""
     stored = disk.read_json(path)
     fault = find_certificate_fault(stored, content["weights_sha256"])
-    if fault is None and (any(stored.get(key) != content[key] for key in EXACT) or not _same_margin(stored, content)):
-        fault = "differs from the new result"
+    if fault is None:
+        same = all(stored.get(key) == content[key] for key in EXACT)
+        close = all(_is_close(stored.get(key), content[key]) for key in CLOSE)
+        fault = None if same and close and _same_conditions(stored, content) else "differs from the new result"
     refused = {"certified": False, "reason": f"{path} {fault}; remove it and certify again"}
     return content if fault is None else {**content, **refused}
 
 
-def _same_margin(stored: dict[str, Any], content: dict[str, Any]) -> bool:
-    """Tells whether two margins are equal up to the rounding of different machines."""
-    before, now = stored.get("smallest_margin"), content["smallest_margin"]
+def _same_conditions(stored: dict[str, Any], content: dict[str, Any]) -> bool:
+    """Tells whether both certificates hold under the same conditions."""
+    before, now = stored.get("assumes"), content["assumes"]
+    if not isinstance(before, dict) or now is None:
+        return before is None and now is None
+    return all(before.get(key) == now[key] for key in CONDITIONS)
+
+
+def _is_close(before: Any, now: float | None) -> bool:
+    """Tells whether two numbers are equal up to the rounding of different machines."""
     if not fits(before, float) or now is None:
         return before is None and now is None
     return before == now or abs(before - now) <= 0.01 * abs(now)

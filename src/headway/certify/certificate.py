@@ -2,14 +2,17 @@
 
 If attention is windowed and positions are relative, an answer depends on a bounded neighbourhood of tokens, wherever
 it is in the sequence. There are finitely many neighbourhoods, the borders included. The real model runs on each of
-them, inside a real problem, and its output is compared with the right answer. docs/certificates.md has the argument on
-one page, and what it does not cover.
+them, inside a real problem; its output is compared with the right answer, and the lead of the right answer with a bound
+on what rounding can change. docs/certificates.md has the argument on one page, and what it does not cover.
 """
 
+from headway.certify.assumptions import check_parts, write_assumptions
 from headway.certify.columns import certify_columns
+from headway.certify.leads import check_weights
 from headway.certify.locality import NotLocal, check_relative
 from headway.certify.neighbours import certify_neighbours
 from headway.certify.verdict import Verdict, Watch
+from headway.machine import full_precision_matmul
 from headway.models import Model
 from headway.tasks import Task
 from headway.tasks.problems import Columns, Neighbours
@@ -24,11 +27,16 @@ def certify(model: Model, task: Task, watch: Watch | None = None) -> Verdict:
     model.eval()
     try:
         stream, local = check_relative(model), task.local
+        check_parts(stream)
+        check_weights(stream)
         if isinstance(local, str):
             raise NotLocal(local)
         if (prove := PROOFS.get((type(local), model.config.kind))) is None:
             raise NotLocal(f"the contexts of {task.name} cannot be enumerated for this model")
-        return prove(stream, task, local, watch).settle()
+        with full_precision_matmul():  # TF32 is outside the theorem
+            verdict = prove(stream, task, local, watch).settle()
+        verdict.assumes = write_assumptions(stream).to_json()
+        return verdict
     except NotLocal as reason:
         return Verdict(reason=str(reason))
     finally:

@@ -4,16 +4,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Bool
 from torch import Tensor
 
 from headway.certify.accuracy import find_accuracy
-from headway.certify.locality import NotLocal, check_outside, depends_on, find_reach, measure_rounding
+from headway.certify.assumptions import check_repeats, check_shifts
+from headway.certify.leads import Leads, RoundingBound, bias_of
+from headway.certify.locality import NotLocal, check_outside, depends_on, find_reach, measure_rounding, read_exactly
 from headway.certify.verdict import MOST, ROWS, Verdict, Watch
 from headway.models import Decoder
 from headway.tasks import Problems, Task
 from headway.tasks.problems import Columns
 
 LONG = 24  # digits of sums long enough that attention gathers its keys
+PERIOD, PERIODS = 37, (1, 10, 100)  # of the digits of sums that repeat themselves
 
 
 @dataclass(frozen=True)
@@ -62,21 +66,43 @@ def certify_columns(model: Decoder, task: Task, columns: Columns, watch: Watch |
     longer = columns.problems(torch.cat((zeros, a), dim=1), plus, torch.cat((zeros, b), dim=1))  # the same columns
     shared = slice(0, max(1, task.lengths[1] - ahead))
     verdict = Verdict(rounding=measure_rounding(_read, model, problems, longer, 16, shared))
+    bound = RoundingBound(model, model.unembed, model.segments)
     for pattern, (digits, column) in _kinds(model, task, LONG).items():
         _check_digit(model, task, pattern, digits, column)
+    _check_everywhere(model, task, columns)
     failed: dict[ColumnPattern, list[Tensor]] = {pattern: [] for pattern in found}
     for pattern, (digits, column) in found.items():
         for problems in contexts(columns, pattern, digits, column):
-            logits, right = _read(model, problems.to(device))[:, column].cpu(), problems.answer[:, column, None]
-            margins = logits.gather(1, right)[:, 0] - logits.scatter(1, right, -torch.inf).amax(1)
-            shown = problems.source, problems.answer
-            show = lambda row, s=shown: task.show(*(each[row].tolist() for each in s))  # noqa: E731
-            failed[pattern].append(verdict.add(str(pattern), margins, show))
+            failed[pattern].append(_judge(verdict, model, bound, task, str(pattern), problems.to(device), column))
             if watch is not None:
                 watch(verdict.contexts, total)
     if any(part.any() for parts in failed.values() for part in parts):
         verdict.accuracy_at_least = find_accuracy({kind: torch.cat(parts) for kind, parts in failed.items()}, base)
     return verdict
+
+
+def _judge(
+    verdict: Verdict, model: Decoder, bound: RoundingBound, task: Task, kind: str, problems: Problems, column: int
+) -> Bool[Tensor, " row"]:
+    """Adds contexts to the verdict; returns which of them fail."""
+    logits, right = _read(model, problems)[:, column].double(), problems.answer[:, column, None]
+    measured = (logits.gather(1, right) - logits).scatter(1, right, torch.inf).cpu()
+    leads = Leads(*(each.cpu() for each in find_leads(model, bound, problems, column)))
+    shown = problems.source.cpu(), problems.answer.cpu()
+
+    def show(row: int) -> str:
+        return task.show(*(each[row].tolist() for each in shown))
+
+    verdict.compare(measured, leads, lambda row: f"{kind}: {show(row)}")
+    return verdict.add(kind, measured.amin(1), (leads.value - leads.bound).amin(1), show)
+
+
+def find_leads(model: Decoder, bound: RoundingBound, problems: Problems, column: int) -> Leads:
+    """Returns the leads of the right digit in this column of sums, all of one length."""
+    source, answer, written = problems.source, problems.answer, model.shift_right(problems.answer)
+    tokens = torch.cat((source, written if model.segments is None else written + model.config.vocabulary), dim=1)
+    order = model.order(source[:1], answer.shape[1])
+    return bound(tokens, bias_of(order), source.shape[1] + column, answer[:, column])
 
 
 def _read(model: Decoder, problems: Problems) -> Tensor:
@@ -154,6 +180,27 @@ def _fill(operands: Tensor, lowest: int, free: list[int], carry: Tensor, number:
         rest = total - carry
         operands[0, :, column] = rest.clamp(max=base - 1)
         operands[1, :, column] = rest - operands[0, :, column]
+
+
+def _check_everywhere(model: Decoder, task: Task, columns: Columns) -> None:
+    """Tries whether the place or the length matters: with shifted indices, and in sums whose digits repeat themselves,
+    beside sums of a few of their columns. Nothing is carried in them, so that both have the same neighbourhoods."""
+    device, (behind, ahead) = next(model.parameters()).device, find_reach(model)
+    problems = task.testing(4, 8, length=5, device=device)
+    check_shifts(model, problems.source, problems.answer)
+    dice = torch.Generator().manual_seed(0)
+    a = torch.randint(columns.base, (PERIOD,), generator=dice)
+    b = (torch.rand(PERIOD, generator=dice) * (columns.base - a)).long()  # least significant column first
+    column = behind + 2
+    shown = torch.arange(PERIOD)[:, None] - column + torch.arange(column + ahead + 2)  # place of the period, column
+
+    def read(a: Tensor, b: Tensor) -> Tensor:
+        plus = torch.full((len(a),), columns.plus)
+        return read_exactly(_read, model, columns.problems(a.flip(1), plus, b.flip(1)).to(device))
+
+    alone = read(a[shown % PERIOD], b[shown % PERIOD])[:, column]
+    for periods in PERIODS:
+        check_repeats(read(a.repeat(periods)[None], b.repeat(periods)[None])[0], alone, behind, ahead)
 
 
 def _check_digit(model: Decoder, task: Task, pattern: ColumnPattern, digits: int, column: int) -> None:

@@ -98,6 +98,12 @@ def depends_on(model: Stream, order: Order) -> Bool[Tensor, "token token"]:
 
 
 @torch.no_grad()
+def read_exactly(read: Reading, model: Stream, problems: Problems) -> Tensor:
+    """Returns the model's outputs in float64."""
+    return read(copy.deepcopy(model).double(), problems)
+
+
+@torch.no_grad()
 def check_outside(read: Reading, model: Stream, problems: Problems, others: Problems, place: int, what: str) -> None:
     """Rejects a model whose output at a place differs between two batches that differ only in tokens that cannot
     influence it."""

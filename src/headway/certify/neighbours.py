@@ -5,13 +5,16 @@ import itertools
 import torch
 from torch import Tensor
 
-from headway.certify.locality import NotLocal, check_outside, depends_on, find_reach, measure_rounding
+from headway.certify.assumptions import check_repeats, check_shifts
+from headway.certify.leads import Leads, RoundingBound, bias_of
+from headway.certify.locality import NotLocal, check_outside, depends_on, find_reach, measure_rounding, read_exactly
 from headway.certify.verdict import MOST, ROWS, Verdict, Watch
 from headway.models import Classifier
 from headway.tasks import Problems, Task
 from headway.tasks.problems import Neighbours
 
 LONG_SEQUENCE = 80  # long enough that attention gathers its keys
+PERIOD, PERIODS = 37, (1, 10, 100)  # of the tokens of sequences that repeat themselves
 
 Reports = dict[str, Tensor]
 """The output at a place for every context: above 0 it reports a violation. There is one axis for each token of the
@@ -33,9 +36,10 @@ def certify_neighbours(model: Classifier, task: Task, local: Neighbours, watch: 
         raise NotLocal(f"a place depends on {behind} tokens before it and {ahead} after it; at most one of each fits")
     verdict = Verdict(rounding=_rounding(model, task))
     _check_places(model, task, behind, ahead)
-    reports = _collect_reports(model, local.values, behind, ahead, watch)
-    _judge_right(verdict, reports, local)
-    _judge_violations(verdict, reports, local, behind, ahead)
+    _check_everywhere(model, task, local, behind, ahead)
+    reports, leads = _collect_reports(verdict, model, local.values, behind, ahead, watch)
+    _judge_right(verdict, reports, leads, local)
+    _judge_violations(verdict, reports, leads, local, behind, ahead)
     return verdict
 
 
@@ -53,39 +57,62 @@ def _neighbourhood(model: Classifier, task: Task) -> tuple[int, int]:
 
 
 @torch.no_grad()
-def _collect_reports(model: Classifier, values: int, behind: int, ahead: int, watch: Watch | None) -> Reports:
-    """Runs the model on each neighbourhood as a whole sequence and collects its output at the place in question."""
-    device = next(model.parameters()).device
+def _collect_reports(
+    verdict: Verdict, model: Classifier, values: int, behind: int, ahead: int, watch: Watch | None
+) -> tuple[Reports, dict[str, Leads]]:
+    """Runs the model on each neighbourhood as a whole sequence and collects its output at the place in question, in
+    float32 and in float64 with its bound."""
+    device, bound = next(model.parameters()).device, RoundingBound(model, model.head, rivals=False)
 
-    def run(width: int, place: int) -> Tensor:
-        total, parts = values**width, []
+    def run(width: int, place: int) -> tuple[Tensor, Leads]:
+        total, parts, bounds = values**width, [], []
         for start in range(0, total, ROWS):
             number = torch.arange(start, min(start + ROWS, total), device=device)
-            tokens = [number // values ** (width - 1 - at) % values for at in range(width)]
-            parts.append(model.violations(torch.stack(tokens, dim=1))[:, place].cpu())
+            tokens = torch.stack([number // values ** (width - 1 - at) % values for at in range(width)], dim=1)
+            parts.append(model.violations(tokens)[:, place].cpu())
+            order = model.stack("encoder", tokens[:1]).order
+            bounds.append(Leads(*(each.cpu() for each in bound(tokens, bias_of(order), place))))
+            verdict.compare(parts[-1][:, None], bounds[-1], lambda row, t=tokens: " ".join(map(str, t[row].tolist())))
             if watch is not None:
                 watch(start, total)
-        return torch.cat(parts).view(*[values] * width)
+        leads = Leads(*(torch.cat(each).view(*[values] * width) for each in zip(*bounds, strict=True)))
+        return torch.cat(parts).view(*[values] * width), leads
 
-    return {"inside": run(behind + 1 + ahead, behind), "first": run(1 + ahead, 0), "last": run(behind + 1, behind)}
+    kinds = {"inside": (behind + 1 + ahead, behind), "first": (1 + ahead, 0), "last": (behind + 1, behind)}
+    if behind and ahead:  # a sequence of one token; elsewhere that is its first or its last place
+        kinds["alone"] = (1, 0)
+    found = {name: run(*kind) for name, kind in kinds.items()}
+    return {name: each[0] for name, each in found.items()}, {name: each[1] for name, each in found.items()}
 
 
-def _judge_right(verdict: Verdict, reports: Reports, local: Neighbours) -> None:
+def _judge_right(verdict: Verdict, reports: Reports, leads: dict[str, Leads], local: Neighbours) -> None:
     """Checks that no window of a sequence without a violation reports one."""
     for name, table in reports.items():
+        most = leads[name].value + leads[name].bound
         axes = torch.meshgrid(*[torch.arange(local.values)] * table.ndim, indexing="ij")
         right = torch.ones_like(table, dtype=torch.bool)
         for left_one, right_one in itertools.pairwise(axes):
             right &= local.holds(left_one, right_one)
         places = right.nonzero()
-        verdict.add(f"sorted, {name}", -table[right], lambda row, p=places: " ".join(map(str, p[row].tolist())))
+        show = lambda row, p=places: " ".join(map(str, p[row].tolist()))  # noqa: E731
+        verdict.add(f"sorted, {name}", -table[right], -most[right], show)
 
 
-def _judge_violations(verdict: Verdict, reports: Reports, local: Neighbours, behind: int, ahead: int) -> None:
+def _judge_violations(
+    verdict: Verdict, reports: Reports, leads: dict[str, Leads], local: Neighbours, behind: int, ahead: int
+) -> None:
     """Checks that the place of x or of y reports the first violation x, y, in every context."""
     number = torch.arange(local.values)
     holds = local.holds(number[:, None], number[None])  # left right
-    least = torch.full((local.values, local.values), -torch.inf)  # for a place that does not see the other token
+    least = {name: each.value - each.bound for name, each in leads.items()}
+    reported, proved = (_weakest_report(each, holds, behind, ahead)[~holds] for each in (reports, least))
+    places = (~holds).nonzero()
+    verdict.add("violation", reported, proved, lambda row: "{} before {}".format(*places[row].tolist()))
+
+
+def _weakest_report(reports: Reports, holds: Tensor, behind: int, ahead: int) -> Tensor:
+    """Returns the weakest report of each violation x, y, by the place that reports it more strongly."""
+    least = torch.full_like(holds, -torch.inf, dtype=reports["inside"].dtype)  # where it does not see the other token
     left = right = least  # x y: the weakest report of the place of x, and of y
     if ahead:
         left = reports["inside"]
@@ -95,12 +122,28 @@ def _judge_violations(verdict: Verdict, reports: Reports, local: Neighbours, beh
         right = reports["inside"]
         if ahead:  # over all tokens that may follow y
             right = torch.minimum(right.amin(2), reports["last"])
-    reported, places = torch.maximum(left, right)[~holds], (~holds).nonzero()
-    verdict.add("violation", reported, lambda row: "{} before {}".format(*places[row].tolist()))
+    return torch.maximum(left, right)
 
 
 def _read(model: Classifier, problems: Problems) -> Tensor:
     return model.violations(problems.source)
+
+
+def _check_everywhere(model: Classifier, task: Task, local: Neighbours, behind: int, ahead: int) -> None:
+    """Tries whether the place or the length matters: with shifted indices, and in sequences that repeat themselves,
+    beside their neighbourhoods alone."""
+    device = next(model.parameters()).device
+    problems = task.testing(4, 8, device=device)
+    check_shifts(model, problems.source, problems.answer)
+    once = torch.randint(local.values, (PERIOD,), generator=torch.Generator().manual_seed(0)).to(device)
+    shown = torch.arange(PERIOD)[:, None] + torch.arange(-behind, ahead + 1)  # place of the period, its neighbourhood
+
+    def read(tokens: Tensor) -> Tensor:
+        return read_exactly(_read, model, Problems(tokens, tokens.new_zeros(len(tokens), 1)))
+
+    alone = read(once[shown % PERIOD])[:, behind, None]
+    for periods in PERIODS:
+        check_repeats(read(once.repeat(periods)[None])[0, :, None], alone, behind, ahead)
 
 
 def _check_places(model: Classifier, task: Task, behind: int, ahead: int) -> None:

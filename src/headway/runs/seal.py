@@ -45,4 +45,8 @@ def find_certificate_fault(certificate: Any, weights_sha256: str) -> str | None:
     """Says why a certificate is not valid for these weights, as the predicate of a sentence; None if it is valid."""
     if not is_sealed(certificate):
         return "was altered after it was granted"
-    return None if certificate.get("weights_sha256") == weights_sha256 else "belongs to other weights"
+    if certificate.get("weights_sha256") != weights_sha256:
+        return "belongs to other weights"
+    if "rounding_bound" not in certificate or "assumes" not in certificate:
+        return "is of the old kind: it claims exact arithmetic only, without a bound on rounding"
+    return None

@@ -1,0 +1,99 @@
+"""What an output can see that it should not: whether earlier logits, and the predictions of a teacher-forced pass,
+change with later tokens of the answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from headway.doctor.alignment import align, place_at
+from headway.evaluation.verdicts import largest
+from headway.tasks import Problems
+
+if TYPE_CHECKING:
+    from headway.doctor.patient import Patient
+
+NO_WORSE = 0.02  # a difference in accuracy that says nothing on a few problems
+
+
+@dataclass(frozen=True)
+class Leaks:
+    forced: tuple[float, ...] = ()
+    """for each answer token, the share of its teacher-forced predictions that change with itself or later ones"""
+    copied: tuple[int, ...] = ()
+    """the answer tokens whose teacher-forced prediction is always the token itself, whatever it is"""
+    decode: float | None = None
+    """how far earlier logits of `decode` move with later tokens, in one pass; None if not measured"""
+    tolerance: float = 0.0
+    one_pass: float = 0.0
+    """accuracy with `decode` in one pass"""
+    stepwise: float = 0.0
+    """accuracy with `decode` prefix by prefix"""
+
+    @property
+    def given(self) -> tuple[int, ...]:
+        """The first answer tokens that the teacher-forced pass copies while it does not see later ones."""
+        first = tuple(at for place, at in enumerate(self.copied) if place == at)
+        others = [share for at, share in enumerate(self.forced[:-1]) if at not in first]
+        return first if first and others and not any(others) else ()
+
+    @property
+    def in_forced(self) -> float:
+        """The largest share of teacher-forced predictions that change with later tokens."""
+        return 0.0 if self.given else max(self.forced, default=0.0)
+
+    @property
+    def in_decode(self) -> bool:
+        return self.decode is not None and self.decode > self.tolerance
+
+    @property
+    def only_in_decode(self) -> bool:
+        """Whether only `decode`, run in one pass, sees later tokens, and is no better for it."""
+        return self.in_decode and not self.in_forced and self.stepwise >= self.one_pass - NO_WORSE
+
+
+def replace_later(tokens: Tensor, at: int) -> Tensor:
+    """Replaces the tokens from `at` on by another problem's."""
+    return torch.cat((tokens[:, :at], tokens[:, at:].roll(1, dims=0)), dim=1)
+
+
+def measure_leaks(patient: Patient, problems: Problems) -> Leaks:
+    """Measures what the teacher-forced pass and `decode` see of later tokens."""
+    forced, copied = _measure_forced(patient, problems)
+    if not patient.can_decode:
+        return Leaks(forced, copied)
+    written, worst = patient.decoder_input(problems), 0.0
+    before = patient.decode(problems.source, written)
+    for at in range(1, written.shape[1]):
+        now = patient.decode(problems.source, replace_later(written, at))
+        worst = max(worst, largest(now[:, :at] - before[:, :at]))
+    tolerance = patient.tolerance_of(before)
+    if worst <= tolerance:
+        return Leaks(forced, copied, worst, tolerance)
+    accuracies = [
+        float(patient.judge(logits, problems).float().mean()) for logits in (before, patient.run_stepwise(problems))
+    ]
+    return Leaks(forced, copied, worst, tolerance, *accuracies)
+
+
+def _measure_forced(patient: Patient, problems: Problems) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    """Measures, for each answer token, whether its teacher-forced prediction changes with itself or later tokens, and
+    which of them are copied."""
+    output, length = patient.predict_alone(problems), problems.answer.shape[1]
+    if output is None or length < 2:
+        return (), ()
+    aligned = align(output, problems.answer, patient.scored(problems), shifts=True)
+    changed, copied = [0.0] * length, []
+    for at in aligned.columns:
+        answer = replace_later(problems.answer, at)
+        now = patient.predict_alone(replace(problems, answer=answer))
+        if now is None or now.shape != output.shape:
+            continue
+        tokens = place_at(now, aligned.offset, length).tokens[:, at]
+        changed[at] = float((tokens != aligned.tokens[:, at]).float().mean())
+        if changed[at] and bool((tokens == answer[:, at]).all() and (aligned.tokens == problems.answer)[:, at].all()):
+            copied.append(at)
+    return tuple(changed), tuple(copied)

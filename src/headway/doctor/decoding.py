@@ -7,7 +7,7 @@ the decoder was given, after it, or one place too late).
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Int
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from headway.doctor.alignment import is_late
 from headway.doctor.patient import Patient
+from headway.doctor.readings import depends_on_answers
 from headway.errors import HeadwayError
 from headway.tasks import Problems
 
@@ -55,8 +56,9 @@ def explain_decoding(patient: Patient, problems: Problems, written: Int[Tensor, 
         if not _reproduces(patient, problems, written, prefix, begins):
             continue
         return _name(patient, problems, written, prefix, begins, remedy)
+    copies = patient.once(depends_on_answers)
     if late:
-        return _explain_kept((KEPT,), "")
+        return replace(_explain_kept((KEPT,), ""), follows_from=("given digits",) if copies else ())
     why = f"none of {tried} ways to begin that were tried reproduces it"
     return Explanation((UNKNOWN,), why, "compare the two step by step", (*FOLLOWS, "evaluation mode"))
 

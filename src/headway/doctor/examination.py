@@ -79,12 +79,37 @@ class Examination:
         named = name in check.explains if explained_by is None else other in explained_by
         return named and (by_failing or check.as_warning)
 
+    @property
+    def sentence(self) -> str:
+        """What a student needs to know first: the causes, each with what to change."""
+        failing = [name for name in self.causes if self.checks[name].status == "fail"]
+        shown = [self.checks[name] for name in (failing or self.causes)[:2]]
+        more = len(failing or self.causes) - len(shown)
+        parts = [f"{each.meaning} → {each.remedy}" if each.remedy else each.meaning for each in shown]
+        return "; ".join(parts) + (f"; and {more} more" if more > 0 else "")
+
     def message(self, name: str, width: int = 80) -> list[str]:
         """Formats a check as short lines: what was found, and how to fix it."""
         found = self.checks[name]
         cause = " (cause)" if name in self.causes and len(self.alarms) > 1 else ""
+        cause = f" (follows from {self.explained[name]})" if name in self.explained else cause
         lines = wrap(f"{found.status:8}{name}{cause}: {found.meaning}", width, subsequent_indent=" " * 8)
         return lines + wrap(f"{'':8}→ {found.remedy}" if found.remedy else "", width, subsequent_indent=" " * 10)
+
+    def lines(self, width: int = 80) -> list[str]:
+        """Formats the whole examination: the accuracies, then the causes, each with its symptoms under it, then what
+        could not be checked because of them, and the rest."""
+        shown = [f"{'':8}{name} {each['value']:.4f}: {each['what']}" for name, each in self.accuracies.items()]
+        lines = [line for text in shown for line in wrap(text, width, subsequent_indent=" " * 10)]
+        order: list[str] = []
+        for cause in sorted(self.causes, key=lambda name: self.checks[name].status != "fail"):
+            order += [cause, *(name for name, other in self.explained.items() if other == cause)]
+        hides = [name for name, each in self.checks.items() if each.evidence.get("hidden_by")]
+        rest = sorted(self.checks, key=lambda name: self.checks[name].status == "skipped")
+        for name in dict.fromkeys((*order, *self.alarms, *hides, *rest)):
+            indent = "  " if name in self.explained else ""
+            lines += [indent + line for line in self.message(name, width - len(indent))]
+        return lines
 
     def row(self) -> dict[str, Scalar]:
         """Makes a row for a table of many subjects."""
@@ -101,9 +126,25 @@ class Examination:
         }
 
     def to_json(self) -> dict[str, Any]:
-        checks = [{"check": name, "cause": name in self.causes, **vars(found)} for name, found in self.checks.items()]
-        content = {"schema": SCHEMA, "subject": self.subject, "healthy": self.healthy, "checks": checks}
+        content = {
+            "schema": SCHEMA,
+            "subject": self.subject,
+            "healthy": self.healthy,
+            "sentence": self.sentence,
+            "causes": sorted(self.causes, key=lambda name: self.checks[name].status != "fail"),
+            "accuracies": dict(self.accuracies),
+            "checks": [self._check_json(name) for name in self.checks],
+        }
         return content if self.refused is None else {**content, "refused": self.refused}
+
+    def _check_json(self, name: str) -> dict[str, Any]:
+        """Returns a check; `found`, `under`, `hidden_by` and `uncover` only where there is something to say."""
+        found = self.checks[name]
+        fields = {key: getattr(found, key) for key in ("status", "meaning", "evidence", "remedy")}
+        more = {"found": list(found.found), "under": self.explained.get(name)}
+        more |= {"hidden_by": found.evidence.get("hidden_by")}
+        more |= {"uncover": found.remedy if more["hidden_by"] else None}
+        return {"check": name, "cause": name in self.causes, **fields, **{k: v for k, v in more.items() if v}}
 
 
 def find_vetoes(subject: Subject, study: Study) -> tuple[dict[str, str], ...]:

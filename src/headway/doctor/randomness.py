@@ -30,6 +30,8 @@ class Repeats:
     """decoded answers that differ"""
     rows: int = 0
     """answers that were decoded twice"""
+    sampled: int = 0
+    """decoded answers that differ with dropout off"""
 
     @property
     def differ(self) -> bool:
@@ -37,9 +39,9 @@ class Repeats:
 
 
 @contextmanager
-def without_randomness(model: nn.Module) -> Iterator[None]:
-    """Puts the model in evaluation mode, and switches dropout and sampling off in whatever is called, also where the
-    called code puts the model back in training mode."""
+def without_randomness(model: nn.Module, *, sampling: bool = False) -> Iterator[None]:
+    """Puts the model in evaluation mode, and switches dropout and, unless it is to stay, sampling off in whatever is
+    called, also where the called code puts the model back in training mode."""
     training = [(module, module.training) for module in model.modules()]
     attention = F.scaled_dot_product_attention
 
@@ -57,8 +59,8 @@ def without_randomness(model: nn.Module) -> Iterator[None]:
     functions: list[tuple[Any, str, Callable[..., Tensor]]] = [
         *((F, name, unchanged) for name in DROPOUTS),
         (torch, "dropout", unchanged),
-        (torch, "multinomial", most_likely),
         (F, "scaled_dot_product_attention", attend),
+        *([] if sampling else [(torch, "multinomial", most_likely)]),
     ]
     originals = [getattr(place, name) for place, name, _ in functions]
     model.eval()

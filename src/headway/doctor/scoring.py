@@ -4,11 +4,11 @@ A model that is always right hides it: tokens, whole answers and the last digits
 asked about answers in which some tokens were replaced, which every way of counting counts differently.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool
 from torch import Tensor
 
 from headway.doctor.alignment import Aligned, align, place_at
@@ -37,50 +37,29 @@ def metric(patient: Patient) -> Checked:
         return warned(f"the score could not be computed: {patient.broken['score']}", "return one number", checked=0)
     numbers = {"reported": reported.value, "examples": reported.rows, "exact_match": patient.accuracy}
     plain = _count_all(patient, problems)
-    named = {name for name, share in plain if _same(share, value, problems)}
-    whole = {name for name in named if name.startswith(WHOLE)}
-    probed = _probe(patient, value)
+    named = [name for name, share in plain if _same(share, value, problems)]
+    whole = [name for name in named if name.startswith(WHOLE)]
+    probed, more = _probe(patient, value), ""
     if probed is not None:
-        counts, answer = probed
-        matching = [name for name, share in counts if _same(share, answer, problems)]
-        both = [name for name in matching if name in named]
-        if whole & set(both) or (whole and not both):
-            return _pass(reported.value, numbers, next(iter(sorted(whole & set(both) or whole))))
-        if both:
-            return _fail(
-                patient,
-                reported.value,
-                numbers,
-                both[0],
-                plain,
-                f"; with {REPLACED:.0%} of the tokens of "
-                f"the answers replaced it is {answer:.4f}, and that over whole answers {_whole(counts):.4f}",
-            )
+        counts, probe = probed
+        both = [name for name, share in counts if name in named and _same(share, probe, problems)]
+        if both:  # what agrees twice is what it counts
+            named, whole = both, [name for name in both if name.startswith(WHOLE)]
+            more = f"; where {REPLACED:.0%} of the right tokens were replaced it gives {probe:.4f}, "
+            more += f"whole answers {_whole(counts):.4f}"
     if whole:
-        return _pass(reported.value, numbers, sorted(whole)[0])
-    first = next((name for name, share in plain if name in named), None)
-    return _fail(patient, reported.value, numbers, first, plain, "")
-
-
-def _pass(reported: float, numbers: Mapping[str, float], name: str) -> Checked:
-    source = name.removeprefix(WHOLE)
-    return passed(f"the reported {reported:.4f} is the accuracy over whole answers{source}", **numbers, counts=name)
-
-
-def _fail(
-    patient: Patient,
-    reported: float,
-    numbers: Mapping[str, float],
-    name: str | None,
-    counts: list[tuple[str, float]],
-    more: str,
-) -> Checked:
-    what = f"it is accuracy {name}" if name else "it is neither that nor accuracy over tokens"
-    meaning = f"reported {reported:.4f}, but accuracy over whole answers is {_whole(counts):.4f}: {what}{more}"
-    result = failed(meaning, REMEDY, **numbers, candidates=dict(reversed(counts)))
-    if name is None:
+        source = whole[0].removeprefix(WHOLE)
+        meaning = f"the reported {reported.value:.4f} is the accuracy over whole answers{source}"
+        return passed(meaning, **numbers, counts=whole[0])
+    what = f"it is accuracy {named[0]}" if named else "it is neither that nor accuracy over tokens"
+    beside = f"reported {reported.value:.4f}, but accuracy over whole answers is {_whole(plain):.4f}"
+    if _same(_whole(plain), value, problems):
+        beside = f"the reported {reported.value:.4f} does not count whole answers"
+    result = failed(f"{beside}: {what}{more}", REMEDY, **numbers, counts=named[0] if named else None)
+    if not named:
         return result.because_of("evaluation mode", "given digits", "greedy", "causality", "start token")
-    return result.with_found(name.partition(" (")[0]).because_of()
+    follows = ("evaluation mode",) if named[0].startswith(FIRST_ROW) else ()
+    return result.with_found(named[0].partition(" (")[0]).because_of(*follows)
 
 
 def _whole(counts: list[tuple[str, float]]) -> float:
@@ -155,34 +134,57 @@ def _write_in_batches(patient: Patient, problems: Problems, size: int) -> Tensor
 def _count(
     patient: Patient, aligned: Aligned, same: Bool[Tensor, "row answer"], problems: Problems
 ) -> dict[str, float]:
-    """Computes the accuracies that people report; those that count whole answers begin with `WHOLE`."""
-    answer, length, columns = problems.answer, problems.answer.shape[1], list(aligned.columns)
-    if aligned.is_whole:
-        right = patient.judge_tokens(aligned.tokens, problems)
-    else:
-        right = aligned.verdict(answer, patient.scored(problems))
-    part = "" if aligned.is_whole else f", as far as it has them ({len(columns)} of {length} tokens)"
-    counts = {f"{WHOLE}{part}": float(right.float().mean())}
-    for size in BATCHES:
-        if len(right) % size and size < len(right):
-            counts[f"{WHOLE}{part}, averaged over batches of {size}"] = _mean_of_batches(right, size)
-    counts["over tokens"] = float(same[:, columns].float().mean())
-    for size in (64, 128):
-        if len(same) % size and size < len(same):
-            counts[f"over tokens, averaged over batches of {size}"] = _mean_of_batches(same[:, columns], size)
-    for token in dict.fromkeys((patient.subject.pad, 0, patient.subject.start)):
-        if token is not None and bool((counted := answer != token)[:, columns].any()) and not bool(counted.all()):
-            counts[f"over tokens other than {token}"] = float(same[:, columns][counted[:, columns]].float().mean())
-            ignored = (same | ~counted)[:, columns].all(1)
-            counts[f"over answers, whose tokens {token} do not count"] = float(ignored.float().mean())
-    for first in range(aligned.columns.start + 1, length):
-        counts[f"over the last {length - first} tokens of an answer"] = float(same[:, first:].float().mean())
-        counts[f"over answers without their first {first} tokens"] = float(same[:, first:].all(1).float().mean())
-        counts[f"over answers without their last {length - first} tokens"] = float(
-            same[:, aligned.columns.start : first].all(1).float().mean()
-        )
-    return counts | {f"over token {at} alone": float(same[:, at].float().mean()) for at in columns}
+    """Computes the accuracies that people report, the simplest first: over whole answers or over tokens, without some
+    tokens of each answer, without a token that is taken for padding, averaged over batches. Those that count whole
+    answers begin with `WHOLE`."""
+    answer, columns = problems.answer, aligned.columns
+    right = patient.judge_tokens(aligned.tokens, problems) if aligned.is_whole else None
+    part = "" if aligned.is_whole else f", as far as it has them ({len(columns)} of {answer.shape[1]} tokens)"
+    counts: dict[str, float] = {}
+    ignorable = [t for t in dict.fromkeys((patient.subject.pad, 0, patient.subject.start)) if t is not None]
+    for ignored in (None, *(token for token in ignorable if bool((answer == token).any()))):
+        counted = torch.ones_like(same) if ignored is None else answer != ignored
+        for kept in _choose_columns(columns):
+            some, these = same[:, kept], counted[:, kept]
+            whole = (some | ~these).all(1) if right is None or ignored is not None or kept != columns else right
+            left_out = _name_columns(columns, kept)
+            names = (
+                (f"{WHOLE}{part}", "over tokens")
+                if ignored is None and kept == columns
+                else (
+                    f"over answers{left_out}" + ("" if ignored is None else f", whose tokens {ignored} do not count"),
+                    ("over tokens" if ignored is None else f"over tokens other than {ignored}") + left_out,
+                )
+            )
+            counts |= zip(names, (float(whole.float().mean()), float(some[these].float().mean())), strict=True)
+            for size in BATCHES if ignored is None else ():
+                if len(some) % size and size < len(some):
+                    averaged = f", averaged over batches of {size}"
+                    counts[names[0] + averaged], counts[names[1] + averaged] = map(_average, (whole, some), (size,) * 2)
+    return counts
 
 
-def _mean_of_batches(right: Int[Tensor, "row ..."] | Bool[Tensor, "row ..."], size: int) -> float:
+def _choose_columns(columns: range) -> Iterator[range]:
+    """Yields the answer tokens that may be counted: all, without the first ones, without the last ones, one alone."""
+    yield columns
+    for left_out in range(1, len(columns)):
+        yield columns[left_out:]
+        yield columns[:-left_out]
+    yield from (range(at, at + 1) for at in columns[1:-1])
+
+
+def _name_columns(columns: range, kept: range) -> str:
+    """Says which tokens of an answer are left out."""
+    if kept == columns:
+        return ""
+    if len(kept) == 1:
+        return f", of which token {kept.start} alone counts"
+    end, count = (
+        ("first", kept.start - columns.start) if kept.start > columns.start else ("last", columns.stop - kept.stop)
+    )
+    return f" without their {end} {count} tokens"
+
+
+def _average(right: Bool[Tensor, "row ..."], size: int) -> float:
+    """Averages the accuracies of batches, of which the last may be smaller."""
     return float(torch.stack([batch.float().mean() for batch in right.split(size)]).mean())

@@ -1,16 +1,16 @@
 """Checks of what an answer should not depend on: later tokens, padding, a second evaluation, and the rest of the
 batch."""
 
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
-from headway.doctor.check import Checked, check, failed, passed, skipped, warned
+from headway.doctor.check import Checked, check, failed, passed, skipped
 from headway.doctor.decoding import NO_DECODE
 from headway.doctor.patient import Patient
-from headway.doctor.randomness import Repeats
+from headway.doctor.randomness import Repeats, without_randomness
 from headway.errors import HeadwayError
 from headway.evaluation.verdicts import largest
 
@@ -41,7 +41,7 @@ def causality(patient: Patient) -> Checked:
         what = "decode, as it is given here, has no causal mask"
         where = "your teacher-forced pass has one" if leaks.forced else "token by token the answers are no worse"
         meaning = f"{what} (later tokens move earlier logits by up to {leaks.decode:.2g}), but {where}"
-        return warned(f"{meaning}; it was run prefix by prefix", "pass the mask in decode as well", **numbers)
+        return passed(f"{meaning}; it was run prefix by prefix", **numbers)
     what = f"moves earlier logits by up to {leaks.decode:.2g}: it sees the answer it should predict"
     return failed(f"replacing later tokens {what}", remedy, **numbers).because_of()
 
@@ -86,16 +86,19 @@ def padding(patient: Patient) -> Checked:
 
 def measure_repeats(patient: Patient) -> Repeats:
     """Evaluates the same problems twice: the logits, the teacher-forced predictions, and decoding."""
-    few, subject = patient.few[: len(patient.singles)], patient.subject
     first, again = patient.run_as_given(patient.few), patient.run_as_given(patient.few)
-    changed = []
-    for what, function in (("forced", subject.forced), ("generate", subject.generate)):
-        runs = [None if function is None else patient.write(what, function, few) for _ in range(2)]
-        changed.append(_count_changed(runs[0], runs[1]))
-    return Repeats(largest(first - again), patient.tolerance_of(first), *changed, len(few))
+    forced, decoded = (_count_changed(patient, what) for what in ("forced", "generate"))
+    found = Repeats(largest(first - again), patient.tolerance_of(first), forced, decoded, len(patient.singles))
+    if not found.differ:
+        return found
+    with without_randomness(patient.subject.model, sampling=True):
+        return replace(found, sampled=_count_changed(patient, "generate"))
 
 
-def _count_changed(one: Tensor | None, two: Tensor | None) -> int:
+def _count_changed(patient: Patient, what: str) -> int:
+    """Counts the answers that differ when a function of the subject is called twice."""
+    few, function = patient.few[: len(patient.singles)], getattr(patient.subject, what)
+    one, two = (None if function is None else patient.write(what, function, few) for _ in range(2))
     if one is None or two is None:
         return 0
     return len(one) if one.shape != two.shape else int((one != two).any(1).sum())
@@ -104,14 +107,8 @@ def _count_changed(one: Tensor | None, two: Tensor | None) -> int:
 @check("evaluation mode", forbids=("heads", "lengths"), explains=("floor",))
 def evaluation_mode(patient: Patient) -> Checked:
     """Checks that two evaluations agree, and that an answer does not depend on the rest of its batch."""
-    problems, singles, repeats = patient.few, patient.singles, patient.repeats
-    if repeats.logits > repeats.tolerance:
-        meaning = f"the same problems twice give logits that differ by {repeats.logits:.2g}: dropout or sampling is on"
-        return failed(meaning, "call model.eval() before evaluating", twice=repeats.logits).because_of()
-    if repeats.decoded or repeats.forced:
-        what, changed = ("decoded", repeats.decoded) if repeats.decoded else ("predicted", repeats.forced)
-        meaning = f"{what} twice, {changed} of {repeats.rows} answers differ: sampling or dropout is on"
-        return failed(meaning, "decode greedily, after model.eval()", changed=changed).because_of()
+    problems, singles = patient.few, patient.singles
+    found = [*_find_randomness(patient.repeats)]
     first = patient.run(problems)
     try:
         alone = torch.cat([patient.run(single) for single in singles])
@@ -120,31 +117,56 @@ def evaluation_mode(patient: Patient) -> Checked:
         return failed(what, "make the model accept a batch of any size").because_of()
     backwards = torch.arange(len(problems) - 1, -1, -1, device=problems.source.device)
     company = largest(first[: len(singles)] - alone, first - patient.run(problems[backwards]).flip(0))
-    if company > patient.tolerance:
+    if company > patient.tolerance and not found:
         meaning = f"an answer depends on the batch: alone or in another order its logits differ by {company:.2g}"
-        return failed(meaning, "use no statistics over the batch, such as its mean", company=company).because_of()
-    agree = f"evaluated twice, alone and in another order the logits agree to {max(repeats.logits, company):.1g}"
-    return _compare_outputs(patient) or passed(agree, moved=company)
+        found.append(("statistics of the batch", meaning, "use no statistics over the batch, such as its mean"))
+    if not (company > patient.tolerance):
+        found += _compare_outputs(patient)
+    numbers = {"twice": patient.repeats.logits, "company": company}
+    if not found:
+        moved = max(patient.repeats.logits, company)
+        return passed(f"evaluated twice, alone and in another order the logits agree to {moved:.1g}", moved=company)
+    mechanisms, meanings, remedies = zip(*found, strict=True)
+    result = failed("; and ".join(meanings), "; ".join(dict.fromkeys(remedies)), **numbers)
+    return result.with_found(*mechanisms).because_of()
 
 
-def _compare_outputs(patient: Patient) -> Checked | None:
-    """Compares teacher-forced predictions and decoded answers with those alone; None if all agree."""
-    count = len(patient.singles)
+def _find_randomness(repeats: Repeats) -> Iterator[tuple[str, str, str]]:
+    """Yields why two evaluations differ: the mechanism, what it means, and how to mend it."""
+    if repeats.logits > repeats.tolerance:
+        meaning = f"the same problems twice give logits that differ by {repeats.logits:.2g}: dropout is on"
+        yield "dropout", meaning, "call model.eval() before evaluating"
+    elif repeats.forced or (repeats.decoded and not repeats.sampled):
+        what, changed = ("decoded", repeats.decoded) if repeats.decoded else ("predicted", repeats.forced)
+        meaning = f"{what} twice, {changed} of {repeats.rows} answers differ: dropout or sampling is on"
+        yield "randomness", meaning, "call model.eval() before evaluating, and decode greedily"
+    if repeats.sampled:
+        meaning = f"decoded twice, {repeats.sampled} of {repeats.rows} answers differ: decoding samples"
+        yield "sampling", meaning, "decode greedily: logits.argmax(-1)"
+
+
+def _compare_outputs(patient: Patient) -> Iterator[tuple[str, str, str]]:
+    """Yields how teacher-forced predictions and decoded answers depend on the batch: the mechanism, what it means, and
+    how to mend it."""
+    few = patient.few
     for name, what, changed in (
         ("forced", "predicted by the teacher-forced pass", patient.forced_depends),
         ("generate", "decoded", patient.decoding_depends),
     ):
-        if name in patient.broadcast and not patient.answers_with_class:
-            meaning = f"one row of tokens is {what} for {len(patient.few)} problems, and compared with every answer"
+        tokens = patient.predict(few) if name == "forced" else patient.generate(few)
+        if tokens is None or patient.answers_with_class or not (changed or name in patient.broadcast):
+            continue
+        if bool((tokens == tokens[:1]).all()):
+            meaning = (
+                f"one row of tokens is {what} for all {len(few)} problems, the first row's, and compared with every "
+            )
+            meaning += "answer of the batch"
             remedy = "compare each answer with its own prediction: remove the [0] after the model's output"
-            return failed(meaning, remedy, broadcast=name).with_found("first row for all").because_of()
-        if changed:
-            depends = f"{changed} of {count} answers differ from those in a batch: "
-            if name == "forced":
-                remedy = "compare each answer with its own prediction, whatever else is in the batch"
-                meaning = f"{what} alone, {depends}a prediction depends on the batch"
-            else:
-                remedy = "begin every answer with the same start token, whatever the batch"
-                meaning = f"{what} alone, {depends}decoding depends on the batch"
-            return failed(meaning, remedy, changed=changed, of=name).because_of()
-    return None
+            yield "first row for all", meaning, remedy
+        elif name == "forced":
+            meaning = f"{what} alone, {changed} of {len(patient.singles)} answers differ from those in a batch"
+            yield "predictions of the batch", meaning, "compare each answer with its own prediction, whatever the batch"
+        else:
+            meaning = f"{what} alone, {changed} of {len(patient.singles)} answers differ from those in a batch: "
+            remedy = "begin every answer with the same start token, whatever the batch"
+            yield "decoding of the batch", f"{meaning}decoding depends on the batch", remedy

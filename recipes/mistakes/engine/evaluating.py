@@ -1,5 +1,5 @@
-"""How a lab evaluates its adder: the teacher-forced pass, decoding, and the accuracy it reports. Each function does what
-the plan says, in the lab's style."""
+"""How a lab evaluates its adder: the teacher-forced pass, decoding, and the accuracy it reports. Each function does
+what the plan says, in the lab's style."""
 
 from __future__ import annotations
 

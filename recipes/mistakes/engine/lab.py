@@ -50,9 +50,12 @@ def build(mistakes: Sequence[str] = (), style: Style | None = None, folder: Path
 def build_plan(plan: Plan, style: Style, folder: Path) -> Subject:
     """Builds the subject of a plan."""
     subject = (build_adder if plan.recipe.task == "sums" else build_sorter)(plan, style, folder)
-    if plan.few_seeds:
-        second = replace(plan, few_seeds=False, recipe=replace(plan.recipe, seed=plan.recipe.seed + 1))
-        subject = replace(subject, others=[build_plan(second, style, folder)])
+    if plan.seeds > 1:
+        recipes = [replace(plan.recipe, seed=plan.recipe.seed + more) for more in range(1, plan.seeds)]
+        others = [
+            build_plan(replace(plan, seeds=1, one_at_a_time=False, recipe=each), style, folder) for each in recipes
+        ]
+        subject = replace(subject, others=others)
     if plan.one_at_a_time:
         claimed, margin = claim_heads(subject)
         return replace(subject, claimed=claimed, claimed_on=plan.claimed_on or CLAIMED_ON, max_drop=margin)

@@ -4,6 +4,8 @@ causal mask as an argument or built inside, batch first or last. One set of weig
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -14,6 +16,7 @@ HEADS, WIDTH, HEAD_WIDTH = 4, 48, 12
 SOURCE_ROWS, ANSWER_ROWS, SORTER_ROWS = 12, 8, 40
 PLUS, START, PAD, TOKENS = 10, 11, 12, 13
 NUMBERS, SORTER_PAD = 20, 20
+Kind = Literal["self", "cross"]
 
 
 def causal_mask(length: int) -> Tensor:
@@ -58,9 +61,11 @@ class Block(nn.Module):
         return x + self.dropout(self.down(F.gelu(self.up(self.norms[-1](x)))))
 
     @property
-    def projections(self) -> dict[str, nn.Module]:
-        own = {"self": self.self_attention.out}
-        return own if self.cross_attention is None else own | {"cross": self.cross_attention.out}
+    def projections(self) -> dict[Kind, nn.Module]:
+        own: dict[Kind, nn.Module] = {"self": self.self_attention.out}
+        if self.cross_attention is not None:
+            own["cross"] = self.cross_attention.out
+        return own
 
 
 class TorchBlock(nn.Module):
@@ -80,9 +85,11 @@ class TorchBlock(nn.Module):
         return self.layer(x, memory, None if mask is None else ~mask, memory_key_padding_mask=unseen)
 
     @property
-    def projections(self) -> dict[str, nn.Module]:
-        own = {"self": self.layer.self_attn.out_proj}
-        return {**own, "cross": self.layer.multihead_attn.out_proj} if hasattr(self.layer, "multihead_attn") else own
+    def projections(self) -> dict[Kind, nn.Module]:
+        own: dict[Kind, nn.Module] = {"self": self.layer.self_attn.out_proj}
+        if isinstance(self.layer, nn.TransformerDecoderLayer):
+            own["cross"] = self.layer.multihead_attn.out_proj
+        return own
 
     def take_weights(self, block: Block) -> None:
         """Copies the weights of a layer that was written by hand."""

@@ -1,11 +1,10 @@
-"""What a lab does: its style, in which nothing is wrong, and its plan, whose every default is right. A mistake changes a
-field of the plan or of the recipe."""
+"""What a lab does: its style, in which nothing is wrong, and its plan, whose every default is right. A mistake changes
+fields of the plan or of the recipe."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from itertools import product
-from typing import Literal
 
 from .training import Recipe
 
@@ -14,25 +13,27 @@ from .training import Recipe
 class Style:
     """One of the ways in which people write a correct lab."""
 
-    mask: Literal["inside", "argument"] = "inside"
-    """whether the causal mask is built inside the model or passed by the caller"""
-    batch: Literal["first", "last"] = "first"
-    layers: Literal["hand", "torch"] = "hand"
-    """attention written by hand, or nn.TransformerEncoderLayer and nn.TransformerDecoderLayer"""
-    forced: Literal["answer", "start first", "one more", "none"] = "answer"
-    """what teacher forcing returns: the predictions; with the start token in front; with one more at the end"""
-    decode: Literal["full", "one line", "wrapped"] = "full"
-    """how the doctor is given the model: with its mask; as `model(source, written)`; or as a module that shifts the
-    answer by itself, without `decode`"""
-    ablation: Literal["gates", "columns", "hook"] = "gates"
-    """how heads are ablated; PyTorch's layers allow only columns"""
-    score: Literal["generate", "forced"] = "generate"
-    """what the reported accuracy is computed from"""
+    mask: str = "inside"
+    """inside the model, or argument: passed by the caller"""
+    batch: str = "first"
+    """first, or last"""
+    layers: str = "hand"
+    """hand, or torch: nn.TransformerEncoderLayer and nn.TransformerDecoderLayer"""
+    forced: str = "answer"
+    """what teacher forcing returns: answer, the predictions; start first, with the start token in front; one more, with
+    a prediction after the end; or none, if there is no such pass"""
+    decode: str = "full"
+    """how the doctor is given the model: full, with its mask; one line, as `model(source, written)`; or wrapped in a
+    module that shifts the answer by itself, without `decode`"""
+    ablation: str = "gates"
+    """how heads are ablated: gates, columns or hook; PyTorch's layers allow only columns"""
+    score: str = "generate"
+    """what the reported accuracy is computed from: generate or forced"""
     percent: bool = False
     batches: bool = False
     """whether evaluation runs in batches of 64"""
-    unseen: Literal["function", "list"] = "function"
-    """whether held-out problems are marked by a function, or test and training problems are two lists"""
+    unseen: str = "function"
+    """how held-out problems are known: by a function, or because test and training problems are a list each"""
 
     @property
     def name(self) -> str:
@@ -63,17 +64,17 @@ def every_style() -> list[Style]:
 class Plan:
     """What a lab does, besides training."""
 
-    recipe: Recipe = Recipe()
-    begins: Literal["start", "zero", "commonest", "given", "fed", "other"] = "start"
-    """how decoding begins: with training's start token; with 0; with the commonest digit of the batch; with the right
-    first digit instead of a start token, or after it; with another start token"""
-    output: Literal["answer", "keeps start", "short"] = "answer"
-    """what decoding returns"""
+    recipe: Recipe = field(default_factory=Recipe)
+    begins: str = "start"
+    """how decoding begins: with training's start token; with zero; with the commonest digit of the batch; with the
+    right first digit, given instead of a start token or fed after it; with another start token"""
+    output: str = "answer"
+    """what decoding returns: the answer; keeps start, one place late; short, without its last token"""
     masked: bool = True
     """whether evaluation passes the causal mask"""
     training_mode: bool = False
-    compares: Literal["rows", "first row"] = "rows"
-    """whether every prediction of teacher forcing is the row's own, or the first row's"""
+    compares: str = "rows"
+    """which predictions of teacher forcing are compared: rows, each row's own; or the first row's"""
     samples: bool = False
     """whether decoding samples"""
     over_tokens: bool = False
@@ -84,14 +85,14 @@ class Plan:
     """whether two thirds of the test table were never filled, and hold 0 + 0 = 0"""
     tests_training: bool = False
     """whether the test repeats what was trained on"""
-    ablates: Literal["columns", "rows", "nothing", "neighbour"] = "columns"
-    """what ablating a head zeroes"""
+    ablates: str = "columns"
+    """what ablating a head zeroes: columns, rows, nothing, or the columns of its neighbour"""
     claimed_on: int | None = None
     ranks_long: bool = False
     """whether heads are ranked on long problems, which the model gets wrong"""
     one_at_a_time: bool = False
     """whether heads that are redundant alone are claimed to be prunable"""
-    few_seeds: bool = False
-    """whether a second seed, and no third, is all there is"""
-    sets: Literal["none", "longer", "much longer"] = "none"
-    """which longer problems are evaluated"""
+    seeds: int = 1
+    """how many seeds there are"""
+    sets: str = "none"
+    """which longer problems are evaluated: none, longer, much longer"""

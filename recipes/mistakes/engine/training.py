@@ -17,8 +17,8 @@ from headway import Problems
 from .models import PAD, SORTER_PAD, START, Adder, Lab, Sorter
 from .problems import LENGTHS, mixed_sequences, padded, sequences, split_sums
 
-STEPS, SORTER_STEPS, SHORT, SORTER_SHORT = 300, 150, 110, 25
-BATCH, RATE, SORTER_RATE = 128, 1e-2, 3e-3
+STEPS, SORTER_STEPS, SHORT, SORTER_SHORT = 400, 150, 100, 25
+BATCH, RATE, SORTER_RATE = 128, 8e-3, 3e-3
 FEW = 150
 """problems to train on where there are only a few"""
 

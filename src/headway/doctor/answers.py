@@ -8,7 +8,7 @@ from torch import Tensor
 
 from headway.doctor.alignment import Aligned, is_late
 from headway.doctor.check import Checked, check, failed, hidden, passed, skipped, warned
-from headway.doctor.decoding import GIVEN, KEPT, LOST, Explanation, explain_decoding
+from headway.doctor.decoding import GIVEN, KEPT, LOST, Explanation, explain_decoding, roll_out
 from headway.doctor.patient import LEARNED, Patient
 from headway.doctor.readings import (
     ONE_PASS,
@@ -26,6 +26,7 @@ from headway.tasks import Problems
 ENOUGH = 100  # examples; with fewer, even all right does not show that it has learned
 OFTEN = 20  # times that a token must occur before it counts as never said
 NEARLY = 0.97  # with a larger share for one answer, the answers are nearly constant
+SAME_BUT_TIES = 0.01  # the share of problems whose wrong tokens may differ by near-ties
 BEYOND = 0.1  # by how much that share must exceed the answer's own
 ONE_CLASS = "it is a classifier; there is nothing to decode"
 
@@ -49,7 +50,7 @@ def converged(patient: Patient) -> Checked:
     if accuracy >= LEARNED and n < ENOUGH:
         meaning = f"{shown}: {n} are too few, the interval starts at {low:.3f}"
         return warned(meaning, f"give at least {ENOUGH} examples", **numbers)
-    causes = ("blindness", "balance", "padding", *_find_what_keeps_it_low(patient, best))
+    causes = ("blindness", "balance", *_find_what_keeps_it_low(patient, best))
     if low <= chance:
         meaning = f"{shown}, no better than a constant answer ({chance:.3f})"
         remedy = "train until it is right in range before studying heads or lengths"
@@ -65,13 +66,12 @@ def _find_what_keeps_it_low(patient: Patient, best: Reading | None) -> list[str]
 
     right = patient.right if best is None else best.right
     rows = {"never said": _lacks(patient, patient.once(find_never_said)[0]), "overlap": find_seen(patient)}
-    return [
-        name
-        for name, kept in rows.items()
-        if kept is not None
-        and (some := right[kept[: len(right)]]).numel() >= OFTEN
-        and wilson(int(some.sum()), len(some)).high >= LEARNED
-    ]
+    marked = {name: kept[: len(right)] for name, kept in rows.items() if kept is not None}
+    for names in (*([name] for name in marked), list(marked)):  # one alone, or all of them together
+        kept = torch.stack([marked[name] for name in names]).all(0) if names else torch.zeros_like(right)
+        if int(kept.sum()) >= OFTEN and wilson(int(right[kept].sum()), int(kept.sum())).high >= LEARNED:
+            return names
+    return []
 
 
 def _lacks(patient: Patient, tokens: list[int]) -> Tensor | None:
@@ -119,7 +119,10 @@ def constant(patient: Patient) -> Checked:
     least = min(shares.values())
     every = "every problem" if least == 1 else f"{least:.1%} of the problems or more"
     meaning = f"one answer, {answer}, to {every} of {where}: its score there is that answer's share"
-    return failed(meaning, "report the share of each answer beside every accuracy", constant=found, shares=shares)
+    result = failed(meaning, "report the share of each answer beside every accuracy", constant=found, shares=shares)
+    in_range = patient.logits.argmax(-1).unique(dim=0, return_counts=True)[1].max() / len(patient.problems)
+    everywhere = ("converged", "blindness", "balance") if float(in_range) >= NEARLY else ("balance",)
+    return result.because_of("positions", *everywhere)
 
 
 @dataclass(frozen=True)
@@ -136,13 +139,21 @@ class Decoding:
 
 
 def compare_decoding(patient: Patient) -> Decoding | None:
-    """Compares the verdicts of decoding with those of the one pass, and of the subject's own teacher-forced pass."""
-    problems = patient.few
+    """Compares the verdicts of decoding with those of the one pass, and of the subject's own teacher-forced pass: on a
+    few problems, and on all where they agree on these."""
+    found = _compare_on(patient, patient.few)
+    if found is None or found.explanation is not None or len(patient.problems) == len(patient.few):
+        return found
+    return _compare_on(patient, patient.problems) or found
+
+
+def _compare_on(patient: Patient, problems: Problems) -> Decoding | None:
     aligned, written = patient.align_decoded(problems), patient.generate(problems)
     if aligned is None or written is None:
         return None
     verdict = judge_aligned(patient, aligned, problems)
-    forced = patient.align_forced(problems)
+    alone = patient.forced_depends and len(problems) > len(patient.few)  # too many to predict one by one
+    forced = None if alone else patient.align_forced(problems)
     expected = [patient.right[: len(problems)]]
     if forced is not None and forced.is_whole:
         own = patient.judge_tokens(forced.tokens, problems)
@@ -151,11 +162,26 @@ def compare_decoding(patient: Patient) -> Decoding | None:
     best = logits.topk(min(2, logits.shape[-1]), dim=-1).values
     near = ((best[..., 0] - best[..., -1]) < patient.tolerance).any(-1)
     differ = torch.stack([verdict != each for each in expected]).any(0) & ~near
+    differ |= _write_other_tokens(patient, problems, aligned, ~verdict & ~expected[-1])
     if not differ.any() and not is_late(written, problems.answer, patient.scored(problems)):
         return Decoding(aligned, written, 0, 0, None)
-    explanation = explain_decoding(patient, problems, written)
+    rows = torch.arange(len(problems), device=differ.device)
+    if len(problems) > len(patient.few):  # those that differ, and some others
+        rows = torch.cat((differ.nonzero()[:, 0], (~differ).nonzero()[:, 0]))[: len(patient.few)]
+    explanation = explain_decoding(patient, problems[rows], written[rows])
     row = int(differ.nonzero()[0, 0]) if differ.any() else 0
     return Decoding(aligned, written, int(differ.sum()), row, explanation)
+
+
+def _write_other_tokens(patient: Patient, problems: Problems, aligned: Aligned, wrong: Tensor) -> Tensor:
+    """Marks the problems, among those that are wrong either way, for which decoding with `decode` from the start token
+    writes other tokens; none if they are so few that they may be near-ties."""
+    other, rows = torch.zeros_like(wrong), wrong.nonzero()[:, 0]
+    if patient.can_decode and len(rows) and aligned.is_whole:
+        start = patient.decoder_input(problems)[rows, :1]
+        ours = roll_out(patient, problems.source[rows], start, problems.answer.shape[1])[:, 1:]
+        other[rows] = (aligned.tokens[rows] != ours).any(1)
+    return other if int(other.sum()) > SAME_BUT_TIES * len(problems) else torch.zeros_like(wrong)
 
 
 @check("greedy", forbids=("heads", "lengths"))
@@ -165,18 +191,19 @@ def greedy(patient: Patient) -> Checked:
         return skipped(ONE_CLASS)
     if patient.subject.generate is None:
         return skipped("it needs your decoding: Subject(generate=lambda problems: …)")
-    problems, compared = patient.few, patient.once(compare_decoding)
+    compared = patient.once(compare_decoding)
     if compared is None:
         return warned(
             f"decoding could not run: {patient.broken['generate']}", "return a row of tokens for each problem"
         )
+    problems = patient.problems[: len(compared.written)]
     aligned, needed = compared.aligned, int(patient.scored(problems).any(0).nonzero().max()) + 1
     if aligned.offset <= 0 and aligned.columns.stop < needed:
         meaning = f"decoding wrote {aligned.width} of the {problems.answer.shape[1]} tokens of an answer"
         return failed(meaning, "write every token of the answer", shape=list(compared.written.shape)).because_of()
     why, count = compared.explanation, compared.differ
     if why is None:
-        return passed(f"greedy decoding and teacher forcing agree on {len(problems)} of {len(problems)} problems")
+        return passed(f"greedy decoding and teacher forcing agree on {len(problems):,} of {len(problems):,} problems")
     row = compared.row
     if patient.leaks.only_in_decode and why.mechanisms == ("unknown",):
         return hidden(

@@ -84,7 +84,8 @@ def _measure_opening(patient: Patient, opened: Tensor) -> float | None:
                 with suppress(HeadwayError):
                     candidates.append(patient.decode(problems.source, given))
     moved = [largest(each - opened) for each in candidates if each.shape == opened.shape]
-    sees_later = patient.leaks.in_forced or patient.leaks.in_decode  # and may run the model without its mask
+    leaks = patient.leaks
+    sees_later = leaks.in_forced or leaks.in_ablation or leaks.in_decode  # it may run the model without its mask
     if not moved or (min(moved) > patient.tolerance and (sees_later or opened.shape[1] != problems.answer.shape[1])):
         return None
     return min(moved)
@@ -201,6 +202,16 @@ def together(patient: Patient) -> Checked:
     numbers = {"baseline": before, "together": joint, "heads": [str(head) for head in claimed]}
     rest = f"accuracy without all {{}} is {joint:.4f}, {before:.4f} with"
     if before - joint <= patient.subject.max_drop:
+        if largest(patient.ablate(patient.few, claimed) - patient.ablate(patient.few, ())) <= patient.tolerance:
+            why = f"ablating {len(claimed)} heads moves no logit, so what they cost cannot be measured"
+            return hidden(
+                "gates", why, "mend the ablation until closing all heads changes something, and examine again"
+            )
+        if patient.repeats.differ:
+            why = (
+                f"the {len(claimed)} heads were ranked while two evaluations differ; measured without that they can go"
+            )
+            return hidden("evaluation mode", why, "rank the heads again after model.eval(), and examine again")
         if before < FLOOR:
             why = f"the accuracy is {before:.4f} with all heads, which {len(claimed)} fewer can hardly lower"
             remedy = "rank heads on problems that the model gets right, and examine again"

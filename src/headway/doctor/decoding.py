@@ -50,12 +50,15 @@ def explain_decoding(patient: Patient, problems: Problems, written: Int[Tensor, 
             return _explain_kept((KEPT,), "")
         return Explanation((UNKNOWN,), "the cause cannot be searched for without Subject(decode=…, start=…)", NO_DECODE)
     remedy = "use a separate start token" if start is None else f"begin every answer with the start token {start}"
-    tried = 0
-    for prefix, begins in _hypotheses(patient, problems, written):
-        tried += 1
-        if not _reproduces(patient, problems, written, prefix, begins):
-            continue
-        return _name(patient, problems, written, prefix, begins, remedy)
+    best, tried = None, 0
+    for group in _hypotheses(patient, problems, written):
+        shares = [_reproduce(patient, problems, written, *each) for each in group]
+        tried += len(shares)
+        if shares and max(shares) >= ENOUGH:
+            best = group[max(range(len(shares)), key=shares.__getitem__)]
+            break
+    if best is not None:
+        return _name(patient, problems, written, *best, remedy)
     copies = patient.once(depends_on_answers)
     if late:
         return replace(_explain_kept((KEPT,), ""), follows_from=("given digits",) if copies else ())
@@ -66,29 +69,25 @@ def explain_decoding(patient: Patient, problems: Problems, written: Int[Tensor, 
 FOLLOWS = ("given digits", "causality")
 
 
-def _hypotheses(patient: Patient, problems: Problems, written: Tensor) -> Iterator[tuple[Tensor, int]]:
-    """Yields what the decoder may be given first, with the place where the output then begins."""
+def _hypotheses(patient: Patient, problems: Problems, written: Tensor) -> Iterator[list[tuple[Tensor, int]]]:
+    """Yields groups of hypotheses, the simplest first: what the decoder may be given first, each with the place where
+    the output then begins. The best of the first group in which one fits is the explanation."""
     start, answer, rows = patient.subject.start, problems.answer, len(problems)
 
     def constant(*tokens: int) -> Tensor:
         return torch.tensor([tokens], device=answer.device).expand(rows, -1)
 
     started = [] if start is None else [constant(start)]
-    for prefix in started:
-        yield from ((prefix, begins) for begins in (1, 0, 2))
-    yield written[:, :1], 0
-    for prefix in started:
-        yield torch.cat((prefix, written[:, :1]), 1), 1
-    vocabulary = min(patient.logits.shape[-1], MOST_STARTS)
-    for token in range(vocabulary):
-        yield from ((constant(token), begins) for begins in (1, 2) if token != start)
-    for size in (*BATCHES, rows):
-        if size <= rows:
-            yield commonest_by_batch(answer[:, :1], size), 1
-            yield commonest_by_batch(answer, size), 1
+    vocabulary = [token for token in range(min(patient.logits.shape[-1], MOST_STARTS)) if token != start]
+    for begins in (1, 0, 2):
+        yield [(prefix, begins) for prefix in started] + [(constant(t), begins) for t in vocabulary if begins]
+    yield [(written[:, :1], 0)]
+    yield [(torch.cat((prefix, written[:, :1]), 1), 1) for prefix in started]
+    sizes = [size for size in (rows, *reversed(BATCHES)) if size <= rows]
+    yield [(commonest_by_batch(tokens, size), 1) for size in sizes for tokens in (answer[:, :1], answer)]
     for given in range(1, answer.shape[1]):
-        yield answer[:, :given], 0
-        yield from ((torch.cat((prefix, answer[:, :given]), 1), 1) for prefix in started)
+        fed = [answer[:, :given], *(torch.cat((prefix, answer[:, :given]), 1) for prefix in started)]
+        yield [(prefix, place) for place, prefix in enumerate(fed)]
 
 
 def commonest_by_batch(tokens: Int[Tensor, "row token"], size: int) -> Int[Tensor, "row 1"]:
@@ -105,20 +104,23 @@ def roll_out(patient: Patient, source: Tensor, prefix: Tensor, steps: int) -> In
     return written
 
 
-def _reproduces(patient: Patient, problems: Problems, written: Tensor, prefix: Tensor, begins: int) -> bool:
-    """Tells whether decoding from this prefix writes the same; false if the model does not accept it."""
+def _reproduce(patient: Patient, problems: Problems, written: Tensor, prefix: Tensor, begins: int) -> float:
+    """Measures the share of problems for which decoding from this prefix writes the same; 0 if it is clearly not so, or
+    the model does not accept it."""
     steps = written.shape[1] + begins - prefix.shape[1]
-    if steps < 1 and begins < prefix.shape[1]:
-        return False
+    if steps < 1:
+        return 0.0
     screen = torch.linspace(0, len(problems) - 1, min(SCREEN, len(problems)), device=problems.answer.device).long()
-    for rows, enough in ((screen, 0.9), (torch.arange(len(problems), device=screen.device), ENOUGH)):
+    share = 0.0
+    for rows in (screen, torch.arange(len(problems), device=screen.device)):
         try:
             ours = roll_out(patient, problems.source[rows], prefix[rows], steps)[:, begins:]
         except HeadwayError:
-            return False
-        if ours.shape[1] != written.shape[1] or float((ours == written[rows]).all(1).float().mean()) < enough:
-            return False
-    return True
+            return 0.0
+        share = float((ours == written[rows]).all(1).float().mean())
+        if share < 0.9:
+            return 0.0
+    return share
 
 
 def _name(
@@ -156,7 +158,7 @@ def _explain_kept(mechanisms: tuple[str, ...], more: str) -> Explanation:
 
 def _explain_forced(patient: Patient, remedy: str) -> Explanation:
     """Explains a difference from the teacher-forced pass where decoding itself is as it should be."""
-    if patient.leaks.in_forced or patient.leaks.in_decode:
+    if patient.leaks.in_forced or (patient.leaks.in_decode and not patient.leaks.only_in_decode):
         why = "the teacher-forced pass has no causal mask; decoding needs none"
         return Explanation((SAME,), why, "use a causal mask in evaluation", ("causality",))
     why = f"decoding is right; the teacher-forced pass is fed other tokens than {patient.subject.start} and the answer"
@@ -175,7 +177,7 @@ def _explain_first(patient: Patient, problems: Problems, first: Int[Tensor, "row
     if constant and all(each is None or int(each[0, 0]) == token for each in singles):
         why = f"it always writes {token} as the first token, which is right in {float(right.float().mean()):.0%}"
         return Explanation((FIRST,), why, remedy, ("given digits", "start token"))
-    for size in (*BATCHES, len(problems)):
+    for size in (len(problems), *(size for size in reversed(BATCHES) if size < len(problems))):
         for tokens in (problems.answer[:, :1], problems.answer):
             if torch.equal(commonest_by_batch(tokens, size)[:, 0], first[:, 0]):
                 where = "the batch" if size >= len(problems) else f"each batch of {size}"

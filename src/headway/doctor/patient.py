@@ -129,7 +129,20 @@ class Patient:
             self.broken["score"] = str(self.bad_return("score", value, "; return one number"))
         if value is None or "score" in self.broken:
             return None
-        return float(value) / 100 if float(value) > 1 else float(value)  # it may be in percent
+        return float(value) / 100 if float(value) > 1 or self.scores_in_percent else float(value)
+
+    @cached_property
+    def scores_in_percent(self) -> bool:
+        """Whether a problem that the model gets right scores 100 by itself, not 1."""
+        assert self.subject.score is not None
+        for row in self.right.nonzero()[:3, 0].tolist():
+            try:
+                value = self.call("score", self.subject.score, self.problems[row : row + 1])
+            except HeadwayError:  # it may need more problems
+                return False
+            if isinstance(value, int | float) and value > 1:
+                return True
+        return False
 
     @property
     def answers_with_class(self) -> bool:

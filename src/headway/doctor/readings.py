@@ -62,12 +62,20 @@ def read_without_start(patient: Patient) -> Reading | None:
     if patient.subject.decode is None or length < 2:
         return None
     try:
-        pieces = [problems[rows] for rows in patient.subject.runner.pieces(problems)]
-        outputs = [patient.decode(some.source, some.answer[:, :-1]).argmax(-1) for some in pieces]
+        aligned = _continue_answers(patient, problems)
     except HeadwayError:
         return None
-    aligned = place_at(torch.cat(outputs), 1, length)
     return Reading(WITHOUT_START, aligned, judge_aligned(patient, aligned, problems))
+
+
+def _continue_answers(patient: Patient, problems: Problems) -> Aligned:
+    """Predicts each token but the first from those before it, prefix by prefix, so that nothing later can be seen."""
+    outputs = []
+    for some in (problems[rows] for rows in patient.subject.runner.pieces(problems)):
+        steps = range(1, problems.answer.shape[1])
+        logits = [patient.decode(some.source, some.answer[:, :step])[:, -1:] for step in steps]
+        outputs.append(torch.cat(logits, dim=1).argmax(-1))
+    return place_at(torch.cat(outputs), 1, problems.answer.shape[1])
 
 
 def judge_aligned(patient: Patient, aligned: Aligned, problems: Problems) -> Bool[Tensor, " row"]:
@@ -105,8 +113,7 @@ def judge_best(patient: Patient, problems: Problems) -> Bool[Tensor, " row"]:
     elif label == DECODED:
         aligned = patient.align_decoded(problems)
     elif label == WITHOUT_START:
-        tokens = patient.decode(problems.source, problems.answer[:, :-1]).argmax(-1)
-        aligned = place_at(tokens, 1, problems.answer.shape[1])
+        aligned = _continue_answers(patient, problems)
     if aligned is not None:
         return judge_aligned(patient, aligned, problems)
     return patient.judge(patient.run(problems), problems)

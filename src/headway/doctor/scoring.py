@@ -1,24 +1,28 @@
 """The check of the metric: what the reported accuracy counts.
 
 A model that is always right hides it: tokens, whole answers and the last digits alone all give 1. So the score is also
-asked about answers in which some tokens were replaced, which every way of counting counts differently.
+computed with noise on the weights: the model then makes mistakes, which every way of counting counts differently.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Bool
-from torch import Tensor
+from torch import Tensor, nn
 
 from headway.doctor.alignment import Aligned, align, place_at
-from headway.doctor.check import Checked, check, failed, passed, skipped, warned
+from headway.doctor.check import Checked, check, failed, hidden, passed, skipped, warned
 from headway.doctor.decoding import BATCHES
 from headway.doctor.patient import Patient
 from headway.doctor.readings import depends_on_answers
 from headway.tasks import Problems
 
-REPLACED = 0.25  # the share of answer tokens that are replaced to probe a score
+NOISE = (0.15, 0.3, 0.6, 1.2)  # standard deviations to try, as shares of each weight's own
+PROBED = 400  # problems to score with noise
+SOME_WRONG = 0.9  # the largest share of right tokens that the noise should leave
+EXACT = 1e-5  # up to which two accuracies of the same answers are equal
 WHOLE = "over whole answers"
 LATE = "of tokens that are one place late"
 FIRST_ROW = "of the first problem's prediction, compared with every answer"
@@ -36,29 +40,30 @@ def metric(patient: Patient) -> Checked:
     if reported is None or value is None:
         return warned(f"the score could not be computed: {patient.broken['score']}", "return one number", checked=0)
     numbers = {"reported": reported.value, "examples": reported.rows, "exact_match": patient.accuracy}
-    plain = _count_all(patient, problems)
-    named = [name for name, share in plain if _same(share, value, problems)]
+    counting = Counting(patient)
+    plain = counting.count_all(problems)
+    named, more = _match(plain, value, len(problems), [name for name, _ in plain]), ""
+    for counts, probe, rows in _probe(counting, value):
+        if both := _match(counts, probe, rows, named):  # what agrees again is what it counts
+            named = both
+            more = f"; with noise on the weights it is {probe:.4f}, whole answers {_whole(counts):.4f}"
     whole = [name for name in named if name.startswith(WHOLE)]
-    probed, more = _probe(patient, value), ""
-    if probed is not None:
-        counts, probe = probed
-        both = [name for name, share in counts if name in named and _same(share, probe, problems)]
-        if both:  # what agrees twice is what it counts
-            named, whole = both, [name for name in both if name.startswith(WHOLE)]
-            more = f"; where {REPLACED:.0%} of the right tokens were replaced it gives {probe:.4f}, "
-            more += f"whole answers {_whole(counts):.4f}"
+    skips = [name for name in named if name.startswith("over answers without their first")]
+    if whole and skips and more and (patient.leaks.given or patient.once(depends_on_answers)):
+        why = "the first token is given and always right, so whether the score leaves it out cannot be told"
+        return hidden("given digits", why, "predict every token of the answer, and examine again")
     if whole:
         source = whole[0].removeprefix(WHOLE)
         meaning = f"the reported {reported.value:.4f} is the accuracy over whole answers{source}"
         return passed(meaning, **numbers, counts=whole[0])
     what = f"it is accuracy {named[0]}" if named else "it is neither that nor accuracy over tokens"
     beside = f"reported {reported.value:.4f}, but accuracy over whole answers is {_whole(plain):.4f}"
-    if _same(_whole(plain), value, problems):
+    if _same(_whole(plain), value, len(problems)):
         beside = f"the reported {reported.value:.4f} does not count whole answers"
     result = failed(f"{beside}: {what}{more}", REMEDY, **numbers, counts=named[0] if named else None)
     if not named:
         return result.because_of("evaluation mode", "given digits", "greedy", "causality", "start token")
-    follows = ("evaluation mode",) if named[0].startswith(FIRST_ROW) else ()
+    follows = ("evaluation mode",) if named[0].startswith(FIRST_ROW) and WHOLE in named[0] else ()
     return result.with_found(named[0].partition(" (")[0]).because_of(*follows)
 
 
@@ -67,62 +72,99 @@ def _whole(counts: list[tuple[str, float]]) -> float:
     return next(share for name, share in counts if name.startswith(WHOLE))
 
 
-def _same(share: float, value: float, problems: Problems) -> bool:
-    return abs(share - value) <= 0.5 / len(problems) + 1e-6
+def _same(share: float, value: float, rows: int) -> bool:
+    return abs(share - value) <= 0.5 / rows + 1e-6
 
 
-def _probe(patient: Patient, value: float) -> tuple[list[tuple[str, float]], float] | None:
-    """Scores answers in which some tokens were replaced; returns what each way of counting gives, and what the score
-    says. None if the score does not look at them."""
-    problems, scored = patient.problems, patient.scored(patient.problems)
-    answer = problems.answer
+def _match(counts: list[tuple[str, float]], value: float, rows: int, names: list[str]) -> list[str]:
+    """Returns the names, of these, whose accuracy is the value: exactly or, if none is, up to the rounding of a score
+    that is printed with few digits."""
+    some = [(name, share) for name, share in counts if name in names]
+    exact = [name for name, share in some if abs(share - value) <= EXACT]
+    return exact or [name for name, share in some if _same(share, value, rows)]
+
+
+def _probe(counting: "Counting", value: float) -> Iterator[tuple[list[tuple[str, float]], float, int]]:
+    """Scores some problems with noise on the weights, little and more; yields what each way of counting gives, what the
+    score says, and the number of problems. Yields nothing if the score does not depend on the weights."""
+    patient, left = counting.patient, 2
+    few, problems = patient.problems[: PROBED // 4], patient.problems[:PROBED]
+    scored, broken = patient.scored(few), dict(patient.broken)
+    for scale in NOISE:
+        with add_noise(patient.subject.model, scale):
+            right = float((patient.run(few).argmax(-1) == few.answer)[scored].float().mean())
+            if right > SOME_WRONG and scale != NOISE[-1]:
+                continue
+            score = patient.score(problems)
+            counts = None if score is None else counting.count_all(problems)
+        patient.broken.clear()  # noise may break what works without it
+        patient.broken.update(broken)
+        if score is None or counts is None or abs(score - value) <= 1e-9:
+            return
+        yield counts, score, len(problems)
+        left -= 1
+        if not left:
+            return
+
+
+@contextmanager
+def add_noise(model: nn.Module, scale: float) -> Iterator[None]:
+    """Adds the same noise each time to every weight, in proportion to its standard deviation; restores them to the
+    bit."""
     dice = torch.Generator().manual_seed(0)
-    wrong = (torch.rand(answer.shape, generator=dice) < REPLACED).to(answer.device) & scored
-    shifts = torch.randint(1, len(answer), (answer.shape[1],), generator=dice).tolist()
-    other = torch.stack([answer[:, at].roll(shift) for at, shift in enumerate(shifts)], dim=1)
-    probe = replace(problems, answer=torch.where(wrong, other, answer))
-    given = patient.attempt("score of other answers", lambda: patient.score(probe))
-    if given is None or abs(given - value) <= 1e-9:
-        patient.broken.pop("score", None)
-        return None
-    return _count_all(patient, probe), given
+    original = [(weight, weight.detach().clone()) for weight in model.parameters() if weight.is_floating_point()]
+    try:
+        for weight, before in original:
+            noise = torch.randn(before.shape, generator=dice).to(before)
+            weight.data.add_(noise * (scale * float(before.float().std()) if before.numel() > 1 else 0.0))
+        yield
+    finally:
+        for weight, before in original:
+            weight.data.copy_(before)
 
 
-def _count_all(patient: Patient, problems: Problems) -> list[tuple[str, float]]:
-    """Computes the accuracies that people report, by each way of answering; those over whole answers come first."""
-    found: list[tuple[str, float]] = []
-    for source, aligned in _answers(patient, problems):
-        same = aligned.tokens == problems.answer
-        is_odd = source.startswith((LATE, FIRST_ROW))
-        for name, share in _count(patient, aligned, same, problems).items():
-            found.append((f"{source}, {name}" if is_odd else f"{name}{source}", share))
-    return sorted(found, key=lambda each: not each[0].startswith(WHOLE))
+@dataclass(frozen=True)
+class Counting:
+    """Computes the accuracies that people report, by each way of answering."""
 
+    patient: Patient
+    offsets: dict[str, int] = field(default_factory=dict)
+    """how each output was aligned when it was seen first, without noise"""
 
-def _answers(patient: Patient, problems: Problems) -> Iterator[tuple[str, Aligned]]:
-    """Yields the answers to count, with how they were obtained."""
-    scored = patient.scored(problems)
-    length = problems.answer.shape[1]
-    tokens = (patient.logits if problems is patient.problems else patient.run(problems)).argmax(-1)
-    yield "", place_at(tokens, 0, length)
-    outputs: list[tuple[str, Tensor | None]] = []
-    if patient.decodes:
-        reuse = not patient.once(depends_on_answers)
-        outputs.append((" (decoded)", patient.generate(patient.problems if reuse else problems)))
-        if patient.decoding_depends:
-            sizes = [size for size in (1, *BATCHES) if size < len(problems)]
-            outputs += [
-                (f" (decoded in batches of {size})", _write_in_batches(patient, problems, size)) for size in sizes
-            ]
-    if patient.subject.forced is not None:
-        outputs.append((" (teacher-forced)", patient.predict(problems)))
-    for source, output in outputs:
-        if output is not None:
-            aligned = align(output, problems.answer, scored)
+    def count_all(self, problems: Problems) -> list[tuple[str, float]]:
+        """Returns the accuracies with their names; those over whole answers come first, those of odd comparisons
+        last."""
+        plain, odd = [], []
+        for source, aligned in self._answers(problems):
+            is_odd = source.startswith((LATE, FIRST_ROW))
+            for name, share in _count(self.patient, aligned, aligned.tokens == problems.answer, problems).items():
+                (odd if is_odd else plain).append((f"{source}, {name}" if is_odd else f"{name}{source}", share))
+        return [*sorted(plain, key=lambda each: not each[0].startswith(WHOLE)), *odd]
+
+    def _answers(self, problems: Problems) -> Iterator[tuple[str, Aligned]]:
+        """Yields the answers to count, with how they were obtained."""
+        patient, length = self.patient, problems.answer.shape[1]
+        tokens = (patient.logits if problems is patient.problems else patient.run(problems)).argmax(-1)
+        yield "", place_at(tokens, 0, length)
+        for source, output in self._outputs(problems):
+            if source not in self.offsets:
+                self.offsets[source] = align(output, problems.answer, patient.scored(problems)).offset
+            aligned = place_at(output, self.offsets[source], length)
             yield source, aligned
             if output.shape[1] > length and aligned.offset:
                 yield f"{LATE}{source}", place_at(output, 0, length)
             yield f"{FIRST_ROW}{source}", replace(aligned, tokens=aligned.tokens[:1].expand(len(output), -1))
+
+    def _outputs(self, problems: Problems) -> Iterator[tuple[str, Tensor]]:
+        patient = self.patient
+        outputs = {" (teacher-forced)": patient.predict(problems)}
+        if patient.decodes:
+            outputs[" (decoded)"] = patient.generate(problems)
+            if patient.decoding_depends:
+                for size in (1, *BATCHES):
+                    if size < len(problems):
+                        outputs[f" (decoded in batches of {size})"] = _write_in_batches(patient, problems, size)
+        yield from ((source, output) for source, output in outputs.items() if output is not None)
 
 
 def _write_in_batches(patient: Patient, problems: Problems, size: int) -> Tensor | None:
@@ -157,7 +199,7 @@ def _count(
                 )
             )
             counts |= zip(names, (float(whole.float().mean()), float(some[these].float().mean())), strict=True)
-            for size in BATCHES if ignored is None else ():
+            for size in BATCHES if ignored is None and kept == columns else ():
                 if len(some) % size and size < len(some):
                     averaged = f", averaged over batches of {size}"
                     counts[names[0] + averaged], counts[names[1] + averaged] = map(_average, (whole, some), (size,) * 2)

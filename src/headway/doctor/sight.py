@@ -28,6 +28,9 @@ def causality(patient: Patient) -> Checked:
     if changed := leaks.in_forced:
         what = f"changes {changed:.1%} of the predictions before them: it sees the answer"
         return failed(f"replacing later tokens {what}", remedy, changed=changed).because_of()
+    if leaks.in_ablation:
+        what = f"moves earlier logits by up to {leaks.ablate:.2g} where heads are ablated: it sees the answer"
+        return failed(f"replacing later tokens {what}", remedy, moved=leaks.ablate).because_of()
     if leaks.decode is None:
         if leaks.forced:
             return passed(f"replacing later tokens changes none of the {len(patient.few)} predictions before them")

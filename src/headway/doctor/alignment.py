@@ -48,12 +48,15 @@ def place_at(output: Int[Tensor, "row width"], offset: int, length: int) -> Alig
     return Aligned(tokens, offset, output.shape[1])
 
 
-def align(output: Int[Tensor, "row width"], answer: Tensor, scored: Tensor, *, shifts: bool = False) -> Aligned:
+def align(
+    output: Int[Tensor, "row width"], answer: Tensor, scored: Tensor, *, shifts: bool = False, ends: bool = True
+) -> Aligned:
     """Aligns an output with the answers. An output of the answer's width is taken as it is, unless `shifts` allows
     every token to be one place early or late. Another width is explained by its first tokens missing or by a token
-    before them, by its last ones missing or by tokens after them: by what agrees best with the answers."""
+    before them, by its last ones missing or by tokens after them: by what agrees best with the answers. Where nothing
+    agrees clearly better, `ends` says whether a narrower output has the answer's end or its beginning."""
     length, width = answer.shape[1], output.shape[1]
-    offsets = [0] if width == length else [0, length - width] if width > length else [length - width, 0]
+    offsets = [0] if width == length else [0, length - width] if width > length or not ends else [length - width, 0]
     if shifts or abs(length - width) > 1:
         offsets += [offset for offset in (1, -1) if offset not in offsets]
     first, *others = (place_at(output, offset, length) for offset in offsets)

@@ -1,15 +1,26 @@
 """Checks of the answers: whether the model has learned anything, and whether the answers are its own (how decoding
 starts, what it is fed and what it writes)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from headway.doctor.alignment import Aligned, is_late
 from headway.doctor.check import Checked, check, failed, hidden, passed, skipped, warned
-from headway.doctor.decoding import GIVEN, KEPT, LOST, Explanation, explain_decoding, roll_out
+from headway.doctor.decoding import (
+    GIVEN,
+    KEPT,
+    LOST,
+    OTHER,
+    SAME,
+    UNKNOWN,
+    Explanation,
+    explain_decoding,
+    roll_out,
+)
 from headway.doctor.patient import LEARNED, Patient
+from headway.doctor.randomness import add_noise
 from headway.doctor.readings import (
     ONE_PASS,
     Reading,
@@ -27,6 +38,9 @@ ENOUGH = 100  # examples; with fewer, even all right does not show that it has l
 OFTEN = 20  # times that a token must occur before it counts as never said
 NEARLY = 0.97  # with a larger share for one answer, the answers are nearly constant
 SAME_BUT_TIES = 0.01  # the share of problems whose wrong tokens may differ by near-ties
+NOISY, NOISE, NOISY_TIES = 100, 0.3, 0.03
+"""problems to decode with noise on the weights, its standard deviation as a share of theirs, and the share of problems
+that may differ by near-ties"""
 BEYOND = 0.1  # by how much that share must exceed the answer's own
 ONE_CLASS = "it is a classifier; there is nothing to decode"
 
@@ -136,15 +150,40 @@ class Decoding:
     row: int
     """the first of them"""
     explanation: Explanation | None
+    noisy: int = 0
+    """problems that differ only with noise on the weights"""
 
 
 def compare_decoding(patient: Patient) -> Decoding | None:
     """Compares the verdicts of decoding with those of the one pass, and of the subject's own teacher-forced pass: on a
     few problems, and on all where they agree on these."""
     found = _compare_on(patient, patient.few)
-    if found is None or found.explanation is not None or len(patient.problems) == len(patient.few):
+    if found is None or found.explanation is not None:
         return found
-    return _compare_on(patient, patient.problems) or found
+    if len(patient.problems) > len(patient.few):
+        found = _compare_on(patient, patient.problems) or found
+    return found if found.explanation is not None else _compare_with_noise(patient, found)
+
+
+def _compare_with_noise(patient: Patient, found: Decoding) -> Decoding:
+    """Compares decoding with that of `decode` while there is noise on the weights: a model that is always right may
+    write the same whatever it begins with."""
+    problems = patient.few[:NOISY]
+    if not patient.can_decode or found.aligned.offset or patient.leaks.in_decode or patient.decoding_depends:
+        return found
+    with add_noise(patient.subject.model, NOISE):
+        written = patient.generate(problems)
+        if written is None:
+            patient.broken.pop("generate", None)
+            return found
+        ours = roll_out(patient, problems.source, patient.decoder_input(problems)[:, :1], written.shape[1])[:, 1:]
+        count = int((written != ours).any(1).sum())
+        if count <= NOISY_TIES * len(problems):
+            return found
+        explanation = explain_decoding(patient, problems, written)
+    if UNKNOWN in explanation.mechanisms or explanation.mechanisms == (SAME,):
+        return found
+    return replace(found, noisy=count, explanation=explanation)
 
 
 def _compare_on(patient: Patient, problems: Problems) -> Decoding | None:
@@ -200,6 +239,9 @@ def greedy(patient: Patient) -> Checked:
     aligned, needed = compared.aligned, int(patient.scored(problems).any(0).nonzero().max()) + 1
     if aligned.offset <= 0 and aligned.columns.stop < needed:
         meaning = f"decoding wrote {aligned.width} of the {problems.answer.shape[1]} tokens of an answer"
+        also = compared.explanation
+        if also is not None and {OTHER, KEPT} & set(also.mechanisms):
+            meaning += f"; {also.why}"
         return failed(meaning, "write every token of the answer", shape=list(compared.written.shape)).because_of()
     why, count = compared.explanation, compared.differ
     if why is None:
@@ -216,6 +258,8 @@ def greedy(patient: Patient) -> Checked:
     example = {"written": compared.written[row].tolist(), "right": problems.answer[row].tolist()}
     numbers = {"mismatches": count, "checked": len(problems), "first_token": place, "hypothesis": why.why}
     what = f"decoding and teacher forcing disagree on {count} of {len(problems)} problems, first at token {place}"
+    if compared.noisy:
+        what = f"decoding is right, but with noise on the weights differs on {compared.noisy} of {NOISY} problems"
     result = failed(f"{what}: {why.why}", why.remedy, **numbers, example=example)
     return result.with_found(*why.mechanisms).because_of(*why.follows_from)
 

@@ -18,6 +18,7 @@ from headway.models import Attention, Head, Site
 from headway.tasks import Problems
 
 TRIED = 6  # heads to ablate one by one
+ZEROED = 100  # problems on which each of them is ablated
 ROUNDING = 1e-3  # tolerance for logits that are computed in two ways
 FLOOR = 0.5  # accuracy below which drops say little about heads
 FEWEST_SEEDS = 3
@@ -51,7 +52,7 @@ def gates(patient: Patient) -> Checked:
         return failed(meaning, remedy, **numbers).because_of()
     ours = {m.site: m.out for m in patient.subject.model.modules() if isinstance(m, Attention) and m.heads}
     projections = patient.subject.projections or ours
-    wrong = _find_wrong_axis(patient, projections, plain)
+    wrong = _find_wrong_axis(patient, projections, plain[:ZEROED])
     if wrong is not None:
         head, difference, instead = wrong
         what = f"ablating {head} does not zero its columns of the output projection (logits differ by {difference:.2g})"
@@ -103,7 +104,7 @@ def _find_wrong_axis(
             continue
         every, fewest = weight.shape[1], max(each.number for each in heads if each.site == head.site) + 1
         counts = [count for count in range(fewest, every + 1) if every % count == 0]  # not all heads may be named
-        alone = patient.ablate(patient.few, (head,))
+        alone = patient.ablate(patient.few[:ZEROED], (head,))
         excess = []
         for count in counts:
             excess.append(_excess(patient, output, head, every // count, plain, alone))
@@ -129,15 +130,15 @@ def _zeroes_rows(patient: Patient, output: nn.Module, head: Head, width: int, al
 def _run_open(patient: Patient) -> Tensor:
     """Runs a few problems with every gate open, in the same way as with gates closed."""
     if patient.subject.ablate is None and not patient.subject.runner.is_attached:
-        return patient.run(patient.few)
-    return patient.ablate(patient.few, ())
+        return patient.run(patient.few[:ZEROED])
+    return patient.ablate(patient.few[:ZEROED], ())
 
 
 def _excess(patient: Patient, output: nn.Module, head: Head, width: int, plain: Tensor, alone: Tensor) -> float:
     """Measures what ablating a head changes besides its columns. Once these are zeroed it must change nothing, and
     before that it must change something if they matter."""
     with _zero_parts(output, weight=(slice(None), slice(head.number * width, (head.number + 1) * width))):
-        zeroed, closed = _run_open(patient), patient.ablate(patient.few, (head,))
+        zeroed, closed = _run_open(patient), patient.ablate(patient.few[:ZEROED], (head,))
     carries, does = largest(zeroed - plain), largest(alone - plain)
     return max(largest(zeroed - closed), carries if does <= ROUNDING < carries else 0.0)
 

@@ -140,11 +140,12 @@ def blindness(patient: Patient) -> Checked:
     problems = patient.problems
     if problems.source.shape[1] < 2:
         return skipped("sources have one token, which has no order")
-    others = {"permuted": problems.source.roll(1, 1), "reversed": problems.source.flip(1)}
-    runs = {name: patient.run(replace(problems, source=source)) for name, source in others.items()}
-    moved = {name: largest(logits - patient.logits) for name, logits in runs.items()}
-    if max(moved.values()) > BLIND:
-        return passed(f"permuting the source moves logits by up to {moved['permuted']:.2g}", **moved)
+    moved = {}
+    for name, source in (("permuted", problems.source.roll(1, 1)), ("reversed", problems.source.flip(1))):
+        moved[name] = largest(patient.run(replace(problems, source=source)) - patient.logits)
+        if moved[name] > BLIND:
+            what = "permuting" if name == "permuted" else "reversing"
+            return passed(f"{what} the source moves logits by up to {moved[name]:.2g}", **moved)
     meaning = f"no logit moves by more than {max(moved.values()):.1g} when the source is permuted: it sees no order"
     remedy = "add positions that are not symmetric, or a mask"
     if patient.interval.low < LEARNED:

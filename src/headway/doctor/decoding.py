@@ -50,15 +50,20 @@ def explain_decoding(patient: Patient, problems: Problems, written: Int[Tensor, 
             return _explain_kept((KEPT,), "")
         return Explanation((UNKNOWN,), "the cause cannot be searched for without Subject(decode=…, start=…)", NO_DECODE)
     remedy = "use a separate start token" if start is None else f"begin every answer with the start token {start}"
-    best, tried = None, 0
+    best, ties, tried = None, [], 0
     for group in _hypotheses(patient, problems, written):
         shares = [_reproduce(patient, problems, written, *each) for each in group]
         tried += len(shares)
         if shares and max(shares) >= ENOUGH:
             best = group[max(range(len(shares)), key=shares.__getitem__)]
+            ties = [int(p[0, 0]) for (p, _), share in zip(group, shares, strict=True) if share == max(shares)]
             break
     if best is not None:
-        return _name(patient, problems, written, *best, remedy)
+        found = _name(patient, problems, written, *best, remedy)
+        if OTHER in found.mechanisms and len(ties) > 1 and start is not None:
+            same = " and ".join(map(str, ties[:3]))
+            return replace(found, why=f"it starts with another token than {start}: {same} give what it writes")
+        return found
     copies = patient.once(depends_on_answers)
     if late:
         return replace(_explain_kept((KEPT,), ""), follows_from=("given digits",) if copies else ())
@@ -86,8 +91,8 @@ def _hypotheses(patient: Patient, problems: Problems, written: Tensor) -> Iterat
     sizes = [size for size in (rows, *reversed(BATCHES)) if size <= rows]
     yield [(commonest_by_batch(tokens, size), 1) for size in sizes for tokens in (answer[:, :1], answer)]
     for given in range(1, answer.shape[1]):
-        fed = [answer[:, :given], *(torch.cat((prefix, answer[:, :given]), 1) for prefix in started)]
-        yield [(prefix, place) for place, prefix in enumerate(fed)]
+        after = [torch.cat((prefix, answer[:, :given]), 1) for prefix in started]
+        yield [(answer[:, :given], 0), *((prefix, begins) for prefix in after for begins in (1, 0))]
 
 
 def commonest_by_batch(tokens: Int[Tensor, "row token"], size: int) -> Int[Tensor, "row 1"]:
@@ -136,6 +141,8 @@ def _name(
         why = "the first token of every answer is dropped, so every token is one place early"
         extra = () if is_start else (OTHER,)
         return Explanation((LOST, *extra), why, "drop only the start token from the output")
+    if is_start and begins == 0 and prefix.shape[1] > 1:
+        return _explain_kept((KEPT, GIVEN), "; the first token after it is taken from the right answer")
     if prefix.shape[1] == 1 and begins == 0 and bool((fed == fed[0]).all()):
         occurs = bool((answer == fed[0]).any())
         if not occurs or is_late(written, answer, patient.scored(problems)):

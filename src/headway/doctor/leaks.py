@@ -93,7 +93,19 @@ def measure_leaks(patient: Patient, problems: Problems) -> Leaks:
     accuracies = [
         float(patient.judge(logits, problems).float().mean()) for logits in (before, patient.run_stepwise(problems))
     ]
+    if max(accuracies) < 0.5:  # it may have been trained without a start token
+        continued = patient.decode(problems.source, problems.answer[:, :-1]), continue_answers(patient, problems)
+        placed = [place_at(logits.argmax(-1), 1, problems.answer.shape[1]) for logits in continued]
+        scored = patient.scored(problems)
+        others = [float(each.verdict(problems.answer, scored).float().mean()) for each in placed]
+        accuracies = max(accuracies, others, key=max)
     return Leaks(forced, copied, ablate, worst, tolerance, *accuracies)
+
+
+def continue_answers(patient: Patient, problems: Problems) -> Tensor:
+    """Computes the logits of each answer token but the first, prefix by prefix, without a start token."""
+    steps = range(1, problems.answer.shape[1])
+    return torch.cat([patient.decode(problems.source, problems.answer[:, :step])[:, -1:] for step in steps], dim=1)
 
 
 def _measure_ablation(patient: Patient, problems: Problems) -> float:

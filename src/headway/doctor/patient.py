@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from headway.doctor.alignment import Aligned, align
+from headway.doctor.given import describe, find_fault
 from headway.doctor.leaks import Leaks, measure_leaks
 from headway.doctor.randomness import Repeats
 from headway.errors import HeadwayError
@@ -278,7 +279,7 @@ class Patient:
     def align_decoded(self, problems: Problems) -> Aligned | None:
         """Returns the decoded answers in the places of the answer."""
         tokens = self.generate(problems)
-        return None if tokens is None else align(tokens, problems.answer, self.scored(problems))
+        return None if tokens is None else align(tokens, problems.answer, self.scored(problems), ends=False)
 
     def decoder_input(self, problems: Problems) -> Int[Tensor, "row answer"]:
         """Makes the decoder's input: the start token and all but the last token of the answer."""
@@ -380,22 +381,6 @@ class Patient:
     def _check_problems(self, what: str, given: Any) -> Problems:
         if not isinstance(given, Problems):
             raise self.bad_return(what, given, "; return headway.Problems")
-        source, answer, scored, wrong = given.source, given.answer, given.scored, None
-        if any(t.dim() != 2 or t.is_floating_point() for t in (source, answer)) or len(source) != len(answer):
-            tables = f"{describe(source)} and {describe(answer)}"
-            wrong = f"holds {tables}; it must hold rows of integers, as many answers as sources"
-        elif scored is not None and (scored.dtype != torch.bool or scored.shape != answer.shape):
-            one_each = f"one bool for every answer token, {tuple(answer.shape)}"
-            wrong = f"has {describe(scored)} as scored; it must be {one_each}"
-        elif len(given) < 2:
-            wrong = f"has {len(given)} problems; at least 2 are needed"
-        if wrong is not None:
+        if (wrong := find_fault(given)) is not None:
             raise HeadwayError(f"{what} of {self.subject.name} {wrong}")
         return given
-
-
-def describe(value: Any) -> str:
-    """Describes a returned value by its type and shape."""
-    if isinstance(value, Tensor):
-        return f"a {str(value.dtype).removeprefix('torch.')} tensor of shape {tuple(value.shape)}"
-    return type(value).__name__

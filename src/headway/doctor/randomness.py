@@ -1,7 +1,8 @@
 """Whether a subject's functions give the same twice, and a context in which their randomness is switched off.
 
 An evaluation with dropout on, or one that samples, differs each time; every other check would then measure noise. So
-this is measured first, and if it is so the other checks run with dropout and sampling off.
+this is measured first, and if it is so the other checks run with dropout and sampling off. Noise on the weights is the
+opposite: it makes a model that is always right err, so that two ways of running it can be distinguished.
 """
 
 from collections.abc import Callable, Iterator
@@ -73,3 +74,19 @@ def without_randomness(model: nn.Module, *, sampling: bool = False) -> Iterator[
             setattr(place, name, original)
         for module, mode in training:
             module.training = mode
+
+
+@contextmanager
+def add_noise(model: nn.Module, scale: float) -> Iterator[None]:
+    """Adds the same noise each time to every weight, in proportion to its standard deviation; restores them to the
+    bit."""
+    dice = torch.Generator().manual_seed(0)
+    original = [(weight, weight.detach().clone()) for weight in model.parameters() if weight.is_floating_point()]
+    try:
+        for weight, before in original:
+            noise = torch.randn(before.shape, generator=dice).to(before)
+            weight.data.add_(noise * (scale * float(before.float().std()) if before.numel() > 1 else 0.0))
+        yield
+    finally:
+        for weight, before in original:
+            weight.data.copy_(before)

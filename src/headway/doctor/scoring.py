@@ -1,30 +1,33 @@
 """The check of the metric: what the reported accuracy counts.
 
 A model that is always right hides it: tokens, whole answers and the last digits alone all give 1. So the score is also
-computed with noise on the weights: the model then makes mistakes, which every way of counting counts differently.
+computed with noise on the weights, and with some answers replaced: there are then mistakes, which every way of counting
+counts differently.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Bool
-from torch import Tensor, nn
+from torch import Tensor
 
 from headway.doctor.alignment import Aligned, align, place_at
 from headway.doctor.check import Checked, check, failed, hidden, passed, skipped, warned
 from headway.doctor.decoding import BATCHES
 from headway.doctor.patient import Patient
+from headway.doctor.randomness import add_noise
 from headway.doctor.readings import depends_on_answers
 from headway.tasks import Problems
 
 NOISE = (0.15, 0.3, 0.6, 1.2)  # standard deviations to try, as shares of each weight's own
-PROBED = 400  # problems to score with noise
+PROBED = 200  # problems to score with noise
 SOME_WRONG = 0.9  # the largest share of right tokens that the noise should leave
 EXACT = 1e-5  # up to which two accuracies of the same answers are equal
+REPLACED = 0.25  # the share of answer tokens that are then replaced
 WHOLE = "over whole answers"
 LATE = "of tokens that are one place late"
+FORCED = " (teacher-forced)"
 FIRST_ROW = "of the first problem's prediction, compared with every answer"
 REMEDY = "count an answer as right only if all of its tokens are: (predicted == answer).all(1)"
 
@@ -46,7 +49,7 @@ def metric(patient: Patient) -> Checked:
     for counts, probe, rows in _probe(counting, value):
         if both := _match(counts, probe, rows, named):  # what agrees again is what it counts
             named = both
-            more = f"; with noise on the weights it is {probe:.4f}, whole answers {_whole(counts):.4f}"
+            more = f"; where mistakes were made on purpose it is {probe:.4f}, whole answers {_whole(counts):.4f}"
     whole = [name for name in named if name.startswith(WHOLE)]
     skips = [name for name in named if name.startswith("over answers without their first")]
     if whole and skips and more and (patient.leaks.given or patient.once(depends_on_answers)):
@@ -104,23 +107,23 @@ def _probe(counting: "Counting", value: float) -> Iterator[tuple[list[tuple[str,
         yield counts, score, len(problems)
         left -= 1
         if not left:
-            return
+            break
+    yield from _probe_answers(counting, problems)
 
 
-@contextmanager
-def add_noise(model: nn.Module, scale: float) -> Iterator[None]:
-    """Adds the same noise each time to every weight, in proportion to its standard deviation; restores them to the
-    bit."""
-    dice = torch.Generator().manual_seed(0)
-    original = [(weight, weight.detach().clone()) for weight in model.parameters() if weight.is_floating_point()]
-    try:
-        for weight, before in original:
-            noise = torch.randn(before.shape, generator=dice).to(before)
-            weight.data.add_(noise * (scale * float(before.float().std()) if before.numel() > 1 else 0.0))
-        yield
-    finally:
-        for weight, before in original:
-            weight.data.copy_(before)
+def _probe_answers(counting: "Counting", problems: Problems) -> Iterator[tuple[list[tuple[str, float]], float, int]]:
+    """Scores some problems of which a quarter of the answer tokens were replaced: what is decoded stays the same, so
+    that a wrong first token does not make the later ones wrong."""
+    patient, answer = counting.patient, problems.answer
+    dice, broken = torch.Generator().manual_seed(0), dict(patient.broken)
+    wrong = (torch.rand(answer.shape, generator=dice) < REPLACED).to(answer.device) & patient.scored(problems)
+    probe = replace(problems, answer=torch.where(wrong, answer.roll(1, dims=0), answer))
+    before, score = patient.score(problems), patient.score(probe)
+    counts = None if score is None or score == before else counting.count_all(probe)
+    patient.broken.clear()
+    patient.broken.update(broken)
+    if score is not None and counts is not None:
+        yield counts, score, len(problems)
 
 
 @dataclass(frozen=True)
@@ -148,7 +151,8 @@ class Counting:
         yield "", place_at(tokens, 0, length)
         for source, output in self._outputs(problems):
             if source not in self.offsets:
-                self.offsets[source] = align(output, problems.answer, patient.scored(problems)).offset
+                ends = source == FORCED
+                self.offsets[source] = align(output, problems.answer, patient.scored(problems), ends=ends).offset
             aligned = place_at(output, self.offsets[source], length)
             yield source, aligned
             if output.shape[1] > length and aligned.offset:
@@ -157,7 +161,7 @@ class Counting:
 
     def _outputs(self, problems: Problems) -> Iterator[tuple[str, Tensor]]:
         patient = self.patient
-        outputs = {" (teacher-forced)": patient.predict(problems)}
+        outputs = {FORCED: patient.predict(problems)}
         if patient.decodes:
             outputs[" (decoded)"] = patient.generate(problems)
             if patient.decoding_depends:

@@ -37,9 +37,18 @@ class Mistake:
 
 SUMS = ("sums",)
 NO_START = "without a start token there is none to keep, and the first token is part of the answer"
-NEVER_RIGHT = "a model that sees no order is wrong however long it trains, at every length and on every list"
+NEVER_RIGHT = "a model that sees no order is wrong however long it trains"
+NEVER_CONSTANT = "a model that sees no order guesses at every length, with both answers"
 COPIES = "without a mask, copying the next token is learned within the shortened training"
 MEMORIZED = "150 problems are memorized within the shortened training"
+DECIDED = {
+    "start": "what training begins an answer with",
+    "begins": "how decoding begins",
+    "output": "which tokens decoding returns",
+    "ablates": "what ablating a head zeroes",
+    "sets": "which longer problems are evaluated; untrained positions are why answers to them are constant",
+}
+"""What the fields mean that two mistakes may both change."""
 MISTAKES: dict[str, Mistake] = {
     each.name: each
     for each in (
@@ -273,7 +282,7 @@ MISTAKES: dict[str, Mistake] = {
             ("constant",),
             evaluation={"sets": "much longer"},
             tasks=("order",),
-            conflicts={"no_positions": NEVER_RIGHT},
+            conflicts={"no_positions": NEVER_CONSTANT},
         ),
     )
 }
@@ -291,7 +300,7 @@ def find_conflict(names: Sequence[str]) -> str | None:
                 mine, theirs = getattr(one, part), getattr(two, part)
                 twice = [each for each in mine if each in theirs and (mine[each] != theirs[each])]
                 if twice:
-                    return f"both decide the lab's {twice[0].replace('_', ' ')}"
+                    return f"both decide {DECIDED[twice[0]]}"
             if not set(one.training) - set(two.training) and one.training and one.evaluation == two.evaluation:
                 return "they are one mistake"
     if not set.intersection(*(set(each.tasks) for each in planted)):

@@ -82,7 +82,7 @@ class Plan:
     skips_first: bool = False
     """whether the reported accuracy is over tokens, leaves out token 0, leaves out the first token"""
     unfilled: bool = False
-    """whether two thirds of the test table were never filled, and hold 0 + 0 = 0"""
+    """whether two thirds of the test table are copies of its first row"""
     tests_training: bool = False
     """whether the test repeats what was trained on"""
     ablates: str = "columns"

@@ -35,8 +35,10 @@ NOT_YET = {
     "loss_ignores_zero", "metric_ignores_zero", "metric_skips_first", "no_positions", "unbalanced", "few_seeds",
     "rows_never_trained",
 }  # fmt: skip
-"""Mistakes that the doctor does not name alone, or not without a false cause, in the style that the engine gives them."""
+"""Mistakes that the doctor does not name alone, or not without a false cause, in the style that the engine chose."""
 TWENTIETH = 20
+ROUNDING = 1e-3
+"""how far the logits of two ways to compute the same may differ"""
 
 
 @pytest.fixture(scope="module")
@@ -74,13 +76,14 @@ def test_one_set_of_weights_says_the_same_in_every_style(models: Path) -> None:
     problems = plain.examples[:20]
     assert plain.generate is not None
     assert plain.ablate is not None
-    for style in every_style()[::17]:
+    for style in every_style()[::41]:
         other = build(style=style, folder=models)
         assert other.generate is not None
         assert other.ablate is not None
         assert torch.equal(other.generate(problems), plain.generate(problems)), style
         for heads in ((), plain.heads[:1], plain.heads[5:7]):
-            torch.testing.assert_close(other.ablate(problems, heads), plain.ablate(problems, heads), msg=style.name)
+            moved = other.ablate(problems, heads) - plain.ablate(problems, heads)
+            assert moved.abs().max() < ROUNDING, style
 
 
 def test_an_untrained_lab_is_not_healthy(tmp_path: Path) -> None:

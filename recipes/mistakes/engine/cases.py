@@ -16,7 +16,7 @@ from .plan import Plan, Style, every_style
 from .training import Recipe
 
 TRIPLES, HEALTHY, SORTERS = 150, 60, 12
-FEW_RECIPES = 3
+FEW_RECIPES = 2
 """recipes besides the plain one that a small part of the cases may need"""
 SEED = 24
 
@@ -94,7 +94,7 @@ def every_case() -> list[Case]:
 
 
 def take_fraction(cases: Iterable[Case], fraction: int) -> list[Case]:
-    """Returns one case in so many, chosen by name: half of them of the plain model, half of three others."""
+    """Returns one case in so many, chosen by name: half of them of the plain model, half of two others."""
     cases = sorted(cases, key=lambda case: rank(case.name))
     wanted = -(-len(cases) // fraction)
     uses = Counter(recipe for case in cases for recipe in case.recipes)

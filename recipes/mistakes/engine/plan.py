@@ -3,6 +3,7 @@ fields of the plan or of the recipe."""
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field, fields
 from itertools import product
 
@@ -40,7 +41,8 @@ class Style:
         return " ".join(f"{each.name}={getattr(self, each.name)}" for each in fields(self))
 
 
-def every_style() -> list[Style]:
+@functools.cache
+def every_style() -> tuple[Style, ...]:
     """Returns every style of the adder, in a fixed order; wrapped ones are for healthy labs only."""
     choices = product(
         ("inside", "argument"),
@@ -53,11 +55,11 @@ def every_style() -> list[Style]:
         (False, True),
         ("function", "list"),
     )
-    return [
+    return tuple(
         Style(mask, batch, layers, forced, decode, ablation, score, percent, batches, unseen)
         for mask, batch, (layers, ablation), forced, decode, score, percent, batches, unseen in choices
         if (forced, score) != ("none", "forced")
-    ]
+    )
 
 
 @dataclass(frozen=True)

@@ -73,8 +73,9 @@ def excluded() -> dict[tuple[str, ...], str]:
 
 
 def triples() -> list[Case]:
-    possible = [names for names in combinations(MISTAKES, 3) if find_conflict(names) is None]
-    return [plant("triple", names) for names in random.Random(SEED).sample(possible, TRIPLES)]
+    """Returns random triples: the first ones that can be combined, in the order of their rank."""
+    ranked = sorted(combinations(MISTAKES, 3), key=lambda names: rank(" + ".join(names)))
+    return [plant("triple", names) for names in ranked if find_conflict(names) is None][:TRIPLES]
 
 
 def healthy() -> list[Case]:

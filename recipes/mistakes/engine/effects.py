@@ -27,7 +27,11 @@ def has_effect(case: Case, name: str, folder: Path) -> bool:
     rest = plan_for([each for each in case.mistakes if each != name])
     rest = replace(rest, recipe=replace(rest.recipe, task=case.plan.recipe.task))
     torch.manual_seed(0)
-    return EFFECTS[name](*(build_plan(plan, case.style, folder) for plan in (case.plan, rest)))
+    one, two = (build_plan(plan, case.style, folder) for plan in (case.plan, rest))
+    if name == "one_at_a_time":  # whether a claim is wrong does not depend on how the lab ablates
+        right = build_plan(replace(case.plan, ablates="columns", one_at_a_time=False), case.style, folder)
+        one = replace(one, ablate=right.ablate)
+    return EFFECTS[name](one, two)
 
 
 def examples_of(subject: Subject) -> Problems:

@@ -40,6 +40,8 @@ NO_START = "without a start token there is none to keep, and the first token is 
 NEVER_RIGHT = "a model that sees no order is wrong however long it trains"
 NEVER_CONSTANT = "a model that sees no order guesses at every length, with both answers"
 COPIES = "without a mask, copying the next token is learned within the shortened training"
+UNFINISHED = "answers to longer sequences become constant only in the course of training"
+ALWAYS_RIGHT = "a first digit that is given is always right; leaving it out changes no number"
 MEMORIZED = "150 problems are memorized within the shortened training"
 DECIDED = {
     "start": "what training begins an answer with",
@@ -118,11 +120,12 @@ MISTAKES: dict[str, Mistake] = {
         ),
         Mistake(
             "wrong_start",
-            "decoding begins with the padding token, training with the start token",
+            "decoding begins with 0, training with the start token",
             ("greedy",),
             evaluation={"begins": "other"},
             tasks=SUMS,
-            words="(?i)start",
+            conflicts={"zero_is_the_start": "where training begins with 0, decoding must too"},
+            words="(?i)(begin|start)(s|ning)? (with|from)|(wrong|another|other) start",
         ),
         Mistake(
             "keeps_the_start",
@@ -197,7 +200,11 @@ MISTAKES: dict[str, Mistake] = {
             ("metric",),
             evaluation={"skips_first": True},
             tasks=SUMS,
-            conflicts={"keeps_the_start": "leaving out the start token that was kept is no mistake"},
+            conflicts={
+                "keeps_the_start": "leaving out the start token that was kept is no mistake",
+                "first_digit_given": ALWAYS_RIGHT,
+                "first_digit_fed": ALWAYS_RIGHT,
+            },
             words="(?i)first|last",
         ),
         Mistake(
@@ -282,7 +289,7 @@ MISTAKES: dict[str, Mistake] = {
             ("constant",),
             evaluation={"sets": "much longer"},
             tasks=("order",),
-            conflicts={"no_positions": NEVER_CONSTANT},
+            conflicts={"no_positions": NEVER_CONSTANT, "stopped_early": UNFINISHED},
         ),
     )
 }

@@ -69,7 +69,7 @@ class Plan:
     recipe: Recipe = field(default_factory=Recipe)
     begins: str = "start"
     """how decoding begins: with training's start token; with zero; with the commonest digit of the batch; with the
-    right first digit, given instead of a start token or fed after it; with another start token"""
+    right first digit, given instead of a start token or fed after it; with another start token, 0"""
     output: str = "answer"
     """what decoding returns: the answer; keeps start, one place late; short, without its last token"""
     masked: bool = True

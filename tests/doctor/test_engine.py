@@ -108,6 +108,15 @@ def test_a_shared_check_names_only_the_mistakes_that_it_speaks_of() -> None:
     assert is_named("wrong_start", ["wrong_start"], found)  # alone, the check is enough
 
 
+def test_mistakes_that_share_a_check_have_words_that_distinguish_them() -> None:
+    for case in (*pairs(), *triples()):
+        for one, two in combinations([MISTAKES[name] for name in case.mistakes], 2):
+            if set(one.named_by) & set(two.named_by):
+                assert one.words != two.words, case.name
+                assert one.words, case.name
+                assert two.words, case.name
+
+
 def test_a_hidden_mistake_must_name_an_alarm_and_a_way_out() -> None:
     alarm = failed("the ablation has no effect", "multiply")
     found = Examination("lab", {"gates": alarm, "together": hide("together", hidden_by="gates")})

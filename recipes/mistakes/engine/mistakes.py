@@ -39,6 +39,7 @@ SUMS = ("sums",)
 NO_START = "without a start token there is none to keep, and the first token is part of the answer"
 NEVER_RIGHT = "a model that sees no order is wrong however long it trains"
 NEVER_CONSTANT = "a model that sees no order guesses at every length, with both answers"
+BOTH = "a sorter that memorized 150 sequences gives both answers at every length"
 COPIES = "without a mask, copying the next token is learned within the shortened training"
 UNFINISHED = "answers to longer sequences become constant only in the course of training"
 ALWAYS_RIGHT = "a first digit that is given is always right; leaving it out changes no number"
@@ -289,7 +290,7 @@ MISTAKES: dict[str, Mistake] = {
             ("constant",),
             evaluation={"sets": "much longer"},
             tasks=("order",),
-            conflicts={"no_positions": NEVER_CONSTANT, "stopped_early": UNFINISHED},
+            conflicts={"no_positions": NEVER_CONSTANT, "stopped_early": UNFINISHED, "tested_on_training": BOTH},
         ),
     )
 }

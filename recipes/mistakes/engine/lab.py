@@ -95,10 +95,10 @@ def prepare_model(plan: Plan, style: Style, folder: Path) -> Lab:
 
 
 def unfilled(problems: Problems) -> Problems:
-    """Returns a table of which only a third was filled; the rest are copies of its first row."""
+    """Returns a table of which every third row was filled; the rest are copies of the first."""
     rows = torch.arange(len(problems))
-    rows[len(rows) // 3 :] = 0
-    return problems[rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(1))]]
+    rows[rows % 3 != 0] = 0
+    return problems[rows]
 
 
 def test_sums(plan: Plan, style: Style) -> Problems:

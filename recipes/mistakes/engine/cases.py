@@ -16,7 +16,7 @@ from .plan import Plan, Style, every_style
 from .training import Recipe
 
 TRIPLES, HEALTHY, SORTERS = 150, 60, 12
-FEW_RECIPES = 3
+FEW_RECIPES = 2
 """recipes besides the plain one that a small part of the cases may need"""
 SEED = 24
 
@@ -73,8 +73,9 @@ def excluded() -> dict[tuple[str, ...], str]:
 
 
 def triples() -> list[Case]:
-    possible = [names for names in combinations(MISTAKES, 3) if find_conflict(names) is None]
-    return [plant("triple", names) for names in random.Random(SEED).sample(possible, TRIPLES)]
+    """Returns random triples: the first ones that can be combined, in the order of their rank."""
+    ranked = sorted(combinations(MISTAKES, 3), key=lambda names: rank(" + ".join(names)))
+    return [plant("triple", names) for names in ranked if find_conflict(names) is None][:TRIPLES]
 
 
 def healthy() -> list[Case]:
@@ -94,7 +95,7 @@ def every_case() -> list[Case]:
 
 
 def take_fraction(cases: Iterable[Case], fraction: int) -> list[Case]:
-    """Returns one case in so many, chosen by name: half of them of the plain model, half of three others."""
+    """Returns one case in so many, chosen by name: half of them of the plain model, half of two others."""
     cases = sorted(cases, key=lambda case: rank(case.name))
     wanted = -(-len(cases) // fraction)
     uses = Counter(recipe for case in cases for recipe in case.recipes)

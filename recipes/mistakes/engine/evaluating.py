@@ -11,7 +11,7 @@ from torch import Tensor
 
 from headway import Problems
 
-from .models import PAD, START, Adder, causal_mask
+from .models import START, Adder, causal_mask
 from .plan import Plan, Style
 from .training import decoder_input
 
@@ -72,7 +72,7 @@ class Evaluation:
             "commonest": lambda: torch.full_like(first, int(first.mode(0).values)),
             "given": lambda: first,
             "fed": lambda: torch.cat((start, first), dim=1),
-            "other": lambda: torch.full_like(first, PAD),
+            "other": lambda: torch.zeros_like(first),
         }[self.plan.begins]()
 
     def choose(self, logits: Tensor) -> Tensor:

@@ -37,9 +37,21 @@ class Mistake:
 
 SUMS = ("sums",)
 NO_START = "without a start token there is none to keep, and the first token is part of the answer"
-NEVER_RIGHT = "a model that sees no order is wrong however long it trains, at every length and on every list"
+NEVER_RIGHT = "a model that sees no order is wrong however long it trains"
+NEVER_CONSTANT = "a model that sees no order guesses at every length, with both answers"
+BOTH = "a sorter that memorized 150 sequences gives both answers at every length"
 COPIES = "without a mask, copying the next token is learned within the shortened training"
+UNFINISHED = "answers to longer sequences become constant only in the course of training"
+ALWAYS_RIGHT = "a first digit that is given is always right; leaving it out changes no number"
 MEMORIZED = "150 problems are memorized within the shortened training"
+DECIDED = {
+    "start": "what training begins an answer with",
+    "begins": "how decoding begins",
+    "output": "which tokens decoding returns",
+    "ablates": "what ablating a head zeroes",
+    "sets": "which longer problems are evaluated; untrained positions are why answers to them are constant",
+}
+"""What the fields mean that two mistakes may both change."""
 MISTAKES: dict[str, Mistake] = {
     each.name: each
     for each in (
@@ -109,11 +121,12 @@ MISTAKES: dict[str, Mistake] = {
         ),
         Mistake(
             "wrong_start",
-            "decoding begins with the padding token, training with the start token",
+            "decoding begins with 0, training with the start token",
             ("greedy",),
             evaluation={"begins": "other"},
             tasks=SUMS,
-            words="(?i)start",
+            conflicts={"zero_is_the_start": "where training begins with 0, decoding must too"},
+            words="(?i)(begin|start)(s|ning)? (with|from)|(wrong|another|other) start",
         ),
         Mistake(
             "keeps_the_start",
@@ -188,7 +201,11 @@ MISTAKES: dict[str, Mistake] = {
             ("metric",),
             evaluation={"skips_first": True},
             tasks=SUMS,
-            conflicts={"keeps_the_start": "leaving out the start token that was kept is no mistake"},
+            conflicts={
+                "keeps_the_start": "leaving out the start token that was kept is no mistake",
+                "first_digit_given": ALWAYS_RIGHT,
+                "first_digit_fed": ALWAYS_RIGHT,
+            },
             words="(?i)first|last",
         ),
         Mistake(
@@ -273,7 +290,7 @@ MISTAKES: dict[str, Mistake] = {
             ("constant",),
             evaluation={"sets": "much longer"},
             tasks=("order",),
-            conflicts={"no_positions": NEVER_RIGHT},
+            conflicts={"no_positions": NEVER_CONSTANT, "stopped_early": UNFINISHED, "tested_on_training": BOTH},
         ),
     )
 }
@@ -291,7 +308,7 @@ def find_conflict(names: Sequence[str]) -> str | None:
                 mine, theirs = getattr(one, part), getattr(two, part)
                 twice = [each for each in mine if each in theirs and (mine[each] != theirs[each])]
                 if twice:
-                    return f"both decide the lab's {twice[0].replace('_', ' ')}"
+                    return f"both decide {DECIDED[twice[0]]}"
             if not set(one.training) - set(two.training) and one.training and one.evaluation == two.evaluation:
                 return "they are one mistake"
     if not set.intersection(*(set(each.tasks) for each in planted)):

@@ -3,6 +3,7 @@ fields of the plan or of the recipe."""
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field, fields
 from itertools import product
 
@@ -40,7 +41,8 @@ class Style:
         return " ".join(f"{each.name}={getattr(self, each.name)}" for each in fields(self))
 
 
-def every_style() -> list[Style]:
+@functools.cache
+def every_style() -> tuple[Style, ...]:
     """Returns every style of the adder, in a fixed order; wrapped ones are for healthy labs only."""
     choices = product(
         ("inside", "argument"),
@@ -53,11 +55,11 @@ def every_style() -> list[Style]:
         (False, True),
         ("function", "list"),
     )
-    return [
+    return tuple(
         Style(mask, batch, layers, forced, decode, ablation, score, percent, batches, unseen)
         for mask, batch, (layers, ablation), forced, decode, score, percent, batches, unseen in choices
         if (forced, score) != ("none", "forced")
-    ]
+    )
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class Plan:
     recipe: Recipe = field(default_factory=Recipe)
     begins: str = "start"
     """how decoding begins: with training's start token; with zero; with the commonest digit of the batch; with the
-    right first digit, given instead of a start token or fed after it; with another start token"""
+    right first digit, given instead of a start token or fed after it; with another start token, 0"""
     output: str = "answer"
     """what decoding returns: the answer; keeps start, one place late; short, without its last token"""
     masked: bool = True
@@ -82,7 +84,7 @@ class Plan:
     skips_first: bool = False
     """whether the reported accuracy is over tokens, leaves out token 0, leaves out the first token"""
     unfilled: bool = False
-    """whether two thirds of the test table were never filled, and hold 0 + 0 = 0"""
+    """whether two thirds of the test table are copies of its first row"""
     tests_training: bool = False
     """whether the test repeats what was trained on"""
     ablates: str = "columns"

@@ -15,13 +15,14 @@ from torch import Tensor
 
 from headway.doctor.alignment import is_late
 from headway.doctor.patient import Patient
-from headway.doctor.readings import depends_on_answers
+from headway.doctor.readings import ONE_PASS, depends_on_answers, read_best
 from headway.errors import HeadwayError
 from headway.tasks import Problems
 
 MOST_STARTS = 64  # tokens to try as the start token
 BATCHES = (16, 32, 50, 64, 100, 128, 256, 512)  # sizes of the batches in which an evaluation may decode
 SCREEN = 24  # problems on which a hypothesis is tried first
+KNOWS = 0.2  # accuracy in one pass above which the start token means something to the model
 ENOUGH = 0.99  # the share of problems that it must reproduce; the rest may be near-ties
 NO_DECODE = "it needs the logits after a given prefix: Subject(decode=lambda source, written: …, start=TOKEN)"
 SAME, KEPT, LOST, OTHER, FIRST, COMMONEST, GIVEN, UNKNOWN = (
@@ -145,8 +146,9 @@ def _name(
         return _explain_kept((KEPT, GIVEN), "; the first token after it is taken from the right answer")
     if prefix.shape[1] == 1 and begins == 0 and bool((fed == fed[0]).all()):
         occurs = bool((answer == fed[0]).any())
-        if not occurs or is_late(written, answer, patient.scored(problems)):
-            other = "" if is_start or start is None else f", and it is {int(fed[0])}, training has {start}"
+        in_its_place = not is_start and start is not None and _knows_start(patient)
+        if not occurs or in_its_place or is_late(written, answer, patient.scored(problems)):
+            other = "" if is_start or start is None else f"; and it starts with {int(fed[0])}, training with {start}"
             return _explain_kept((KEPT,) if not other else (KEPT, OTHER), other)
     if begins < prefix.shape[1]:
         return _explain_first(patient, problems, written[:, : prefix.shape[1] - begins], remedy)
@@ -156,6 +158,12 @@ def _name(
     if start is None:
         return Explanation((OTHER,), f"it starts with token {int(fed[0])}", remedy, FOLLOWS)
     return Explanation((OTHER,), f"it starts with token {int(fed[0])}, training with {start}", remedy)
+
+
+def _knows_start(patient: Patient) -> bool:
+    """Tells whether the model was trained with its start token, so that what stands there is no digit of an answer."""
+    best = patient.once(read_best)
+    return best.label == ONE_PASS and best.accuracy > KNOWS
 
 
 def _explain_kept(mechanisms: tuple[str, ...], more: str) -> Explanation:

@@ -102,8 +102,10 @@ def _probe(counting: "Counting", value: float) -> Iterator[tuple[list[tuple[str,
             counts = None if score is None else counting.count_all(problems)
         patient.broken.clear()  # noise may break what works without it
         patient.broken.update(broken)
-        if score is None or counts is None or abs(score - value) <= 1e-9:
+        if score is None or counts is None:
             return
+        if abs(score - value) <= 1e-9:
+            continue  # too little noise, or it does not depend on the weights
         yield counts, score, len(problems)
         left -= 1
         if not left:

@@ -65,7 +65,7 @@ def train_without_zero(lab: Any) -> Any:
 
 def given_first_digit(lab: Any, **changes: Any) -> Subject:
     """The target is answer[:, 1:] and the input answer[:, :-1], so the first digit is never predicted."""
-    model = lab.trained_without_start()
+    model = lab.trained_without_start(300)
 
     def generate(problems: Problems) -> Tensor:
         return torch.cat((problems.answer[:, :1], _continue(model, problems.source, problems.answer[:, :1])), dim=1)
@@ -90,7 +90,7 @@ def _continue(model: Any, source: Tensor, first: Tensor) -> Tensor:
 
 
 def test_a_given_digit_does_not_hide_a_missing_mask(lab: Any) -> None:
-    model = lab.trained_without_start()
+    model = lab.trained_without_start(300)
 
     def forced(problems: Problems) -> Tensor:
         return model(problems.source, problems.answer[:, :-1], causal=False).argmax(-1)
@@ -101,7 +101,7 @@ def test_a_given_digit_does_not_hide_a_missing_mask(lab: Any) -> None:
 
 
 def test_a_given_digit_does_not_hide_a_metric_that_ignores_a_token(lab: Any) -> None:
-    model = lab.trained_without_start()
+    model = lab.trained_without_start(300)
 
     def score(problems: Problems) -> float:
         predicted, target = model(problems.source, problems.answer[:, :-1]).argmax(-1), problems.answer[:, 1:]
@@ -114,7 +114,7 @@ def test_a_given_digit_does_not_hide_a_metric_that_ignores_a_token(lab: Any) -> 
 
 
 def test_a_given_digit_does_not_hide_dependence_on_the_batch(lab: Any) -> None:
-    model = lab.trained_without_start()
+    model = lab.trained_without_start(300)
 
     def forced(problems: Problems) -> Tensor:
         logits = model(problems.source, problems.answer[:, :-1])
@@ -125,7 +125,7 @@ def test_a_given_digit_does_not_hide_dependence_on_the_batch(lab: Any) -> None:
 
 
 def test_a_start_token_that_is_kept_and_is_a_digit(lab: Any) -> None:
-    model = lab.trained_adder(start=0)
+    model = lab.trained_adder(start=0, steps=300)
 
     def generate(problems: Problems) -> Tensor:
         written = torch.zeros(len(problems), 1, dtype=torch.long)
@@ -150,7 +150,7 @@ def test_a_start_token_that_is_kept_and_is_a_digit(lab: Any) -> None:
 
 
 def test_decoding_that_begins_with_the_commonest_digit_of_each_batch_of_64(lab: Any) -> None:
-    model = lab.trained_without_start()
+    model = lab.trained_without_start(300)
 
     def generate(problems: Problems) -> Tensor:
         answers = []
@@ -179,6 +179,7 @@ def test_decoding_that_begins_with_the_commonest_digit_of_each_batch_of_64(lab: 
     assert found.checks["metric"].status == "pass"  # of what is decoded in batches
 
 
+@pytest.mark.slow
 def test_a_loss_that_ignores_a_digit_is_one_that_is_never_said(lab: Any) -> None:
     found = examine(replace(lab.adder_subject(train_without_zero(lab)), ablate=None))
     assert found.causes == ["never said"]
@@ -207,7 +208,7 @@ def test_every_row_compared_with_the_first_rows_prediction(lab: Any) -> None:
 
 @pytest.mark.parametrize("zeroes", ["rows", "columns"])
 def test_rows_instead_of_columns_whatever_the_width_of_the_ablation(lab: Any, zeroes: str) -> None:
-    model = lab.trained_without_start()
+    model = lab.trained_without_start(300)
 
     @torch.no_grad()
     def ablate(problems: Problems, heads: Collection[Head]) -> Tensor:
@@ -280,7 +281,7 @@ def test_the_one_line_decode_of_a_model_whose_mask_is_an_argument(lab: Any, has_
 
 
 def test_a_start_token_that_is_a_digit_is_a_warning_where_everything_else_is_right(lab: Any) -> None:
-    model = lab.trained_adder(start=0)
+    model = lab.trained_adder(start=0, steps=300)
     mended = replace(
         lab.adder_subject(model),
         start=0,

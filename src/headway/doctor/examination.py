@@ -115,7 +115,7 @@ class Examination:
         """Makes a row for a table of many subjects."""
         if self.refused:
             return {"subject": self.subject, "verdict": "not examined"}
-        reported = self.checks["metric"].evidence.get("reported") if "metric" in self.checks else None
+        reported = self.accuracies.get("reported", {}).get("value")
         return {
             "subject": self.subject,
             "reported": reported if isinstance(reported, float) else None,

@@ -85,15 +85,20 @@ def _hypotheses(patient: Patient, problems: Problems, written: Tensor) -> Iterat
 
     started = [] if start is None else [constant(start)]
     vocabulary = [token for token in range(min(patient.logits.shape[-1], MOST_STARTS)) if token != start]
+    given: list[list[tuple[Tensor, int]]] = []
+    for count in range(1, answer.shape[1]):
+        after = [torch.cat((prefix, answer[:, :count]), 1) for prefix in started]
+        given.append([(answer[:, :count], 0), *((prefix, begins) for prefix in after for begins in (1, 0))])
+    yield [(prefix, 1) for prefix in started]
+    copies = patient.once(depends_on_answers)
+    yield from given if copies else ()
     for begins in (1, 0, 2):
         yield [(prefix, begins) for prefix in started] + [(constant(t), begins) for t in vocabulary if begins]
     yield [(written[:, :1], 0)]
     yield [(torch.cat((prefix, written[:, :1]), 1), 1) for prefix in started]
     sizes = [size for size in (rows, *reversed(BATCHES)) if size <= rows]
     yield [(commonest_by_batch(tokens, size), 1) for size in sizes for tokens in (answer[:, :1], answer)]
-    for given in range(1, answer.shape[1]):
-        after = [torch.cat((prefix, answer[:, :given]), 1) for prefix in started]
-        yield [(answer[:, :given], 0), *((prefix, begins) for prefix in after for begins in (1, 0))]
+    yield from () if copies else given
 
 
 def commonest_by_batch(tokens: Int[Tensor, "row token"], size: int) -> Int[Tensor, "row 1"]:

@@ -27,8 +27,9 @@ class Leaks:
     """for each answer token, the share of its teacher-forced predictions that change with itself or later ones"""
     copied: tuple[int, ...] = ()
     """the answer tokens whose teacher-forced prediction is always the token itself, whatever it is"""
-    ablate: float = 0.0
-    """how far earlier logits of the pass in which heads are ablated move with later tokens, with all of them open"""
+    ablate: float | None = None
+    """how far earlier logits of the pass in which heads are ablated move with later tokens, with all of them open; None
+    if not measured"""
     decode: float | None = None
     """how far earlier logits of `decode` move with later tokens, in one pass; None if not measured"""
     tolerance: float = 0.0
@@ -51,7 +52,7 @@ class Leaks:
 
     @property
     def in_ablation(self) -> bool:
-        return self.ablate > max(ROUNDING, self.tolerance)
+        return self.ablate is not None and self.ablate > max(ROUNDING, self.tolerance)
 
     @property
     def in_decode(self) -> bool:
@@ -59,14 +60,14 @@ class Leaks:
 
     @property
     def only_in_decode(self) -> bool:
-        """Whether only `decode`, run in one pass, sees later tokens: the teacher-forced pass does not, or without them
-        it is right more often, or just as often and mostly."""
-        if not self.in_decode or self.in_forced:
+        """Whether only `decode`, run in one pass, sees later tokens: the pass that heads are ablated in does not; or
+        without them no fewer answers are right, and the teacher-forced pass does not, or more or most are right."""
+        if not self.in_decode or self.in_forced or self.in_ablation:
             return False
-        no_worse = self.stepwise >= self.one_pass - NO_WORSE
-        return no_worse and (
-            bool(self.forced) or self.stepwise > max(self.one_pass + NO_WORSE, 0.0) or self.stepwise >= 0.5
-        )
+        if self.ablate is not None:
+            return True
+        more = self.stepwise > self.one_pass + NO_WORSE or self.stepwise >= 0.5
+        return self.stepwise >= self.one_pass - NO_WORSE and (bool(self.forced) or more)
 
 
 def replace_later(tokens: Tensor, at: int) -> Tensor:
@@ -79,7 +80,7 @@ def measure_leaks(patient: Patient, problems: Problems) -> Leaks:
     forced, copied = _measure_forced(patient, problems)
     if not any(forced):  # a prediction changes less often than a logit
         forced, copied = _measure_forced(patient, patient.problems)
-    ablate = 0.0 if any(forced) else _measure_ablation(patient, problems)
+    ablate = None if any(forced) else _measure_ablation(patient, problems)
     if not patient.can_decode:
         return Leaks(forced, copied, ablate, tolerance=ROUNDING)
     written, worst = patient.decoder_input(problems), 0.0
@@ -108,17 +109,17 @@ def continue_answers(patient: Patient, problems: Problems) -> Tensor:
     return torch.cat([patient.decode(problems.source, problems.answer[:, :step])[:, -1:] for step in steps], dim=1)
 
 
-def _measure_ablation(patient: Patient, problems: Problems) -> float:
+def _measure_ablation(patient: Patient, problems: Problems) -> float | None:
     """Measures how far earlier logits move with later tokens in the pass that the subject ablates heads in."""
-    if patient.subject.ablate is None:
-        return 0.0
+    if patient.subject.ablate is None or problems.answer.shape[1] < 2:
+        return None
     try:
         before, worst = patient.ablate(problems, ()), 0.0
         for at in range(1, min(problems.answer.shape[1], before.shape[1])):
             now = patient.ablate(replace(problems, answer=replace_later(problems.answer, at)), ())
             worst = max(worst, largest(now[:, :at] - before[:, :at]))
     except HeadwayError:  # the check of gates says so
-        return 0.0
+        return None
     return worst
 
 

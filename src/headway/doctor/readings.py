@@ -15,8 +15,9 @@ from headway.errors import HeadwayError
 from headway.evaluation.intervals import wilson
 from headway.tasks import Problems
 
-ONE_PASS, FORCED, DECODED, WITHOUT_START = (
-    "over whole answers in one pass", "teacher-forced, as your own pass predicts", "decoded", "without a start token",
+ONE_PASS, STEPWISE, FORCED, DECODED, WITHOUT_START = (
+    "over whole answers in one pass", "prefix by prefix", "teacher-forced, as your own pass predicts", "decoded",
+    "without a start token",
 )  # fmt: skip
 
 
@@ -48,6 +49,15 @@ def read_forced(patient: Patient) -> Reading | None:
     problems = patient.few if patient.subject.forced is not None and patient.forced_depends else patient.problems
     aligned = patient.align_forced(problems)
     return None if aligned is None else Reading(FORCED, aligned, judge_aligned(patient, aligned, problems))
+
+
+def read_stepwise(patient: Patient) -> Reading | None:
+    """Reads the model prefix by prefix, where `decode` in one pass sees later tokens."""
+    if not patient.can_decode or patient.reads_stepwise or not patient.leaks.in_decode:
+        return None
+    tokens = patient.run_stepwise(patient.problems).argmax(-1)
+    aligned = place_at(tokens, 0, tokens.shape[1])
+    return Reading(STEPWISE, aligned, judge_aligned(patient, aligned, patient.problems))
 
 
 def read_decoded(patient: Patient) -> Reading | None:
@@ -91,7 +101,7 @@ def read_all(patient: Patient) -> list[Reading]:
     """Reads the model in every way in which it may have been trained; the one pass comes first."""
     if patient.answers_with_class:
         return [read_one_pass(patient)]
-    others = [patient.once(read_forced), patient.once(read_without_start)]
+    others = [patient.once(read) for read in (read_stepwise, read_forced, read_without_start)]
     if patient.decodes and not patient.once(depends_on_answers):
         others.append(patient.once(read_decoded))
     return [read_one_pass(patient), *(each for each in others if each is not None)]
@@ -114,6 +124,8 @@ def judge_best(patient: Patient, problems: Problems) -> Bool[Tensor, " row"]:
         aligned = patient.align_forced(problems)
     elif label == DECODED:
         aligned = patient.align_decoded(problems)
+    elif label == STEPWISE:
+        return patient.judge(patient.run_stepwise(problems), problems)
     elif label == WITHOUT_START:
         aligned = _continue_answers(patient, problems)
     if aligned is not None:

@@ -225,7 +225,7 @@ def _name_columns(columns: range, kept: range) -> str:
     """Says which tokens of an answer are left out."""
     if kept == columns:
         return ""
-    if len(kept) == 1:
+    if columns.start < kept.start and kept.stop < columns.stop:
         return f", of which token {kept.start} alone counts"
     end, count = (
         ("first", kept.start - columns.start) if kept.start > columns.start else ("last", columns.stop - kept.stop)

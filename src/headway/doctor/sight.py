@@ -42,7 +42,9 @@ def causality(patient: Patient) -> Checked:
     numbers = {"moved": leaks.decode, "one_pass": leaks.one_pass, "stepwise": leaks.stepwise}
     if leaks.only_in_decode and not _scores_in_one_pass(patient):
         what = "decode, as it is given here, has no causal mask"
-        where = "your teacher-forced pass has one" if leaks.forced else "token by token the answers are no worse"
+        where = (
+            "your own passes have one" if leaks.forced or leaks.ablate is not None else "answers are no worse without"
+        )
         meaning = f"{what} (later tokens move earlier logits by up to {leaks.decode:.2g}), but {where}"
         return passed(f"{meaning}; it was run prefix by prefix", **numbers)
     what = f"moves earlier logits by up to {leaks.decode:.2g}: it sees the answer it should predict"

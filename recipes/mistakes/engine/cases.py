@@ -16,8 +16,6 @@ from .plan import Plan, Style, every_style
 from .training import Recipe
 
 TRIPLES, HEALTHY, SORTERS = 150, 60, 12
-FEW_RECIPES = 2
-"""recipes besides the plain one that a small part of the cases may need"""
 SEED = 24
 
 
@@ -95,12 +93,13 @@ def every_case() -> list[Case]:
 
 
 def take_fraction(cases: Iterable[Case], fraction: int) -> list[Case]:
-    """Returns one case in so many, chosen by name: half of them of the plain model, half of two others."""
+    """Returns one case in so many, chosen by name: half of them of the plain model, half of one other, since
+    training takes longer than an examination."""
     cases = sorted(cases, key=lambda case: rank(case.name))
     wanted = -(-len(cases) // fraction)
     uses = Counter(recipe for case in cases for recipe in case.recipes)
     common = [recipe for recipe, count in uses.items() if count >= wanted // 2 and recipe != Recipe()]
-    few = {Recipe(), *sorted(common, key=lambda each: rank(each.key))[:FEW_RECIPES]}
+    few = {Recipe(), *sorted(common, key=lambda each: rank(each.key))[:1]}
     plain = [case for case in cases if case.recipes == {Recipe()}]
     others = [case for case in cases if case.recipes <= few and case not in plain]
     taken = plain[: wanted - wanted // 2] + others[: wanted // 2]

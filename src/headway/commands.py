@@ -209,7 +209,7 @@ class Doctor(Common, Opening, ClassQuestion):
 
         if not others and "*" not in name and kind_of(name) != "runs":
             found = examine(name, strict=self.strict, checks=self.check, device=self.device, opening=self)
-            words = [line for name in found.checks for line in found.message(name)]
+            words = found.lines()
             words += [] if found.alarms else ["", "No check found a reason to withhold conclusions."]
             return Output(found.to_json(), "", [], words=words, status=found.status)
         many = examine_all(self.subjects, strict=self.strict, checks=self.check, device=self.device, quiet=self.quiet)

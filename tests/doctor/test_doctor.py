@@ -45,7 +45,8 @@ HEALTHY = {
     "adder": {"padding", "resolution", "together", "seeds"},
     "certified-adder": {"padding", "resolution", "together", "seeds"},
     "certified-sorter": {
-        "greedy", "start token", "given digits", "causality", "padding", "resolution", "together", "seeds",
+        "greedy", "start token", "given digits", "never said", "causality", "padding", "resolution", "together",
+        "seeds",
     },
 }  # fmt: skip
 
@@ -134,13 +135,11 @@ def no_model():
 
 forward = wrong(decode=lambda source, written: source @ written)
 shape = wrong(decode=lambda source, written: torch.zeros(3))
-writes = wrong(generate=lambda problems: ["3"] * len(problems))
 judges = wrong(correct=lambda logits, problems: True)
 listed = wrong(examples=[1, 2])
 draws = wrong(examples=lambda rows, seed, held_out: torch.zeros(3))
 floats = wrong(examples=lambda rows, seed, held_out: headway.Problems(torch.zeros(9, 7), torch.zeros(9, 4)))
 one = wrong(examples=lambda rows, seed, held_out: build().draw(1, seed, False))
-sets = wrong(sets=lambda: [1])
 """
 WRONG = {
     "mine.py:fails": "ValueError: no such file",
@@ -151,13 +150,11 @@ WRONG = {
     "broken.py:build": "cannot import 'broken.py' of 'broken.py:build' (SyntaxError",
     "mine.py:forward": "decode of one failed on tensors of shape (",
     "mine.py:shape": "decode of one returned a float32 tensor of shape (3,); return logits of shape (",
-    "mine.py:writes": "generate of one returned list for 200 problems; return a row of tokens for each",
     "mine.py:judges": "correct of one returned bool",
     "mine.py:listed": "examples are list; give headway.Problems",
     "mine.py:draws": "examples of one returned a float32 tensor of shape (3,); return headway.Problems",
     "mine.py:floats": "examples of one holds a float32 tensor",
     "mine.py:one": "examples of one has 1 problems; at least 2 are needed",
-    "mine.py:sets": "sets of one returned list; return Problems by name",
     "mine.py:no_model": "model is str; it must be a torch.nn.Module",
 }
 

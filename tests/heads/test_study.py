@@ -100,7 +100,7 @@ def test_findings_that_a_failed_check_forbids_are_withheld(
     assert whole["withheld"] == []
     assert whole["findings"] == study.findings()
     assert censored["findings"] == [f"Withheld: given digits: {found[0]['reason']}."]
-    assert {row["verdict"] for row in censored["heads"]} == {"unclear"}
+    assert {row["verdict"] for row in censored["heads"]} == {"withheld"}
     assert [row["accuracy"] for row in censored["heads"]] == [row["accuracy"] for row in whole["heads"]]
     assert all(censored[key] is None for key in ("alone", "alone_removed_together", "together", "sets", "roles"))
     assert censored.keys() == whole.keys()
@@ -127,7 +127,7 @@ def test_the_veto_comes_first_and_skips_forbidden_work(adder, monkeypatch: pytes
     assert study.withheld == reasons
     assert study.findings() == ["Withheld: greedy: it decodes otherwise."]
     assert len(measured) == 1  # each head alone, under one kind of ablation
-    assert {row["verdict"] for row in study.to_json()["heads"]} == {"unclear"}
+    assert {row["verdict"] for row in study.to_json()["heads"]} == {"withheld"}
     assert "critical" not in study.to_csv()
     assert study.together.count == 0
 

@@ -4,7 +4,7 @@ under `@check(…)` in a file that `examination.MODULES` names."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -22,6 +22,16 @@ class Checked:
     meaning: str  # what it means for conclusions, with a number; for a skipped check, what it needs
     evidence: Mapping[str, Evidence] = field(default_factory=dict)
     remedy: str = ""
+    found: tuple[str, ...] = ()  # the mechanisms that were identified, each in a few words
+    explained_by: tuple[str, ...] | None = None
+    """the checks whose failure would explain this one, as was tested here; None: as the checks themselves declare"""
+
+    def because_of(self, *checks: str) -> Checked:
+        """Returns a copy that only the failure of one of these checks explains."""
+        return replace(self, explained_by=checks)
+
+    def with_found(self, *mechanisms: str) -> Checked:
+        return replace(self, found=mechanisms)
 
 
 def passed(meaning: str, **evidence: Evidence) -> Checked:
@@ -38,6 +48,11 @@ def failed(meaning: str, remedy: str, **evidence: Evidence) -> Checked:
 
 def skipped(why: str) -> Checked:
     return Checked("skipped", why)
+
+
+def hidden(by: str, why: str, remedy: str) -> Checked:
+    """Makes the result of a check that cannot run because of what another one found; the remedy uncovers it."""
+    return Checked("skipped", f"hidden by {by}: {why}", {"hidden_by": by}, remedy)
 
 
 @dataclass(frozen=True)

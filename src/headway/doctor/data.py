@@ -1,6 +1,7 @@
 """Checks of the data: whether test problems were trained on and are balanced, and whether the model sees the order of
 their tokens."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from headway.doctor.check import Checked, check, failed, passed, skipped, warned
 from headway.doctor.patient import LEARNED, Patient
+from headway.doctor.readings import read_best
 from headway.errors import HeadwayError
 from headway.evaluation.examples import batches
 from headway.evaluation.intervals import wilson
@@ -21,52 +23,101 @@ UNEVEN = 0.6  # with a larger share for one class, a constant answer looks like 
 BLIND = 1e-5
 
 
-@check("overlap", explains=("converged",))
+@check("overlap", explains=("floor",))
 def overlap(patient: Patient) -> Checked:
     """Finds test problems that were trained on, and compares accuracy on seen and unseen ones."""
     subject, problems = patient.subject, patient.problems
-    if subject.held_out is not None:
-        fresh = patient.call("held_out", subject.held_out, problems)
-        if not isinstance(fresh, Tensor) or fresh.dtype != torch.bool or fresh.shape != (len(problems),):
-            raise patient.bad_return("held_out", fresh, "; return one bool per problem")
+    if subject.held_out is None and subject.trained_on is None:
+        return skipped("it needs the training problems: Subject(trained_on=Problems(source, answer))")
+    fresh, seen = patient.once(find_held_out), patient.once(find_trained_on)
+    if "held_out" in patient.broken:
+        remedy = "return one bool per problem"
+        return warned(f"held_out could not be used: {patient.broken['held_out']}", remedy, examples=len(problems))
+    if fresh is not None:
+        if seen is not None and (both := float((fresh & seen).float().mean())):
+            meaning = f"{both:.1%} of the test problems are called held out and were trained on; "
+            found = _compare(patient, seen)
+            remedy = "keep what is held out from the training problems"
+            return failed(meaning + found.meaning, remedy, seen=both).because_of()
         if fresh.any():
             return _compare(patient, ~fresh)
         return warned("no problem is held out: all may have been trained on (0 unseen)", "hold some out")
-    if subject.trained_on is None:
-        return skipped("it needs the training problems: Subject(trained_on=Problems(source, answer))")
-    width = problems.source.shape[1]
-    known = [digest(each.source) for each in patient.trained_on if each.source.shape[1] == width]
-    if not known:
+    if seen is None:
+        width = problems.source.shape[1]
         return skipped(f"no given training problem has {width} tokens, as the examples do")
-    seen = torch.isin(digest(problems.source), torch.cat(known))
-    share = float(seen.float().mean())
+    share, count = float(seen.float().mean()), sum(map(len, patient.trained_on))
     if not share:
-        count = sum(map(len, patient.trained_on))
         return passed(f"none of {len(problems):,} test problems is among {count:,} training problems")
-    found = _compare(patient, seen)
-    meaning = f"{share:.1%} of the test problems were trained on; {found.meaning}"
-    if found.status == "pass" and share <= BY_CHANCE:
-        return passed(meaning, seen=share)
+    found, chance = _compare(patient, seen), estimate_chance(patient)
+    by_chance = wilson(int(seen.sum()), len(seen)).low <= max(chance, BY_CHANCE)
+    beside = f" ({chance:.1%} would be by chance)" if chance >= 0.0005 else ""
+    meaning = f"{share:.1%} of the test problems were trained on{beside}; {found.meaning}"
+    if found.status == "pass" and by_chance:
+        return passed(meaning, seen=share, chance=chance)
     alarm = warned if found.status == "pass" else failed
-    return alarm(meaning, "remove them from the test set, or report both numbers", seen=share)
+    remedy = "remove them from the test set, or report both numbers"
+    return alarm(meaning, remedy, seen=share, chance=chance).because_of()
+
+
+def find_held_out(patient: Patient) -> Tensor | None:
+    """Marks the problems that the subject says training never uses; None if it does not say."""
+    subject, problems = patient.subject, patient.problems
+    if subject.held_out is None:
+        return None
+    fresh = patient.attempt("held_out", subject.held_out, problems)
+    if "held_out" in patient.broken:
+        return None
+    if not isinstance(fresh, Tensor) or fresh.dtype != torch.bool or fresh.shape != (len(problems),):
+        patient.broken["held_out"] = str(patient.bad_return("held_out", fresh, "; return one bool per problem"))
+        return None
+    return fresh
+
+
+def find_trained_on(patient: Patient) -> Tensor | None:
+    """Marks the problems that are among the training problems; None if none of these has their length."""
+    if patient.subject.trained_on is None:
+        return None
+    source = patient.problems.source
+    known = [digest(each.source) for each in patient.trained_on if each.source.shape[1] == source.shape[1]]
+    return torch.isin(digest(source), torch.cat(known)) if known else None
+
+
+def find_seen(patient: Patient) -> Tensor | None:
+    """Marks the problems that may have been trained on."""
+    fresh = patient.once(find_held_out)
+    return ~fresh if fresh is not None and fresh.any() else patient.once(find_trained_on)
+
+
+def estimate_chance(patient: Patient) -> float:
+    """Estimates which share of the test problems is trained on if both are drawn at random: the different training
+    problems of this length, among all that there can be, each token with every value that it takes anywhere."""
+    source = patient.problems.source
+    known = [each.source for each in patient.trained_on if each.source.shape[1] == source.shape[1]]
+    every, columns = torch.cat((source, *known)), range(source.shape[1])
+    possible = math.prod(len(every[:, at].unique()) for at in columns)
+    if patient.subject.count is not None:
+        possible = min(possible, patient.subject.count)
+    return min(1.0, len(torch.cat([digest(each) for each in known]).unique()) / possible)
 
 
 def _compare(patient: Patient, seen: Tensor) -> Checked:
     """Compares accuracy on seen and unseen problems: if the latter is worse beyond chance, it has memorized."""
 
+    right = patient.right if len(best := patient.once(read_best).right) < len(patient.right) else best
+
     def accuracy(rows: Tensor) -> str:
-        return f"{float(patient.right[rows].float().mean()):.4f} of {int(rows.sum()):,}" if rows.any() else "none"
+        return f"{float(right[rows].float().mean()):.4f} of {int(rows.sum()):,}" if rows.any() else "none"
 
     meaning = f"right on {accuracy(seen)} that may have been trained on, {accuracy(~seen)} that were not"
     if seen.all() or not seen.any():
         return passed(meaning)
-    known, new = (wilson(int(patient.right[rows].sum()), int(rows.sum())) for rows in (seen, ~seen))
+    known, new = (wilson(int(right[rows].sum()), int(rows.sum())) for rows in (seen, ~seen))
     if new.high >= known.low:
         return passed(meaning, new=new.to_json())
-    return failed(meaning, "hold out at random, and report accuracy on unseen problems", new=new.to_json())
+    return failed(meaning, "hold out at random, and report accuracy on unseen problems", new=new.to_json()).because_of()
 
 
-@check("balance", forbids=("lengths",), explains=("converged", "constant"), as_warning=True)
+@check("balance", forbids=("lengths",), explains=("converged", "constant", "floor"), as_warning=True)
 def balance(patient: Patient) -> Checked:
     """Checks what a constant answer scores on every evaluated set."""
     if not patient.answers_with_class:
@@ -89,11 +140,12 @@ def blindness(patient: Patient) -> Checked:
     problems = patient.problems
     if problems.source.shape[1] < 2:
         return skipped("sources have one token, which has no order")
-    others = {"permuted": problems.source.roll(1, 1), "reversed": problems.source.flip(1)}
-    runs = {name: patient.run(replace(problems, source=source)) for name, source in others.items()}
-    moved = {name: largest(logits - patient.logits) for name, logits in runs.items()}
-    if max(moved.values()) > BLIND:
-        return passed(f"permuting the source moves logits by up to {moved['permuted']:.2g}", **moved)
+    moved = {}
+    for name, source in (("permuted", problems.source.roll(1, 1)), ("reversed", problems.source.flip(1))):
+        moved[name] = largest(patient.run(replace(problems, source=source)) - patient.logits)
+        if moved[name] > BLIND:
+            what = "permuting" if name == "permuted" else "reversing"
+            return passed(f"{what} the source moves logits by up to {moved[name]:.2g}", **moved)
     meaning = f"no logit moves by more than {max(moved.values()):.1g} when the source is permuted: it sees no order"
     remedy = "add positions that are not symmetric, or a mask"
     if patient.interval.low < LEARNED:

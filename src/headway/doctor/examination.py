@@ -1,7 +1,8 @@
 """Runs all checks of a subject, and finds which of the failures cause the others."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
 from textwrap import wrap
@@ -10,21 +11,26 @@ from typing import Any
 import torch
 
 from headway.attach.opening import prepare_subject
-from headway.doctor.check import Check, Checked, Scalar, Study
+from headway.doctor.check import Check, Checked, Scalar, Study, hidden, warned
 from headway.doctor.patient import Patient
+from headway.doctor.randomness import without_randomness
+from headway.doctor.readings import label_accuracies
+from headway.doctor.sight import measure_repeats
 from headway.errors import HeadwayError
 from headway.machine import full_precision_matmul
 from headway.plugins import load_function
 from headway.subjects.subject import Subject
 
 SCHEMA = "headway.doctor/1"
-MODULES = ("answers", "sight", "data", "claims")  # the files of checks, in the order in which they run
+MODULES = ("answers", "scoring", "sight", "data", "claims")  # the files of checks, in the order in which they run
 CHECKS = {
     each.name: each
     for module in MODULES
     for each in vars(import_module(f"headway.doctor.{module}")).values()
     if isinstance(each, Check)
 }
+COMPARES = ("greedy", "given digits", "metric", "causality", "padding", "gates")
+"""the checks that compare two evaluations; they need one that can be repeated"""
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,7 @@ class Examination:
     checks: dict[str, Checked]
     strict: bool = False
     refused: str | None = None  # why it could not be examined
+    accuracies: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # reported, decoded, forced, whole
 
     @property
     def alarms(self) -> list[str]:
@@ -55,26 +62,60 @@ class Examination:
     @cached_property
     def causes(self) -> list[str]:
         """The alarms that no other alarm explains."""
+        return [name for name in self.alarms if name not in self.explained]
 
-        def explains(other: str, name: str) -> bool:
-            check = CHECKS.get(other)
-            by_failing = self.checks[other].status == "fail" or self.checks[name].status == "warn"
-            return check is not None and name in check.explains and (by_failing or check.as_warning)
+    @cached_property
+    def explained(self) -> dict[str, str]:
+        """The alarms that another one explains, each with that one."""
+        found = {name: [other for other in self.alarms if self._explains(other, name)] for name in self.alarms}
+        return {name: next((o for o in others if not found[o]), others[0]) for name, others in found.items() if others}
 
-        return [name for name in self.alarms if not any(explains(other, name) for other in self.alarms)]
+    def _explains(self, other: str, name: str) -> bool:
+        """Tells whether an alarm explains another one: as was tested where that was possible, or else as declared."""
+        check, explained_by = CHECKS.get(other), self.checks[name].explained_by
+        if check is None or other == name:
+            return False
+        by_failing = self.checks[other].status == "fail" or self.checks[name].status == "warn"
+        named = name in check.explains if explained_by is None else other in explained_by
+        return named and (by_failing or check.as_warning)
+
+    @property
+    def sentence(self) -> str:
+        """What a student needs to know first: the causes, each with what to change."""
+        failing = [name for name in self.causes if self.checks[name].status == "fail"]
+        shown = [self.checks[name] for name in (failing or self.causes)[:2]]
+        more = len(failing or self.causes) - len(shown)
+        parts = [f"{each.meaning} → {each.remedy}" if each.remedy else each.meaning for each in shown]
+        return "; ".join(parts) + (f"; and {more} more" if more > 0 else "")
 
     def message(self, name: str, width: int = 80) -> list[str]:
         """Formats a check as short lines: what was found, and how to fix it."""
         found = self.checks[name]
         cause = " (cause)" if name in self.causes and len(self.alarms) > 1 else ""
+        cause = f" (follows from {self.explained[name]})" if name in self.explained else cause
         lines = wrap(f"{found.status:8}{name}{cause}: {found.meaning}", width, subsequent_indent=" " * 8)
         return lines + wrap(f"{'':8}→ {found.remedy}" if found.remedy else "", width, subsequent_indent=" " * 10)
+
+    def lines(self, width: int = 80) -> list[str]:
+        """Formats the whole examination: the accuracies, then the causes, each with its symptoms under it, then what
+        could not be checked because of them, and the rest."""
+        shown = [f"{'':8}{name} {each['value']:.4f}: {each['what']}" for name, each in self.accuracies.items()]
+        lines = [line for text in shown for line in wrap(text, width, subsequent_indent=" " * 10)]
+        order: list[str] = []
+        for cause in sorted(self.causes, key=lambda name: self.checks[name].status != "fail"):
+            order += [cause, *(name for name, other in self.explained.items() if other == cause)]
+        hides = [name for name, each in self.checks.items() if each.evidence.get("hidden_by")]
+        rest = sorted(self.checks, key=lambda name: self.checks[name].status == "skipped")
+        for name in dict.fromkeys((*order, *self.alarms, *hides, *rest)):
+            indent = "  " if name in self.explained else ""
+            lines += [indent + line for line in self.message(name, width - len(indent))]
+        return lines
 
     def row(self) -> dict[str, Scalar]:
         """Makes a row for a table of many subjects."""
         if self.refused:
             return {"subject": self.subject, "verdict": "not examined"}
-        reported = self.checks["metric"].evidence.get("reported") if "metric" in self.checks else None
+        reported = self.accuracies.get("reported", {}).get("value")
         return {
             "subject": self.subject,
             "reported": reported if isinstance(reported, float) else None,
@@ -85,9 +126,25 @@ class Examination:
         }
 
     def to_json(self) -> dict[str, Any]:
-        checks = [{"check": name, "cause": name in self.causes, **vars(found)} for name, found in self.checks.items()]
-        content = {"schema": SCHEMA, "subject": self.subject, "healthy": self.healthy, "checks": checks}
+        content = {
+            "schema": SCHEMA,
+            "subject": self.subject,
+            "healthy": self.healthy,
+            "sentence": self.sentence,
+            "causes": sorted(self.causes, key=lambda name: self.checks[name].status != "fail"),
+            "accuracies": dict(self.accuracies),
+            "checks": [self._check_json(name) for name in self.checks],
+        }
         return content if self.refused is None else {**content, "refused": self.refused}
+
+    def _check_json(self, name: str) -> dict[str, Any]:
+        """Returns a check; `found`, `under`, `hidden_by` and `uncover` only where there is something to say."""
+        found = self.checks[name]
+        fields = {key: getattr(found, key) for key in ("status", "meaning", "evidence", "remedy")}
+        more = {"found": list(found.found), "under": self.explained.get(name)}
+        more |= {"hidden_by": found.evidence.get("hidden_by")}
+        more |= {"uncover": found.remedy if more["hidden_by"] else None}
+        return {"check": name, "cause": name in self.causes, **fields, **{k: v for k, v in more.items() if v}}
 
 
 def find_vetoes(subject: Subject, study: Study) -> tuple[dict[str, str], ...]:
@@ -108,10 +165,31 @@ def examine_subject(subject: Subject, strict: bool = False, checks: Iterable[Che
     buffers = {name: buffer.clone() for name, buffer in subject.model.named_buffers()}
     with full_precision_matmul(), torch.no_grad():  # a GPU's rounding differs from batch to batch
         _ = patient.right  # a model that fails on its examples is refused before any check
-        found = {check.name: patient.call(f"the check {check.name}", check, patient) for check in chosen}
+        repeats = measure_repeats(patient)
+        reported = patient.reported if repeats.differ else None
+        if repeats.differ:
+            patient = Patient(patient.subject, repeats)
+        with without_randomness(subject.model) if repeats.differ else nullcontext():
+            noisy = repeats.differ and measure_repeats(patient).differ
+            found = {check.name: _run(check, patient, noisy) for check in chosen}
+            complete = CHECKS.keys() <= found.keys()
+            accuracies = label_accuracies(patient) if complete else {}
+        if reported is not None and "reported" in accuracies:
+            accuracies["reported"]["value"] = reported.value  # as it was, with its randomness
     for name, buffer in subject.model.named_buffers():  # running means change in training mode
         buffer.copy_(buffers[name])
-    return Examination(subject.name, found, strict)
+    return Examination(subject.name, found, strict, accuracies=accuracies)
+
+
+def _run(check: Check, patient: Patient, noisy: bool) -> Checked:
+    """Runs a check. One that fails because a function of the subject does becomes a warning that says so."""
+    if noisy and check.name in COMPARES:
+        why = "two evaluations differ even with dropout and sampling off, so nothing can be compared"
+        return hidden("evaluation mode", why, "make the evaluation repeatable, and examine again")
+    try:
+        return patient.call(f"the check {check.name}", check, patient)
+    except HeadwayError as error:
+        return warned(f"it could not run: {error}", "mend what it names, and examine again", checked=0)
 
 
 def load_check(name: str) -> Check:

@@ -1,42 +1,66 @@
 """Checks of what an answer should not depend on: later tokens, padding, a second evaluation, and the rest of the
 batch."""
 
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 
 import torch
 
-from headway.doctor.answers import NO_DECODE, measure_forced_leak, measure_leak
 from headway.doctor.check import Checked, check, failed, passed, skipped
+from headway.doctor.decoding import NO_DECODE
 from headway.doctor.patient import Patient
+from headway.doctor.randomness import Repeats, without_randomness
 from headway.errors import HeadwayError
 from headway.evaluation.verdicts import largest
 
 PADDED = (4, 2, 1)  # tokens of padding to add: the most that the model accepts
 
 
-@check("causality", forbids=("heads", "lengths"), explains=("greedy", "converged", "floor", "metric"))
+@check("causality", forbids=("heads", "lengths"), explains=("floor",))
 def causality(patient: Patient) -> Checked:
     """Checks that a later decoder token does not change an earlier output."""
     if patient.answers_with_class:
         return skipped("it is a classifier; there are no later tokens")
     if patient.few.answer.shape[1] < 2:
         return skipped("answers have one token; there is no later one")
-    remedy = "use the causal mask, in training and in evaluation"
-    changed = measure_forced_leak(patient, patient.few)
-    if changed:
+    remedy, leaks = "use the causal mask, in training and in evaluation", patient.leaks
+    if changed := leaks.in_forced:
         what = f"changes {changed:.1%} of the predictions before them: it sees the answer"
-        return failed(f"replacing later tokens {what}", remedy, changed=changed)
-    if patient.subject.decode is None or patient.subject.start is None:
+        return failed(f"replacing later tokens {what}", remedy, changed=changed).because_of()
+    if leaks.in_ablation:
+        what = f"moves earlier logits by up to {leaks.ablate:.2g} where heads are ablated: it sees the answer"
+        return failed(f"replacing later tokens {what}", remedy, moved=leaks.ablate).because_of()
+    if leaks.decode is None:
+        if leaks.forced:
+            return passed(f"replacing later tokens changes none of the {len(patient.few)} predictions before them")
         return skipped(NO_DECODE)
-    worst = measure_leak(patient, patient.few)
-    if worst <= patient.tolerance:
-        return passed(f"replacing later tokens moves no earlier logit by more than {worst:.1g}", moved=worst)
-    what = f"moves earlier logits by up to {worst:.2g}: it sees the answer it should predict"
-    return failed(f"replacing later tokens {what}", remedy, moved=worst)
+    if not leaks.in_decode:
+        return passed(
+            f"replacing later tokens moves no earlier logit by more than {leaks.decode:.1g}", moved=leaks.decode
+        )
+    numbers = {"moved": leaks.decode, "one_pass": leaks.one_pass, "stepwise": leaks.stepwise}
+    if leaks.only_in_decode and not _scores_in_one_pass(patient):
+        what = "decode, as it is given here, has no causal mask"
+        where = (
+            "your own passes have one" if leaks.forced or leaks.ablate is not None else "answers are no worse without"
+        )
+        meaning = f"{what} (later tokens move earlier logits by up to {leaks.decode:.2g}), but {where}"
+        return passed(f"{meaning}; it was run prefix by prefix", **numbers)
+    what = f"moves earlier logits by up to {leaks.decode:.2g}: it sees the answer it should predict"
+    return failed(f"replacing later tokens {what}", remedy, **numbers).because_of()
 
 
-@check("padding", explains=("converged", "floor"))
+def _scores_in_one_pass(patient: Patient) -> bool:
+    """Tells whether the reported accuracy is the one of a pass that sees later tokens."""
+    some = patient.few
+    if patient.subject.score is None or (value := patient.score(some)) is None:
+        return False
+    near = 0.5 / len(some) + 1e-6
+    return abs(value - patient.leaks.one_pass) <= near < abs(value - patient.leaks.stepwise)
+
+
+@check("padding", explains=("floor",))
 def padding(patient: Patient) -> Checked:
     """Checks that adding padding does not change an answer."""
     pad, problems = patient.subject.pad, patient.few
@@ -62,48 +86,92 @@ def padding(patient: Patient) -> Checked:
     remedy = "mask padded keys in every attention, in evaluation too"
     return failed(
         f"{what}: padding receives attention, or shifts positions", remedy, moved=moved, changed=changed, added=added
-    )
+    ).because_of()
 
 
-@check(
-    "evaluation mode",
-    forbids=("heads", "lengths"),
-    explains=("given digits", "greedy", "converged", "floor", "metric", "gates", "causality", "padding"),
-)
+def measure_repeats(patient: Patient) -> Repeats:
+    """Evaluates the same problems twice: the logits, the teacher-forced predictions, and decoding."""
+    first, again = patient.run_as_given(patient.few), patient.run_as_given(patient.few)
+    forced, decoded = (_count_changed(patient, what) for what in ("forced", "generate"))
+    found = Repeats(largest(first - again), patient.tolerance_of(first), forced, decoded, len(patient.singles))
+    if not found.differ:
+        return found
+    with without_randomness(patient.subject.model, sampling=True):
+        return replace(found, sampled=_count_changed(patient, "generate"))
+
+
+def _count_changed(patient: Patient, what: str) -> int:
+    """Counts the answers that differ when a function of the subject is called twice."""
+    few, function = patient.few[: len(patient.singles)], getattr(patient.subject, what)
+    one, two = (None if function is None else patient.write(what, function, few) for _ in range(2))
+    if one is None or two is None:
+        return 0
+    return len(one) if one.shape != two.shape else int((one != two).any(1).sum())
+
+
+@check("evaluation mode", forbids=("heads", "lengths"), explains=("floor",))
 def evaluation_mode(patient: Patient) -> Checked:
     """Checks that two evaluations agree, and that an answer does not depend on the rest of its batch."""
     problems, singles = patient.few, patient.singles
-    first, again = patient.run(problems), patient.run(problems)
-    twice = largest(first - again)
-    if twice > patient.tolerance:
-        meaning = f"the same problems twice give logits that differ by {twice:.2g}: dropout or sampling is on"
-        return failed(meaning, "call model.eval() before evaluating", twice=twice)
+    found = [*_find_randomness(patient.repeats)]
+    first = patient.run(problems)
     try:
         alone = torch.cat([patient.run(single) for single in singles])
     except HeadwayError as error:
-        return failed(f"it fails on 1 problem alone: {error}", "make the model accept a batch of any size")
+        what = f"it fails on 1 problem alone: {error}"
+        return failed(what, "make the model accept a batch of any size").because_of()
     backwards = torch.arange(len(problems) - 1, -1, -1, device=problems.source.device)
     company = largest(first[: len(singles)] - alone, first - patient.run(problems[backwards]).flip(0))
-    if company > patient.tolerance:
+    if company > patient.tolerance and not found:
         meaning = f"an answer depends on the batch: alone or in another order its logits differ by {company:.2g}"
-        return failed(meaning, "use no statistics over the batch, such as its mean", company=company)
-    changing = _compare_decodings(patient) if patient.decodes else None
-    agree = f"evaluated twice, alone and in another order the logits agree to {max(twice, company):.1g}"
-    return changing or passed(agree, moved=company)
+        found.append(("statistics of the batch", meaning, "use no statistics over the batch, such as its mean"))
+    if not (company > patient.tolerance):
+        found += _compare_outputs(patient)
+    numbers = {"twice": patient.repeats.logits, "company": company}
+    if not found:
+        moved = max(patient.repeats.logits, company)
+        return passed(f"evaluated twice, alone and in another order the logits agree to {moved:.1g}", moved=company)
+    mechanisms, meanings, remedies = zip(*found, strict=True)
+    result = failed("; and ".join(meanings), "; ".join(dict.fromkeys(remedies)), **numbers)
+    return result.with_found(*mechanisms).because_of()
 
 
-def _compare_decodings(patient: Patient) -> Checked | None:
-    """Compares decoding a few problems twice, and alone; None if all agree."""
-    few = patient.few[: len(patient.singles)]
-    together, again = (patient.generate_wide(few) for _ in range(2))
-    changed = int(((together != again) & patient.scored(few)).any(1).sum())
-    if changed:
-        meaning = f"decoded twice, {changed} of {len(few)} answers differ: sampling or dropout is on"
-        return failed(meaning, "decode greedily, after model.eval()", changed=changed)
-    alone = torch.cat([patient.generate_wide(single) for single in patient.singles])
-    changed = int(((together != alone) & patient.scored(few)).any(1).sum())
-    if not changed:
-        return None
-    what = f"{changed} of {len(few)} answers differ from those in a batch: decoding depends on the batch"
-    remedy = "begin every answer with the same start token, whatever the batch"
-    return failed(f"decoded alone, {what}", remedy, changed=changed)
+def _find_randomness(repeats: Repeats) -> Iterator[tuple[str, str, str]]:
+    """Yields why two evaluations differ: the mechanism, what it means, and how to mend it."""
+    if repeats.logits > repeats.tolerance:
+        meaning = f"the same problems twice give logits that differ by {repeats.logits:.2g}: dropout is on"
+        yield "dropout", meaning, "call model.eval() before evaluating"
+    elif repeats.forced or (repeats.decoded and not repeats.sampled):
+        what, changed = ("decoded", repeats.decoded) if repeats.decoded else ("predicted", repeats.forced)
+        meaning = f"{what} twice, {changed} of {repeats.rows} answers differ: dropout or sampling is on"
+        yield "randomness", meaning, "call model.eval() before evaluating, and decode greedily"
+    if repeats.sampled:
+        meaning = f"decoded twice, {repeats.sampled} of {repeats.rows} answers differ: decoding samples"
+        yield "sampling", meaning, "decode greedily: logits.argmax(-1)"
+
+
+def _compare_outputs(patient: Patient) -> Iterator[tuple[str, str, str]]:
+    """Yields how teacher-forced predictions and decoded answers depend on the batch: the mechanism, what it means, and
+    how to mend it."""
+    few = patient.few
+    for name, what, changed in (
+        ("forced", "predicted by the teacher-forced pass", patient.forced_depends),
+        ("generate", "decoded", patient.decoding_depends),
+    ):
+        tokens = patient.predict(few) if name == "forced" else patient.generate(few)
+        if tokens is None or patient.answers_with_class or not (changed or name in patient.broadcast):
+            continue
+        if bool((tokens == tokens[:1]).all()):
+            meaning = (
+                f"one row of tokens is {what} for all {len(few)} problems, the first row's, and compared with every "
+            )
+            meaning += "answer of the batch"
+            remedy = "compare each answer with its own prediction: remove the [0] after the model's output"
+            yield "first row for all", meaning, remedy
+        elif name == "forced":
+            meaning = f"{what} alone, {changed} of {len(patient.singles)} answers differ from those in a batch"
+            yield "predictions of the batch", meaning, "compare each answer with its own prediction, whatever the batch"
+        else:
+            meaning = f"{what} alone, {changed} of {len(patient.singles)} answers differ from those in a batch: "
+            remedy = "begin every answer with the same start token, whatever the batch"
+            yield "decoding of the batch", f"{meaning}decoding depends on the batch", remedy

@@ -45,7 +45,7 @@ class PartRow:
             "drop": self.effect.drop,
             "interval": self.interval,
             "loss_increase": self.effect.loss_increase,
-            "verdict": "unclear" if withheld else self.verdict,
+            "verdict": "withheld" if withheld else self.verdict,
             "verdicts": {} if withheld else self.verdicts,
             "drops": self.drops,
         }

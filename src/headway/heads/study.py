@@ -23,6 +23,7 @@ from headway.heads.variants import Ledger, Variants
 from headway.models import Head
 from headway.models.sites import Closed, Part
 from headway.progress import Progress
+from headway.subjects.ragged import sort_by_length
 from headway.subjects.splits import Split, draw_split
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
@@ -83,6 +84,8 @@ class _Work:
     def __init__(self, subject: Subject, question: HeadsQuestion) -> None:
         if not subject.heads:
             raise HeadwayError(f"{subject.name} has no heads to study; name them with Subject(heads=…)")
+        if question.all and subject.every is None and isinstance(given := subject.examples, Problems):
+            subject = replace(subject, every=lambda: iter([sort_by_length(given)]), count=len(given))  # the whole list
         if question.all and (subject.every is None or subject.count is None or subject.count > MOST_LISTED):
             raise HeadwayError(f"{subject.name} has too many problems for `all`; leave it out")
         self.subject, self.question = subject, question
@@ -96,7 +99,7 @@ class _Work:
         kinds = 1 if question.brief else len({*ABLATIONS, question.ablation})
         self.judge = Judge(question.margin, kinds * (len(self.singles) + len(self.parts)), exact)
         self.total = (question.all and subject.count) or question.count or EXAMPLES
-        if isinstance(subject.examples, Problems):
+        if isinstance(subject.examples, Problems) and not question.all:
             self.total = min(self.total, len(self._draw(Split.REPORT, self.total)))
         least = replace(self.judge, comparisons=len(self.singles))  # with fewer examples no head could get a verdict
         first, metric = self._draw(Split.BASELINE, SELECTED), subject.measured_by

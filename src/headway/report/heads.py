@@ -15,7 +15,7 @@ from headway.runs import disk
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-VERDICTS = {"critical": ORANGE, "redundant": BLUE, "unclear": GREY}
+VERDICTS = {"critical": ORANGE, "redundant": BLUE, "unclear": GREY, "withheld": GREY}
 CONTRASTS = {
     "operand": (BLUE, "digits of column"),
     "carry": (ORANGE, "carry into column"),

@@ -95,8 +95,7 @@ def examine_folder(job: Job) -> Submission:
     subject = _build(job)
     found = examine_subject(subject, job.strict, [*CHECKS.values(), *own])
     examination = found.to_json()
-    numbers = {} if "accuracies" in examination else measure_accuracies(subject)
-    short = summarize(examination, numbers)
+    short = summarize(examination, {})
     if subject.reported is not None:
         short = replace(short, reported=subject.reported / 100 if subject.reported > 1 else subject.reported)
     checks = tuple(json.loads(json.dumps(examination["checks"]), parse_constant=lambda _: None))  # no NaN
@@ -114,22 +113,6 @@ def _build(job: Job) -> "Subject":
         if cause is None or not (where := _locate(cause.__traceback__, job.folder)):
             raise
         raise HeadwayError(f"{where}: {type(cause).__name__}: {cause}") from cause
-
-
-def measure_accuracies(subject: "Subject") -> dict[str, float | None]:
-    """Measures the accuracy over whole answers, decoded and teacher-forced."""
-    import torch
-
-    from headway.doctor.patient import Patient
-
-    with torch.no_grad():
-        patient = Patient(subject)
-        forced, decoded = patient.predict_whole(patient.problems), None
-        right = patient.right if forced is None else patient.judge_tokens(forced, patient.problems)
-        if patient.decodes:
-            written = patient.judge_tokens(patient.generate_wide(patient.problems), patient.problems)
-            decoded = float(written.float().mean())
-    return {"decoded": decoded, "forced": float(right.float().mean())}
 
 
 def refuse(job: Job, error: BaseException) -> Submission:

@@ -29,7 +29,7 @@ MISTAKES: dict[str, tuple[set[str], set[str], str]] = {
     "zero_is_the_start": ({"start token"}, set(), "token 0 begins every answer"),
     "first_digit_given": ({"given digits"}, set(), "token 0 is given, not predicted"),
     "token_accuracy": ({"converged", "metric"}, {"floor"}, "is below 0.95"),
-    "zero_is_padding": ({"never said", "metric"}, {"converged", "floor"}, "token 0 is"),
+    "zero_is_padding": ({"never said", "metric"}, {"converged", "floor"}, "token 0, "),
     "padding_is_read": ({"padding"}, set(), "4 tokens of padding move logits"),
     "dropout_is_on": (
         {"evaluation mode"},

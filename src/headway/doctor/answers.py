@@ -385,7 +385,9 @@ def never_said(patient: Patient) -> Checked:
     token = never[0]
     share = float((answer == token).float().mean())
     others = f" (nor {', '.join(map(str, never[1:]))})" if len(never) > 1 else ""
-    meaning = f"token {token}{others} is {share:.1%} of the right tokens and is never predicted; {accuracy:.1%} of the "
-    meaning += "others are right: the loss ignores it, or training never shows it"
-    remedy = f"remove ignore_index={token} from the loss, or use a padding token that is no digit, and train again"
+    meaning = (
+        f"token {token}{others}, {share:.1%} of the right ones, is never predicted; {accuracy:.1%} of the others are "
+    )
+    meaning += "right: the loss ignores it, or training never shows it"
+    remedy = f"remove ignore_index={token} from the loss, and train again"
     return failed(meaning, remedy, never=never, share=share, others=accuracy).because_of()

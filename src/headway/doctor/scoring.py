@@ -29,7 +29,7 @@ WHOLE = "over whole answers"
 LATE = "of tokens that are one place late"
 FORCED = " (teacher-forced)"
 FIRST_ROW = "of the first problem's prediction, compared with every answer"
-REMEDY = "count an answer as right only if all of its tokens are: (predicted == answer).all(1)"
+REMEDY = "count whole answers: (predicted == answer).all(1)"
 
 
 @check("metric", forbids=("heads", "lengths"))
@@ -49,7 +49,7 @@ def metric(patient: Patient) -> Checked:
     for counts, probe, rows in _probe(counting, value):
         if both := _match(counts, probe, rows, named):  # what agrees again is what it counts
             named = both
-            more = f"; where mistakes were made on purpose it is {probe:.4f}, whole answers {_whole(counts):.4f}"
+            more = f"; with mistakes made on purpose it is {probe:.4f}, not {_whole(counts):.4f}"
     whole = [name for name in named if name.startswith(WHOLE)]
     skips = [name for name in named if name.startswith("over answers without their first")]
     if whole and skips and more and (patient.leaks.given or patient.once(depends_on_answers)):
@@ -63,7 +63,8 @@ def metric(patient: Patient) -> Checked:
     beside = f"reported {reported.value:.4f}, but accuracy over whole answers is {_whole(plain):.4f}"
     if _same(_whole(plain), value, len(problems)):
         beside = f"the reported {reported.value:.4f} does not count whole answers"
-    result = failed(f"{beside}: {what}{more}", REMEDY, **numbers, counts=named[0] if named else None)
+        what += more
+    result = failed(f"{beside}: {what}", REMEDY, **numbers, counts=named[0] if named else None)
     if not named:
         return result.because_of("evaluation mode", "given digits", "greedy", "causality", "start token")
     follows = ("evaluation mode",) if named[0].startswith(FIRST_ROW) and WHOLE in named[0] else ()

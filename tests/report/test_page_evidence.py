@@ -50,7 +50,7 @@ def test_the_evidence_about_heads_is_drawn(visit: Any, folder: Path) -> None:
         "group", name="from each difference, through the heads that carry it, to the answer digit"
     )
     assert drawing.locator(".flow").count() >= 8
-    assert "answer digit 3" in drawing.text_content()
+    assert "answer digit 2" in drawing.text_content()
     every_head = visit.locator("#heads > .patterns")
     assert every_head.locator("canvas").count() == 24
     assert heads.locator(".several canvas").count() == 4 * 12  # the costliest heads on twelve problems

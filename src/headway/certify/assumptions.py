@@ -22,10 +22,11 @@ from headway.machine import environment
 from headway.models import MODELS, Attention
 from headway.models.attention import _Constant
 from headway.models.blocks import Block, FeedForward, Tokens
+from headway.models.linear import Linear
 from headway.positions import INDICES, POSITIONS, Positions, Relative
 
 PARTS = {*MODELS.values(), Attention, Block, FeedForward, Tokens, _Constant}
-PARTS |= {nn.LayerNorm, nn.Linear, nn.ModuleList, nn.ModuleDict, nn.Identity}
+PARTS |= {nn.LayerNorm, Linear, nn.Linear, nn.ModuleList, nn.ModuleDict, nn.Identity}
 MAY_OVERRIDE = {"of_distance", "offsets", "unseen", "untrained"}  # of a user's encoding, beside names of its own
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 SHIFTS = (1, 2, 3, 10, 1_000, 1_001, 100_000, 2**20, 2**31, 2**40)

@@ -360,6 +360,5 @@ def test_one_context_of_all() -> None:
         one, rival = torch.ones(64, 1), (adder.unembed.weight[3] - adder.unembed.weight[0])[:, None]
         cancelling = widen(adder, into.repeat(2, 1), bias.repeat(2), torch.cat((1e6 * one, -1e6 * one), 1))
         wrong = widen(adder, into, bias, rival)
-    assert "1 of 212,200 contexts" in (said := refusal(cancelling, run)), said
-    assert "rounding in float32 may change the answer" in said
+    assert "rounding in float32 may change the answer" in refusal(cancelling, run)
     assert "contexts are wrong" in refusal(wrong, run)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from headway.cli import COMMANDS, main
+from headway.cli import COMMANDS, EXAMPLES, main, parse
 from headway.errors import HeadwayError
 from headway.flags import parse_seeds
+from headway.output import Output
 from small import flags, small_model
 
 HEADWAY = [sys.executable, "-m", "headway.cli"]
@@ -30,7 +33,7 @@ def test_each_command_has_help_about_itself_and_its_flags(command: str, capsys) 
     with pytest.raises(SystemExit):
         main([command, "--help"])
     shown = " ".join(capsys.readouterr().out.split())
-    assert shown.startswith(f"usage: headway {command} [-h] ")
+    assert shown.startswith(f"example: {EXAMPLES[command]} usage: headway {command} [-h] ")
     assert COMMANDS[command] in shown
     assert "print exactly one JSON object on standard output" in shown
 
@@ -188,6 +191,8 @@ WRONG = {
     "compare . --by positions": "holds no run; 'headway train' makes one",
     "compare . --by positions,": "--by 'positions,'; write names separated by commas",
     "compare .": "by",
+    "lab --open --no-open": "--open and --no-open contradict each other",
+    "completion tcsh": "tcsh",
 }
 
 
@@ -233,3 +238,66 @@ def test_seeds_are_a_number_or_a_list() -> None:
     assert parse_seeds("0,3,7") == (0, 3, 7)
     with pytest.raises(HeadwayError):
         parse_seeds("-1")
+
+
+def test_headway_alone_says_what_to_try_first(capsys) -> None:
+    assert main([]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    assert 7 <= shown.out.count("\n") <= 12
+    named = {line.split()[1] for line in shown.out.splitlines() if line.startswith("  headway ")}
+    assert named - {"COMMAND", "--help"} <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", EXAMPLES)
+def test_the_example_of_a_command_is_a_valid_command_line(command: str) -> None:
+    line = EXAMPLES[command].removeprefix("source <(").removesuffix(")")
+    program, *words = shlex.split(line)
+    assert (program, words[0]) == ("headway", command)
+    assert type(parse(words)).__name__.lower() == command
+
+
+def test_help_needs_no_torch() -> None:
+    for words in ([], ["--help"], ["heads", "--help"], ["lab", "--help"]):
+        code = f"import sys; from headway.cli import main\ntry: main({words!r})\nexcept SystemExit: pass\n"
+        code += "assert 'torch' not in sys.modules"
+        subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_knows_every_command_and_its_flags(shell: str, capsys) -> None:
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert all(command in script for command in COMMANDS)
+    assert "--max-drop" in script
+    registered = {"bash": "complete -F _tyro_headway headway", "zsh": "compdef _tyro_headway headway"}
+    assert registered.get(shell, "complete --no-files --command 'headway'") in script
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+def test_bash_completes_a_command_and_a_flag(tmp_path: Path, capsys) -> None:
+    assert main(["completion", "bash"]) == 0
+    (tmp_path / "completion.bash").write_text(capsys.readouterr().out)
+    ask = "source completion.bash; COMP_WORDS=({}); COMP_CWORD={}; _tyro_headway; echo ${{COMPREPLY[@]}}"
+    for typed, place, expected in (("headway cer", 1, "certify"), ("headway heads --max-d", 2, "--max-drop")):
+        done = subprocess.run(
+            ["bash", "-c", ask.format(typed, place)], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.split() == [expected]
+
+
+def test_the_lab_opens_its_page_where_there_is_a_display(tmp_path: Path, monkeypatch, capsys) -> None:
+    opened, page = [], tmp_path / "report.html"
+    monkeypatch.setattr("headway.lab.run_lab", lambda *_: Output({"report": str(page)}, "", []))
+    monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address) or True)
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("sys.platform", "linux")
+    assert main(["lab", "--open"]) == 0  # no display: nothing happens
+    assert opened == []
+    monkeypatch.setenv("DISPLAY", ":0")
+    assert main(["lab"]) == 0  # standard output is no terminal here
+    assert opened == []
+    assert main(["lab", "--open", "--json"]) == 0
+    assert opened == [page.as_uri()]
+    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == {"report": str(page)}

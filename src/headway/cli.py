@@ -32,11 +32,46 @@ COMMANDS = {
     "report": "Write the results in these folders as one HTML file, with the trained adder inside.",
     "sweep": "Run many trials, a grid of settings and seeds, on this machine's processes or on a Ray cluster.",
     "bench": "Time Headway against plain reference implementations, in one process.",
+    "completion": "Print a script that completes commands and flags in your shell.",
 }
+EXAMPLES = {
+    "train": "headway train addition --seeds 5 --out runs/adders",
+    "evaluate": "headway evaluate pretrained:adder --all",
+    "heads": "headway heads pretrained:adder",
+    "prune": "headway prune pretrained:adder --out runs/smaller",
+    "lengths": "headway lengths sortedness --track tuned --positions kerple,rope --lengths 32,64,128",
+    "certify": "headway certify pretrained:certified-adder",
+    "doctor": "headway doctor subject.py:build",
+    "new": "headway new subject --out subject.py",
+    "add": "headway add 99999999999999999999 1",
+    "data": "headway data addition --out sums",
+    "list": "headway list positions",
+    "compare": "headway compare runs --by positions",
+    "lab": "headway lab --open",
+    "report": "headway report lab",
+    "sweep": "headway sweep recipes/leaderboard.toml --dry-run",
+    "bench": "headway bench train",
+    "completion": "source <(headway completion bash)",
+}
+"""The command line that the help of each command begins with."""
+FIRST = f"""{ABOUT}
+
+  headway add 99999999999999999999 1    a sum by a trained adder that is proved right at every length
+  headway heads pretrained:adder        which of its 24 heads an adder needs, in two minutes
+  headway lab --open                    trains, checks and studies the standard models; one HTML page
+  headway new subject                   a file to fill in; then the doctor checks your own experiment
+  headway lengths --positions FILE.py:CLASS,kerple    how far an encoding of yours works
+  headway COMMAND --help                an example, and every flag of a command
+  headway --help                        all commands
+"""
+"""The answer to `headway` alone."""
 
 
 def main(arguments: list[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
+    if not words:
+        print(FIRST, end="")
+        return 0
     try:
         command = parse(words)
         output = command.run()
@@ -67,10 +102,12 @@ def print_error(sentence: str) -> None:
 
 def parse(words: list[str]) -> Any:
     """Parses a command line; what tyro objects to becomes one sentence."""
-    first = words[0] if words else ""
+    first = words[0]
     completes = first.startswith("--tyro-")  # shell completion needs the flags of all commands
-    if first not in (*COMMANDS, "", "-h", "--help") and not completes:
+    if first not in (*COMMANDS, "-h", "--help") and not completes:
         raise unknown("command", first, COMMANDS)
+    if first in EXAMPLES and not {"-h", "--help"}.isdisjoint(words):
+        print(f"example: {EXAMPLES[first]}\n")
     choices = [
         Annotated[
             command_class(name) if completes or name == first else make_dataclass(name, ()),
@@ -104,6 +141,16 @@ def parse(words: list[str]) -> Any:
 
 def command_class(name: str) -> type:
     return getattr(importlib.import_module("headway.commands"), name.capitalize())
+
+
+def completion_script(shell: str) -> str:
+    """Returns the script that completes commands and flags; each shell can `source` it."""
+    printed = io.StringIO()
+    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(printed):
+        parse(["--tyro-print-completion", shell])
+    script = printed.getvalue().rstrip()
+    # tyro's zsh script is for a folder in $fpath, where zsh calls it; a sourced script registers its function instead
+    return script.removesuffix('_tyro_headway "$@"') + "compdef _tyro_headway headway" if shell == "zsh" else script
 
 
 def _one_line(box: str) -> str:

@@ -5,7 +5,7 @@ text under a field is the help of its flag. Torch is imported with `headway.api`
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -18,11 +18,11 @@ from headway.evaluation.question import EvaluateQuestion
 from headway.flags import parse_options, parse_words
 from headway.heads.question import HeadsQuestion, PruneQuestion
 from headway.lengths.question import LengthsQuestion
-from headway.output import Output, strip_common_parts
+from headway.output import Output, open_in_browser, strip_common_parts
 from headway.question import Question
 from headway.submissions.question import ClassQuestion
 from headway.sweeps.question import SweepQuestion
-from headway.training.question import Option, TrainQuestion
+from headway.training.question import Option, TaskOptions, TrainQuestion
 
 Subject = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SUBJECT")]
 TaskName = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")]
@@ -34,33 +34,6 @@ class Common(Question):
     json: bool = False
     """print exactly one JSON object on standard output"""
     quiet: bool = False
-
-
-@dataclass(frozen=True)
-class TaskOptions:
-    digits: int | None = None
-    """addition: digits of each operand"""
-    base: int | None = None
-    """addition: the number base"""
-    operators: str | None = None
-    """addition: the operators to use: +, - or +-"""
-    first: str | None = None
-    """addition: which answer digit comes first: most or least (significant)"""
-    natural: bool = False
-    """addition: answers of natural length with an end token"""
-    values: int | None = None
-    """sortedness: integers run from 0 to this, exclusive"""
-    shortest: int | None = None
-    """sortedness: shortest training sequence"""
-    longest: int | None = None
-    """sortedness: longest training sequence"""
-    option: tuple[str, ...] = ()
-    """options of your own task, as NAME=VALUE"""
-
-    def collect_options(self) -> dict[str, Option]:
-        given = {entry.name: getattr(self, entry.name) for entry in fields(TaskOptions) if entry.name != "option"}
-        chosen = {name: value for name, value in given.items() if value is not None and value is not False}
-        return chosen | parse_options(self.option)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -343,19 +316,20 @@ class Lab(Common):
     """folder for all output (default: lab, or lab-full)"""
     seed: int = 0
     """first seed"""
+    open: bool = False
+    """open the page in a browser at the end (on a terminal with a display it opens anyway)"""
     no_open: bool = False
     """do not open the page in a browser"""
 
     def run(self) -> Output:
-        import webbrowser
-
         from headway.lab import run_lab
 
+        if self.open and self.no_open:
+            raise HeadwayError("--open and --no-open contradict each other; leave one out")
         out = Path(self.out or ("lab" if self.preset == "quick" else "lab-full"))
         found = run_lab(self.preset, out, self.seed, self.device, self.quiet)
-        on_screen = sys.stdout.isatty() and (os.name == "nt" or os.environ.get("DISPLAY"))
-        if on_screen and not self.no_open and not self.json:
-            webbrowser.open(Path(found.content["report"]).resolve().as_uri())
+        if self.open or (sys.stdout.isatty() and not (self.no_open or self.json)):
+            open_in_browser(Path(found.content["report"]))
         return found
 
 
@@ -404,3 +378,15 @@ class Bench(Common):
         from headway.bench import run_bench
 
         return run_bench(self.names, self.out, self.seed, self.device, self.quiet)
+
+
+@dataclass(frozen=True)
+class Completion(Common):
+    shell: Annotated[tyro.conf.Positional[Literal["bash", "zsh", "fish"]], tyro.conf.arg(metavar="SHELL")] = "bash"
+    """bash, zsh or fish"""
+
+    def run(self) -> Output:
+        from headway.cli import completion_script
+
+        script = completion_script(self.shell)
+        return Output({"shell": self.shell, "script": script}, "", [], words=[script])

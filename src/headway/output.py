@@ -1,11 +1,14 @@
 """Output of the command line: one JSON object, or a short table and sentences."""
 
+import contextlib
 import io
 import json
+import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 MOST_ROWS = 40  # of a table in a terminal
@@ -104,6 +107,19 @@ def as_csv(rows: Sequence[Sequence[Any]]) -> str:
     written = io.StringIO()
     csv.writer(written, lineterminator="\n").writerows([cell(value) for value in row] for row in rows)
     return written.getvalue()
+
+
+def open_in_browser(page: Path) -> bool:
+    """Opens a page if there is a browser window to open it in. Without a display it does nothing: Python would start a
+    browser in the terminal, and wait for it."""
+    import webbrowser
+
+    displays = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
+    if sys.platform not in ("darwin", "win32") and not any(map(os.environ.get, displays)):
+        return False
+    with contextlib.suppress(webbrowser.Error, OSError):
+        return webbrowser.open(page.resolve().as_uri())
+    return False
 
 
 def strip_common_parts(names: Sequence[str]) -> list[str]:

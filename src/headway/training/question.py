@@ -1,15 +1,44 @@
 """The training question: which runs to train, and how. Imports no torch."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from headway.errors import HeadwayError
-from headway.flags import parse_seeds
+from headway.flags import parse_options, parse_seeds
 from headway.question import Question
 from headway.runs.config import Overrides
 
 Option = int | float | str | bool
+
+
+@dataclass(frozen=True)
+class TaskOptions:
+    """Options of the tasks, as flags."""
+
+    digits: int | None = None
+    """addition: digits of each operand"""
+    base: int | None = None
+    """addition: the number base"""
+    operators: str | None = None
+    """addition: the operators to use: +, - or +-"""
+    first: str | None = None
+    """addition: which answer digit comes first: most or least (significant)"""
+    natural: bool = False
+    """addition: answers of natural length with an end token"""
+    values: int | None = None
+    """sortedness: integers run from 0 to this, exclusive"""
+    shortest: int | None = None
+    """sortedness: shortest training sequence"""
+    longest: int | None = None
+    """sortedness: longest training sequence"""
+    option: tuple[str, ...] = ()
+    """options of your own task, as NAME=VALUE"""
+
+    def collect_options(self) -> dict[str, Option]:
+        given = {entry.name: getattr(self, entry.name) for entry in fields(TaskOptions) if entry.name != "option"}
+        chosen = {name: value for name, value in given.items() if value is not None and value is not False}
+        return chosen | parse_options(self.option)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -143,16 +143,6 @@ def command_class(name: str) -> type:
     return getattr(importlib.import_module("headway.commands"), name.capitalize())
 
 
-def completion_script(shell: str) -> str:
-    """Returns the script that completes commands and flags; each shell can `source` it."""
-    printed = io.StringIO()
-    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(printed):
-        parse(["--tyro-print-completion", shell])
-    script = printed.getvalue().rstrip()
-    # tyro's zsh script is for a folder in $fpath, where zsh calls it; a sourced script registers its function instead
-    return script.removesuffix('_tyro_headway "$@"') + "compdef _tyro_headway headway" if shell == "zsh" else script
-
-
 def _one_line(box: str) -> str:
     """Extracts the sentence from the box that tyro draws around an error."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", box)

@@ -386,7 +386,11 @@ class Completion(Common):
     """bash, zsh or fish"""
 
     def run(self) -> Output:
-        from headway.cli import completion_script
+        import subprocess
 
-        script = completion_script(self.shell)
+        # in a process of its own: the parser of all commands belongs to the command line, which stands above this file
+        ask = [sys.executable, "-m", "headway.cli", "--tyro-print-completion", self.shell]
+        script = subprocess.run(ask, capture_output=True, text=True, check=True).stdout.rstrip()
+        if self.shell == "zsh":  # tyro's is for a folder in $fpath; one that is sourced registers its function itself
+            script = script.removesuffix('_tyro_headway "$@"') + "compdef _tyro_headway headway"
         return Output({"shell": self.shell, "script": script}, "", [], words=[script])

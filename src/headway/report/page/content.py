@@ -170,7 +170,7 @@ def _certificate(sources: Sources, path: Path, content: studies.CertificateFile)
 
 
 def _training_curve(sources: Sources, run: RunFolder) -> list[dict[str, Any]]:
-    """Returns how a run learned: accuracy and loss in training batches and on held-out problems; nothing without a log."""
+    """Returns how a run learned, in training batches and on held-out problems; nothing without a log."""
     try:
         lines = thin_log(run.log_lines())
     except HeadwayError:  # an unfinished run may have half a line

@@ -54,10 +54,11 @@ def headline_of_population(found: studies.DistributionJson, details: dict[str, s
         return []
     kind, judged = found.get("ablation"), found["members"] - found["refused"]
     answer = f"In the median run {many - gone['median']:g} of {many} heads are enough"
+    others = "The others" if kind is None else f"Under {kind} ablation the others"
     rest = (
-        f"{'The others' if kind is None else f'Under {kind} ablation the others'} can go together: {gone['median']:g} in "
-        f"the median, from {gone['least']:g} to {gone['most']:g} over {judged:,} runs. Those that look removable one at a "
-        f"time leave {left['median']:.1%} of the answers right in the median when all of them go."
+        f"{others} can go together: {gone['median']:g} in the median, from {gone['least']:g} to {gone['most']:g} over "
+        f"{judged:,} runs. Those that look removable one at a time leave {left['median']:.1%} of the answers right in "
+        "the median when all of them go."
     )
     return _headline("seeds", NEEDS, answer, rest, details)
 

@@ -32,7 +32,7 @@ def test_a_page_holds_everything_and_is_small(report: Path) -> None:
     assert 'src="' not in text.split('id="content"')[0]
     plain = report.with_suffix(".md").read_text()
     assert "- Together, 13 of 24 heads can go." in plain
-    assert "| encoder.0.self.2 | 0.5212 | 0.4788 | critical | aligned |" in plain
+    assert "| encoder self L0H2 | 0.5212 | 0.4788 | critical | aligned |" in plain
     assert "| sinusoidal | sequential | default | 16 | 16 |" in plain
     assert "![lengths/lengths-curves.svg](lengths/lengths-curves.svg)" in plain
 
@@ -46,18 +46,21 @@ def test_every_section_is_there_and_answers_come_first(visit: Any, folder: Path)
         "Length",
         "How it was made",
     ]
-    assert visit.locator(".headlines strong").all_inner_texts() == [
-        "13 of 24 heads can go together under zero ablation",
-        "Sortedness, trained to 16: not past its training length",
+    assert visit.locator(".headline strong").all_inner_texts() == [
+        "11 of its 24 heads are enough",
+        "On the probe default it works up to 16, its training length; at 32 it gives every problem the same answer",
     ]
-    assert "Together, 13 of 24 heads can go." in visit.locator(".findings").inner_text()
-    visit.locator(".findings summary").first.click()
-    found = dict(
-        zip(*(visit.locator(f".findings li >> nth=0 >> {tag}").all_inner_texts() for tag in ("dt", "dd")), strict=True)
+    first = visit.locator(".headline").first
+    assert first.locator("p").first.inner_text() == (
+        "Under zero ablation the other 13 can go together (the largest set found, not proved to be the largest): "
+        "100.0% of the answers are right. 19 heads look removable one at a time; remove them together and 47.6% are wrong. "
+        "Another kind of ablation gives another set: 16 under mean ablation."
     )
+    assert visit.locator("#answers .findings").count() == 0  # they stand beside what they explain
+    first.locator("summary").click()
+    found = dict(zip(*(first.locator(tag).all_inner_texts() for tag in ("dt", "dd")), strict=True))
     assert found.pop("command") == f"headway heads {folder / 'adder'}"
     assert found == {
-        "95% interval of the accuracy left": "0.5143 to 0.5339",
         "problems": "10,000",
         "right with all heads": "1.0000",
         "ablation": "zero",
@@ -66,10 +69,11 @@ def test_every_section_is_there_and_answers_come_first(visit: Any, folder: Path)
         "seeds": "1 (others: see Over seeds)",
         "check": "the doctor's checks forbid nothing here",
     }
-    assert visit.locator(".headlines p").first.inner_text() == (
-        "100.0% right without them (the largest set found). The 19 that look harmless one at a time leave 52.4% when "
-        "all of them go. Other kinds of ablation give other sets: 16 under mean ablation."
-    )
+    visit.locator("#heads .evidence > summary").first.click()
+    sentence = visit.locator("#heads .findings li").first
+    assert "Together, 13 of 24 heads can go." in sentence.inner_text()
+    sentence.locator("summary").click()
+    assert "0.5143 to 0.5339" in sentence.inner_text()
     assert "15,150 contexts" in visit.locator("#length").inner_text()
     assert visit.locator("#made table tbody tr").count() == 2
 
@@ -110,9 +114,9 @@ def test_every_head_can_be_closed_and_opened(visit: Any) -> None:
     assert best.get_attribute("aria-pressed") == "true"
     visit.get_by_role("button", name="all open").click()
     assert best.get_attribute("aria-pressed") == "false"
-    visit.get_by_role("button", name="Encoder self L0", exact=True).click()  # a whole site
+    visit.get_by_role("button", name="encoder self L0", exact=True).click()  # a whole site
     assert visit.locator("#try input[type=checkbox]:not(:checked)").count() == 4
-    visit.get_by_role("checkbox", name="Encoder self L0 H2", exact=True).check()
+    visit.get_by_role("checkbox", name="encoder self L0H2", exact=True).check()
     assert visit.locator("#try input[type=checkbox]:not(:checked)").count() == 3
     assert visit.locator("#accuracy").get_attribute("aria-live") == "off"  # while it counts
     visit.get_by_role("button", name="all open").click()
@@ -123,16 +127,31 @@ def test_every_head_can_be_closed_and_opened(visit: Any) -> None:
 
 @needs_browser
 def test_a_head_is_chosen_everywhere(visit: Any) -> None:
-    visit.get_by_label("enlarge decoder.0.cross.3").click()
-    assert "Decoder cross L0 H3" in visit.locator(".enlarged").inner_text()
-    assert "Decoder cross L0 H3" in visit.locator("#ranking tr.chosen").inner_text()
-    visit.locator("#ranking button", has_text="Encoder self L0 H2").click()
-    assert "Encoder self L0 H2" in visit.locator(".enlarged h3").inner_text()
+    visit.get_by_label("enlarge decoder cross L0H3").click()
+    assert "decoder cross L0H3" in visit.locator(".enlarged").inner_text()
+    assert "decoder cross L0H3" in visit.locator("#ranking tr.chosen").inner_text()
+    visit.locator("#ranking button", has_text="encoder self L0H2").click()
+    assert "encoder self L0H2" in visit.locator(".enlarged h3").inner_text()
     assert "Alone it costs 47.88% (critical); pattern: aligned." in visit.locator(".enlarged").inner_text()
     first = visit.locator("#ranking tbody tr").first
-    assert "Encoder self L0 H2" in first.inner_text()  # costs most
+    assert "encoder self L0H2" in first.inner_text()  # costs most
     visit.locator("#ranking th button", has_text="cost").click()
-    assert "Encoder self L0 H2" not in first.inner_text()
+    assert "encoder self L0H2" not in first.inner_text()
+
+
+@needs_browser
+def test_heads_without_a_measurable_cost_are_one_line_that_opens(visit: Any, folder: Path) -> None:
+    rows = json.loads((folder / "adder" / "heads.json").read_text())["heads"]
+    quiet = [row for row in rows if row["interval"][0] <= 0 <= row["interval"][1] < 0.01]
+    assert len(quiet) >= 15
+    assert visit.locator("#ranking tbody tr").count() == 24 - len(quiet) + 1
+    line = visit.locator("#ranking .fold button")
+    assert f"{len(quiet)} heads: no measurable cost alone" in line.inner_text()
+    line.focus()
+    visit.keyboard.press("Enter")
+    assert line.get_attribute("aria-expanded") == "true"
+    assert visit.locator("#ranking tbody tr").count() == 24 + 1
+    line.click()
 
 
 @needs_browser
@@ -140,11 +159,11 @@ def test_a_link_shows_the_same(browser: Any, report: Path) -> None:
     first = Visit(browser, report, "#a=999&b=1&off=decoder.0.cross.3,encoder.0.self.2&head=decoder.1.self.0")
     assert first.page.get_by_label("first number").input_value() == "999"
     assert first.page.locator("#try input[type=checkbox]:not(:checked)").count() == 2
-    assert "Decoder self L1 H0" in first.page.locator(".enlarged").inner_text()
+    assert "decoder self L1H0" in first.page.locator(".enlarged").inner_text()
     type_sum(first.page, 12, 34)
     assert "a=12&b=34&off=decoder.0.cross.3,encoder.0.self.2" in first.page.url
     first.page.evaluate("location.hash = '#a=5&b=6&head=encoder.0.self.1'")
-    first.page.wait_for_selector(".enlarged h3:has-text('Encoder self L0 H1')")
+    first.page.wait_for_selector(".enlarged h3:has-text('encoder self L0H1')")
     assert first.page.get_by_label("first number").input_value() == "5"
     assert first.page.locator("#try input[type=checkbox]:not(:checked)").count() == 0
     first.close()
@@ -159,7 +178,7 @@ def test_everything_works_with_the_keyboard_alone(browser: Any, report: Path) ->
     visited = Visit(browser, report)
     page = visited.page
     reached = set()
-    for _ in range(60):
+    for _ in range(120):
         page.keyboard.press("Tab")
         reached.add(
             page.evaluate(
@@ -171,7 +190,7 @@ def test_everything_works_with_the_keyboard_alone(browser: Any, report: Path) ->
     assert {"first number", "second number", "random", "hardest", "theme"} <= reached
     page.keyboard.press("Space")
     assert page.locator("#try input[type=checkbox]:not(:checked)").count() == 1
-    for _ in range(120):
+    for _ in range(200):
         page.keyboard.press("Tab")
         if page.evaluate("document.activeElement.innerText").startswith("verdict"):
             break
@@ -181,7 +200,7 @@ def test_everything_works_with_the_keyboard_alone(browser: Any, report: Path) ->
     row = page.get_by_role("group", name="pairs of heads", exact=True).locator(".row").nth(5)
     row.focus()
     page.keyboard.press("Enter")
-    assert page.locator(".enlarged h3").inner_text() == "Encoder self L1 H1"
+    assert page.locator(".enlarged h3").inner_text() == "encoder self L1H1"
     assert row.get_attribute("aria-pressed") == "true"
     box = page.locator(".box.pick").first
     box.focus()
@@ -205,10 +224,10 @@ def test_the_url_of_a_section_opens_it(browser: Any, report: Path) -> None:
 @needs_browser
 def test_changing_the_theme_keeps_open_sections_open(browser: Any, report: Path) -> None:
     visited = Visit(browser, report)
-    visited.page.locator(".findings summary").first.click()
+    visited.page.locator(".headline summary").first.click()
     visited.page.locator("#theme").click()
     assert visited.page.evaluate("document.documentElement.dataset.theme") == "dark"
-    assert visited.page.locator(".findings details[open]").count() == 1
+    assert visited.page.locator(".headline details[open]").count() == 1
     visited.close()
 
 
@@ -281,8 +300,8 @@ def test_a_notebook_shows_the_maps_alone(browser: Any, tmp_path: Path) -> None:
     assert frame.locator("#try canvas").count() == 24
     assert frame.locator(".read").inner_text() == "0 1 2 + 0 0 7 →"
     assert frame.locator("nav").count() == 0
-    frame.get_by_label("enlarge decoder.1.cross.0").click()
-    assert "Decoder cross L1 H0" in frame.locator(".enlarged").inner_text()
+    frame.get_by_label("enlarge decoder cross L1H0").click()
+    assert "decoder cross L1H0" in frame.locator(".enlarged").inner_text()
     visited.close()
 
 
@@ -297,11 +316,13 @@ def test_missing_and_hostile_content_is_shown_as_text(browser: Any, folder: Path
         "lengths": [],
         "missing": [{"what": "heads", "command": f"headway heads {bad}"}],
     }
-    content["findings"] = [{"text": bad, "details": {bad: bad, "command": bad}, "withheld": bad, "more": False}]
+    details = {bad: bad, "command": bad}
+    content["findings"] = [{"text": bad, "details": details, "withheld": bad, "about": "lab", "study": None}]
     content["made"]["runs"] = [{"run": bad}]
     content["files"] = [{"name": bad, "data": base64.b64encode(gzip.compress(bad.encode())).decode()}]
     content["left_out"] = [bad]
-    content["headlines"] = [{"question": bad, "answer": bad, "rest": bad}]
+    plain = {"question": bad, "answer": bad, "rest": bad, "details": details, "withheld": None}
+    content["headlines"] = [{"about": "heads", **plain}, {"about": "length", **plain, "question": "?", "withheld": bad}]
     (tmp_path / "hostile.html").write_text(render_page(content))
     assert "<img" not in re.sub("`[^`]*`", "", render_markdown(content))  # as code it is text
     visited = Visit(browser, tmp_path / "hostile.html", viewport={"width": 800, "height": 600})

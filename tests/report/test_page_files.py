@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib.util
 import json
 import os
 import shlex
@@ -106,7 +107,8 @@ def test_nan_does_not_prevent_a_page(browser: Any, home: Path, study: dict[str, 
     (home / "adder" / "heads.json").write_text(json.dumps(broken))
     assert main(["report", "mine", "--json"]) == 0
     visited = Visit(browser, tmp_path / "mine" / "report.html")
-    assert visited.page.locator("#ranking tbody tr").count() == 24
+    visited.page.locator("#ranking .fold button").click()
+    assert visited.page.locator("#ranking tbody tr").count() == 24 + 1
     visited.close()
     assert "NaN" not in render_page(Inline({"heads": broken}).content).split('id="content"')[1].split("</script>")[0]
 
@@ -178,7 +180,7 @@ def test_adders_of_any_width_open_on_a_sum(browser: Any, tmp_path: Path, digits:
     needed, there = page.get_by_label("first number").evaluate(wide)
     assert needed <= there
     assert page.locator("#try .presets button").all_inner_texts() == ["all open"]
-    assert page.locator(".findings .missing").inner_text() == "Missing: heads, lengths."
+    assert page.locator("#answers .missing").inner_text() == "Missing: heads, lengths."
     assert page.locator("#heads .missing code").inner_text() == f"headway heads {tmp_path / 'run'}"
     visited.close()
 
@@ -201,10 +203,11 @@ def test_a_withheld_study_strikes_out_the_question(
     disk.write_json(home / "adder" / "heads.json", {**study, **gone, **withheld})
     assert main(["report", "mine", "--json"]) == 0
     visited = Visit(browser, tmp_path / "mine" / "report.html")
-    first = visited.page.locator(".findings li").first
+    assert "Withheld: learned" in visited.page.locator(".headline").first.inner_text()
+    first = visited.page.locator("#heads .findings li").first
     assert first.locator("s").inner_text() == "Which heads it needs"
     assert first.locator("p").inner_text() == "Withheld: learned: right on 0.2 of its problems."
-    assert "No finding is told" not in visited.page.locator(".findings").inner_text()
+    assert "No finding is told" not in visited.page.locator("#heads .findings").first.inner_text()
     visited.close()
     assert "- ~~Which heads it needs~~ Withheld: learned" in (home / "report.md").read_text()
 
@@ -223,7 +226,7 @@ def test_a_population_is_recognised_by_its_schema_or_its_contents(
     many = json.loads((ROOT / "results" / "heads-thousand" / "heads.json").read_text())
     disk.write_json(tmp_path / name, {**many, "members": many["members"][:3], **said})
     content = build_content(find_sources([tmp_path]))
-    assert content["headlines"][0]["answer"] == "13 of 24 heads can go together in the median run"
+    assert content["headlines"][0]["answer"] == "In the median run 11 of 24 heads are enough"
     assert [finding["text"] for finding in content["findings"]] == said.get("findings", [])
     assert (len(content["seeds"]), content["heads"]) == (3, None)
 
@@ -247,8 +250,8 @@ def test_a_population_alone_is_enough(browser: Any, tmp_path: Path) -> None:
     assert main(["report", str(tmp_path / "many"), "--json"]) == 0
     visited = Visit(browser, tmp_path / "many" / "report.html")
     page = visited.page
-    assert page.locator(".headlines strong").inner_text() == "13 of 24 heads can go together in the median run"
-    assert "Together 13 can go in the median run (9 to 17)." in page.locator(".findings").inner_text()
+    assert page.locator(".headline strong").inner_text() == "In the median run 11 of 24 heads are enough"
+    assert "Together 13 can go in the median run (9 to 17)." in page.locator("#heads .findings").text_content()
     assert "Over 20 seeds" in page.locator("#heads").inner_text()
     visited.close()
 
@@ -377,12 +380,26 @@ def test_a_study_by_loss_is_reported_in_loss(home: Path, study: dict[str, Any]) 
     }
     disk.write_json(home / "adder" / "heads.json", {**study, **judged, "heads": rows, **sets})
     content = build_content(find_sources([home]))
+    assert content["headlines"][0]["answer"] == "It needs 11 of its 24 heads"  # proved, so it may say so
     assert content["headlines"][0]["rest"] == (
-        "The KL divergence rises by 0.0310 without them (proved to be the largest set within 0.05). The 19 that look "
-        "harmless one at a time raise it by 1.2500 when all of them go. Other kinds of ablation give other sets: "
-        "16 under mean ablation."
+        "Under zero ablation the other 13 can go together (proved to be the largest set that can): the KL divergence "
+        "rises by 0.0310, within 0.05. 19 heads look removable one at a time; remove them together and it rises by "
+        "1.2500. Another kind of ablation gives another set: 16 under mean ablation."
     )
     assert content["findings"][0]["details"]["command"].endswith("--max-loss-increase 0.05")
     plain = render_markdown(content)
     assert "| head | more KL divergence | interval | verdict | pattern |" in plain
-    assert "| encoder.0.self.2 | 0.2500 | 0.2000 to 0.3000 | critical | aligned |" in plain
+    assert "| encoder self L0H2 | 0.2500 | 0.2000 to 0.3000 | critical | aligned |" in plain
+
+
+def test_the_encodings_that_reach_are_those_of_the_results() -> None:
+    """The file that ships is what its recipe makes of the results and certificates in this repository."""
+    spec = importlib.util.spec_from_file_location("ship_lengths", ROOT / "recipes" / "ship_lengths.py")
+    assert spec is not None
+    assert spec.loader is not None
+    recipe = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(recipe)
+    shipped = json.loads(recipe.OUT.read_text())
+    assert shipped == recipe.collect()
+    assert [each["fails_in_range"] for each in shipped["measured"]] == [["one-inversion", "ties"]] * 2 + [[]]
+    assert {each["wrong"] for each in shipped["proved"]} == {0}

@@ -1,4 +1,5 @@
 // A line chart as SVG: few lines, distinguished by colour and dash, so that overlapping lines stay visible.
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Figure } from "./save";
 
 export interface Line {
@@ -17,6 +18,7 @@ interface Sample {
   name: string;
   colour: string;
   dash?: string; // of a line; bars have none
+  ring?: boolean; // of a mark
 }
 
 /** Places the names of a legend side by side, on as many rows as are needed. */
@@ -39,11 +41,11 @@ export function Legend({ samples, left, top, wide }: { samples: Sample[]; left: 
   const places = placeNames(samples.map((each) => each.name), wide);
   return (
     <g class="legend">
-      {samples.map(({ name, colour, dash }, i) => {
+      {samples.map(({ name, colour, dash, ring }, i) => {
         const [x, y] = [left + places[i]![0], top + places[i]![1]];
         return (
           <g key={name} style={{ color: colour }}>
-            {dash == null ? <rect x={x} y={y - 9} width={SAMPLE} height="10" fill={colour} /> : <line class="line" x1={x} x2={x + SAMPLE} y1={y - 4} y2={y - 4} stroke-dasharray={dash} />}
+            {ring ? <circle class="ring" cx={x + SAMPLE / 2} cy={y - 4} r="6" /> : dash == null ? <rect x={x} y={y - 9} width={SAMPLE} height="10" fill={colour} /> : <line class="line" x1={x} x2={x + SAMPLE} y1={y - 4} y2={y - 4} stroke-dasharray={dash} />}
             <text x={x + SAMPLE + 6} y={y}>{name}</text>
           </g>
         );
@@ -60,47 +62,100 @@ export function ticksOver(least: number, most: number): number[] {
   return Array.from({ length: Math.max(2, to - from + 1) }, (_, place) => Number(((from + place) * step).toPrecision(6)));
 }
 
-export function Chart(props: {
-  lines: Line[]; x: string; y: string; label: string; log?: boolean; shaded?: [number, number]; rule?: number; marks?: { x: number; y: number; text: string; colour: string }[];
+/** Powers of ten around these numbers. */
+function powersOver(least: number, most: number): number[] {
+  const [from, to] = [Math.floor(Math.log10(least)), Math.ceil(Math.log10(most))];
+  return Array.from({ length: Math.max(2, to - from + 1) }, (_, place) => Number((10 ** (from + place)).toPrecision(1)));
+}
+
+interface Mark {
+  x: number;
+  y: number;
+  text: string;
+  colour: string;
+}
+
+interface Props {
+  lines: Line[]; x: string; y: string; label: string; log?: boolean; shaded?: [number, number]; rule?: number; marks?: Mark[];
   loose?: boolean; // the y axis follows the data; otherwise it is a share, from 0 to 1
-}) {
-  const wide = 640, plot = 300, left = 58, right = 20, top = 12, bottom = 40, names = props.lines.map((line) => line.name);
-  const high = plot + 8 + legendHeight(names, wide - left - right);
+  steep?: boolean; // the y axis is logarithmic
+  compact?: boolean; // one of several small charts
+  bare?: boolean; // inside a headline: its legend is enough
+}
+
+/** The width of the column that a drawing is in, so that it fills it and its text keeps its size. */
+function useWidth(usual: number): [preact.RefObject<HTMLDivElement>, number] {
+  const home = useRef<HTMLDivElement>(null), [wide, setWide] = useState(usual);
+  useLayoutEffect(() => {
+    const measure = (): void => {
+      const now = Math.round(home.current?.clientWidth ?? 0);
+      if (now > 0) setWide(Math.max(260, now)); // folded away it has no width
+    };
+    measure();
+    const watch = new ResizeObserver(measure);
+    watch.observe(home.current!);
+    return () => watch.disconnect();
+  }, []);
+  return [home, wide];
+}
+
+/** Where the axes are, and what they show. */
+function scales(props: Props, wide: number) {
+  const plot = props.compact || props.bare ? 190 : Math.round(Math.min(340, Math.max(230, wide * 0.46)));
+  const left = 58, right = 16, top = 12, bottom = 40;
   const all = props.lines.flatMap((line) => line.points.map(([x]) => x)).concat(props.shaded ?? []);
   const scaled = (x: number): number => (props.log ? Math.log2(Math.max(x, 1e-9)) : x);
   const [least, most] = [Math.min(...all.map(scaled)), Math.max(...all.map(scaled))];
   const heights = [...props.lines.flatMap((line) => line.points.map(([, y]) => y)), ...(props.marks ?? []).map((mark) => mark.y), ...(props.rule == null ? [] : [props.rule])];
-  const levels = props.loose ? ticksOver(Math.min(...heights), Math.max(...heights)) : [0, 0.25, 0.5, 0.75, 1];
-  const [low, up] = [levels[0]!, levels.at(-1)!];
-  const px = (x: number): number => left + ((scaled(x) - least) / (most - least || 1)) * (wide - left - right);
-  const py = (y: number): number => top + ((up - y) / (up - low)) * (plot - top - bottom);
+  const floor = Math.max(1e-9, Math.min(...heights.filter((y) => y > 0)));
+  const levels = props.steep ? powersOver(floor, Math.max(...heights, floor)) : props.loose ? ticksOver(Math.min(...heights), Math.max(...heights)) : [0, 0.25, 0.5, 0.75, 1];
+  const risen = (y: number): number => (props.steep ? Math.log10(Math.max(y, floor)) : y);
+  const [low, up] = [risen(levels[0]!), risen(levels.at(-1)!)];
   const values = [...new Set(props.lines.flatMap((line) => line.points.map(([x]) => x)))].sort((p, q) => p - q);
   const round = values.length > MOST_VALUES && !props.log; // more values than anyone asks for by name, such as steps
   const ticks = round ? ticksOver(least, most).filter((x) => x >= least && x <= most) : values;
-  const every = Math.ceil(ticks.length / 9);
+  const every = Math.ceil(ticks.length / Math.min(9, Math.floor((wide - left - right) / 48)));
+  return {
+    plot, left, right, top, bottom, levels,
+    ticks: ticks.filter((_, i) => i % every === 0),
+    tick: (x: number): string => (round || props.log ? x.toLocaleString("en") : String(x)),
+    px: (x: number): number => left + ((scaled(x) - least) / (most - least || 1)) * (wide - left - right),
+    py: (y: number): number => top + ((up - risen(y)) / (up - low)) * (plot - top - bottom),
+  };
+}
+
+/** Names stand in the legend below, never across the curves; a mark is a ring on its curve and a ring in the legend. */
+export function Chart(props: Props) {
+  const [home, wide] = useWidth(640);
+  const { plot, left, right, top, bottom, levels, ticks, tick, px, py } = scales(props, wide);
+  const samples = [
+    ...props.lines.map((line, i) => ({ name: line.name, colour: COLOURS[i % COLOURS.length]!, dash: DASHES[i % DASHES.length]! })),
+    ...(props.marks ?? []).map((mark) => ({ name: mark.text, colour: mark.colour, ring: true })),
+  ];
+  const legendWide = wide - left - right, high = plot + 8 + legendHeight(samples.map((each) => each.name), legendWide);
   return (
     <Figure label={props.label}>
-      <svg class="curves" viewBox={`0 0 ${wide} ${high}`} role="img" aria-label={props.label}>
-        {props.shaded && <rect x={px(props.shaded[0])} y={top} width={Math.max(2, px(props.shaded[1]) - px(props.shaded[0]))} height={plot - top - bottom} class="shaded" />}
-        {levels.map((y) => (
-          <g key={y}><line x1={left} x2={wide - right} y1={py(y)} y2={py(y)} class="grid" /><text x={left - 8} y={py(y) + 4} text-anchor="end">{y}</text></g>
-        ))}
-        {ticks.filter((_, i) => i % every === 0).map((x) => <text key={x} x={px(x)} y={plot - bottom + 18} text-anchor="middle">{round ? x.toLocaleString("en") : x}</text>)}
-        <text x={(left + wide - right) / 2} y={plot - 4} text-anchor="middle">{props.x}</text>
-        <text transform={`translate(13 ${(top + plot - bottom) / 2}) rotate(-90)`} text-anchor="middle">{props.y}</text>
-        {props.rule != null && <line x1={left} x2={wide - right} y1={py(props.rule)} y2={py(props.rule)} class="rule" />}
-        {props.lines.map((line, i) => (
-          <g key={line.name} style={{ color: COLOURS[i % COLOURS.length] }}>
-            {line.band && <polygon class="band" points={[...line.band.map(([x, low]) => `${px(x)},${py(low)}`), ...line.band.slice().reverse().map(([x, , up]) => `${px(x)},${py(up)}`)].join(" ")} />}
-            <polyline class="line" stroke-dasharray={DASHES[i % DASHES.length]} points={line.points.map(([x, y]) => `${px(x)},${py(y)}`).join(" ")} />
-            {line.points.length < 12 && line.points.map(([x, y]) => <circle key={x} cx={px(x)} cy={py(y)} r="3"><title>{`${line.name} at ${x}: ${y.toFixed(4)}`}</title></circle>)}
-          </g>
-        ))}
-        {props.marks?.map((mark) => (
-          <g key={mark.text} style={{ color: mark.colour }}><circle cx={px(mark.x)} cy={py(mark.y)} r="6" class="mark" /><text x={px(mark.x) + (px(mark.x) > wide / 2 ? -10 : 10)} y={py(mark.y) + (py(mark.y) > plot - bottom - 40 ? -8 : 24)} text-anchor={px(mark.x) > wide / 2 ? "end" : "start"} class="said">{mark.text}</text></g>
-        ))}
-        <Legend samples={names.map((name, i) => ({ name, colour: COLOURS[i % COLOURS.length]!, dash: DASHES[i % DASHES.length]! }))} left={left} top={plot + 16} wide={wide - left - right} />
-      </svg>
+      <div ref={home}>
+        <svg class="curves" viewBox={`0 0 ${wide} ${high}`} role="img" aria-label={props.label}>
+          {props.shaded && <rect x={px(props.shaded[0])} y={top} width={Math.max(2, px(props.shaded[1]) - px(props.shaded[0]))} height={plot - top - bottom} class="shaded"><title>trained lengths</title></rect>}
+          {levels.map((y) => (
+            <g key={y}><line x1={left} x2={wide - right} y1={py(y)} y2={py(y)} class="grid" /><text x={left - 8} y={py(y) + 4} text-anchor="end">{y}</text></g>
+          ))}
+          {ticks.map((x) => <text key={x} x={px(x)} y={plot - bottom + 18} text-anchor="middle">{tick(x)}</text>)}
+          <text x={(left + wide - right) / 2} y={plot - 4} text-anchor="middle">{props.x}</text>
+          <text transform={`translate(13 ${(top + plot - bottom) / 2}) rotate(-90)`} text-anchor="middle">{props.y}</text>
+          {props.rule != null && <line x1={left} x2={wide - right} y1={py(props.rule)} y2={py(props.rule)} class="rule" />}
+          {props.lines.map((line, i) => (
+            <g key={line.name} style={{ color: COLOURS[i % COLOURS.length] }}>
+              {line.band && <polygon class="band" points={[...line.band.map(([x, low]) => `${px(x)},${py(low)}`), ...line.band.slice().reverse().map(([x, , up]) => `${px(x)},${py(up)}`)].join(" ")} />}
+              <polyline class="line" stroke-dasharray={DASHES[i % DASHES.length]} points={line.points.map(([x, y]) => `${px(x)},${py(y)}`).join(" ")} />
+              {line.points.length < 12 && line.points.map(([x, y]) => <circle key={x} cx={px(x)} cy={py(y)} r="3"><title>{`${line.name} at ${x}: ${y.toFixed(4)}`}</title></circle>)}
+            </g>
+          ))}
+          {props.marks?.map((mark) => <circle key={mark.text} style={{ color: mark.colour }} cx={px(mark.x)} cy={py(mark.y)} r="7" class="ring"><title>{mark.text}</title></circle>)}
+          <Legend samples={samples} left={left} top={plot + 16} wide={legendWide} />
+        </svg>
+      </div>
     </Figure>
   );
 }

@@ -5,7 +5,36 @@ export interface Finding {
   text: string;
   details: Record<string, string>;
   withheld: string | null;
-  more: boolean; // shown below the others
+  about: "heads" | "roles" | "seeds" | "length" | "comparison" | "lab"; // the part of the page that it explains
+  study: string | null; // the study of length that it is from
+}
+
+/** An answer in plain words, with a picture of what it is about. */
+export interface Headline {
+  about: "lab" | "heads" | "seeds" | "length";
+  question: string;
+  answer: string;
+  rest: string;
+  details: Record<string, string>;
+  withheld: string | null;
+}
+
+/** Encodings that do reach, measured before this page was made: they ship with the package. */
+export interface Shipped {
+  note: string;
+  made_by: string;
+  measured: { positions: string; task: string; track: string; trained: number; seeds: number; examples: number; fails_in_range: string[]; probes: { probe: string; worst: number | null; points: [number, number, number][] }[]; source: string; command: string }[];
+  proved: { name: string; task: string; contexts: number; wrong: number; smallest_margin: number; rounding_bound: number; parameters: number; trained: number; dtype: string; source: string; command: string }[];
+}
+
+/** How a run learned, by training step. */
+export interface Learning {
+  run: string;
+  task: string;
+  training: [number, number][];
+  held_out: [number, number][];
+  training_loss: [number, number][];
+  held_out_loss: [number, number][];
 }
 
 export type Bounds = [number | null, number | null];
@@ -17,6 +46,8 @@ export interface HeadRow {
   interval: [number | null, number | null] | null;
   loss_increase: number | null;
   verdict: string;
+  verdicts?: Record<string, string>; // by kind of ablation; not in older files
+  drops?: Record<string, number>;
   pattern?: string | null;
   pattern_scores?: { label: string; stable: number } | null;
   by_stratum: { stratum: string; examples: number; errors: number }[];
@@ -25,8 +56,8 @@ export interface HeadRow {
 export type Share = number | "cannot" | null; // "cannot": provably nothing, whatever the weights
 
 export interface Roles {
-  table: { part: string; contrast: string; at_answer: boolean; flips: Share; pairs: number; named: boolean }[];
-  explained: { contrast: string; heads: string[]; flips: Share; sound: boolean }[];
+  table: { part: string; contrast: string; at_answer: boolean; flips: Share; pairs: number; named: boolean; interval?: Bounds | null; placebo?: number | null }[];
+  explained: { contrast: string; heads: string[]; flips: Share; sound: boolean; pairs?: number; placebo?: number | null; random_heads?: number | null }[]; // the last three not in older files
   mean_explained: number | null;
 }
 
@@ -170,7 +201,7 @@ export interface Classroom {
 
 export interface Content {
   title: string;
-  headlines: { question: string; answer: string; rest: string }[];
+  headlines: Headline[];
   findings: Finding[];
   model: (PackedModel & { run: string }) | null;
   only: "try" | null; // a part of the page, for a notebook
@@ -184,7 +215,8 @@ export interface Content {
   comparisons: Comparison[];
   classroom?: Classroom; // the page of a class shows nothing else
   certificates: { run: string; contexts: number; smallest_margin: number | null; refused: string | null }[];
-  made: { facts: Record<string, string>; commands: string[]; runs: Record<string, string | number | null>[]; curves: { run: string; training: [number, number][]; held_out: [number, number][] }[] };
+  made: { facts: Record<string, string>; commands: string[]; runs: Record<string, string | number | null>[]; curves: Learning[] };
+  shipped?: Shipped | null; // not in a notebook
   missing: { what: string; command: string }[];
   files: { name: string; data: string }[]; // packed by gzip, in base64
   left_out: string[]; // files that were too large

@@ -3,6 +3,7 @@ import { signal } from "@preact/signals";
 import { Chart, COLOURS } from "./chart";
 import { content, type Bounds, type HeadRow, type Heads } from "./content";
 import { boundsOf, costOf, exact, fixed, marginOf } from "./cost";
+import { Findings } from "./evidence";
 import { Grid } from "./grid";
 import { Missing } from "./missing";
 import { headTitle, shortHead } from "./names";
@@ -12,10 +13,13 @@ import { Table, type Cells } from "./save";
 import { SeedsPart } from "./seeds";
 import { SeveralPart } from "./several";
 import { chosen } from "./state";
+import { StoryPart } from "./story";
 import { UpstreamPart } from "./upstream";
 
 type Column = "head" | "accuracy" | "cost" | "verdict" | "pattern";
 const MOST_DRAWN = 64; // heads, above which the grid of pairs is not drawn
+const FOLDED = 3; // heads without a measurable cost, from which they are one line
+const opened = signal(false);
 const order = signal<{ by: Column; down: boolean }>({ by: "cost", down: true });
 
 function sorted(heads: Heads): HeadRow[] {
@@ -27,6 +31,32 @@ function sorted(heads: Heads): HeadRow[] {
   return down ? copy.reverse() : copy;
 }
 
+/** Whether no cost can be measured: the interval contains zero, and lies within the margin. */
+function harmless(heads: Heads, row: HeadRow): boolean {
+  const bounds = boundsOf(row);
+  return bounds != null && bounds[0] <= 0 && bounds[1] >= 0 && bounds[1] < marginOf(heads);
+}
+
+function Row({ heads, row, most }: { heads: Heads; row: HeadRow; most: number }) {
+  const cost = costOf(heads, row), bounds = boundsOf(row), share = (value: number): string => `${(100 * Math.max(value, 0)) / most}%`;
+  return (
+    <tr class={chosen.value === row.head ? "chosen" : ""} onClick={() => (chosen.value = row.head)}>
+      <td title={row.head}><button class="plain" onClick={() => (chosen.value = row.head)}>{headTitle(row.head)}</button></td>
+      {exact(heads) && <td class="number">{row.accuracy.toFixed(4)}</td>}
+      <td>
+        <span class="bar">
+          <i style={{ width: share(cost ?? 0) }} />
+          {bounds && <u style={{ left: share(bounds[0]), width: share(bounds[1] - Math.max(bounds[0], 0)) }} />}
+        </span>
+        <span class="number">{fixed(cost)}{bounds && <small> ({bounds[0].toFixed(4)} to {bounds[1].toFixed(4)})</small>}</span>
+      </td>
+      <td class={row.verdict}>{row.verdict}</td>
+      <td>{row.pattern ?? "\u2013"}</td>
+    </tr>
+  );
+}
+
+/** The table of heads. Those without a measurable cost are one line, which opens. */
 function Ranking({ heads }: { heads: Heads }) {
   const name = (by: Column, title: string) => (
     <th aria-sort={order.value.by === by ? (order.value.down ? "descending" : "ascending") : "none"}>
@@ -36,35 +66,25 @@ function Ranking({ heads }: { heads: Heads }) {
     </th>
   );
   const rows = sorted(heads), most = Math.max(...rows.map((row) => boundsOf(row)?.[1] ?? costOf(heads, row) ?? 0), 1e-6);
+  const quiet = rows.filter((row) => harmless(heads, row)), folded = quiet.length >= FOLDED ? new Set(quiet) : new Set<HeadRow>();
   const title = heads.counted ? `more ${heads.counted}, with interval` : "cost, with interval";
-  const share = (value: number): string => `${(100 * Math.max(value, 0)) / most}%`;
   const csv = (): Cells[] => [
     ["head", "accuracy without it", heads.counted ? `more ${heads.counted}` : "cost", "low", "high", "verdict", "pattern"],
     ...rows.map((row) => [row.head, row.accuracy, costOf(heads, row), ...(boundsOf(row) ?? ["", ""]), row.verdict, row.pattern]),
   ];
+  const least = Math.min(...quiet.map((row) => boundsOf(row)![0])), largest = Math.max(...quiet.map((row) => boundsOf(row)![1]));
   return (
     <Table label="ranking of heads" id="ranking" csv={csv}>
       <thead><tr>{name("head", "head")}{exact(heads) && name("accuracy", "accuracy without it")}{name("cost", title)}{name("verdict", "verdict")}{name("pattern", "pattern")}</tr></thead>
-      <tbody>
-        {rows.map((row) => {
-          const cost = costOf(heads, row), bounds = boundsOf(row);
-          return (
-            <tr key={row.head} class={chosen.value === row.head ? "chosen" : ""} onClick={() => (chosen.value = row.head)}>
-              <td><button class="plain" onClick={() => (chosen.value = row.head)}>{headTitle(row.head)}</button></td>
-              {exact(heads) && <td class="number">{row.accuracy.toFixed(4)}</td>}
-              <td>
-                <span class="bar">
-                  <i style={{ width: share(cost ?? 0) }} />
-                  {bounds && <u style={{ left: share(bounds[0]), width: share(bounds[1] - Math.max(bounds[0], 0)) }} />}
-                </span>
-                <span class="number">{fixed(cost)}{bounds && <small> ({bounds[0].toFixed(4)} to {bounds[1].toFixed(4)})</small>}</span>
-              </td>
-              <td class={row.verdict}>{row.verdict}</td>
-              <td>{row.pattern ?? "\u2013"}</td>
-            </tr>
-          );
-        })}
-      </tbody>
+      <tbody>{rows.filter((row) => !folded.has(row)).map((row) => <Row key={row.head} heads={heads} row={row} most={most} />)}</tbody>
+      {folded.size > 0 && (
+        <tbody class="quiet">
+          <tr class="fold"><td colSpan={exact(heads) ? 5 : 4}>
+            <button aria-expanded={opened.value} onClick={() => (opened.value = !opened.value)}>{opened.value ? "▾" : "▸"} {folded.size} heads: no measurable cost alone <small>(every interval within {least.toFixed(4)} to {largest.toFixed(4)})</small></button>
+          </td></tr>
+          {opened.value && rows.filter((row) => folded.has(row)).map((row) => <Row key={row.head} heads={heads} row={row} most={most} />)}
+        </tbody>
+      )}
     </Table>
   );
 }
@@ -90,7 +110,11 @@ function Curves({ heads }: { heads: Heads }) {
     <>
       <h3>Removing heads one after another</h3>
       {byLoss && <p>Lower is better. The dashed line is {marginOf(heads)} above the {heads.counted} with all heads, {fixed(whole)}.</p>}
-      <Chart label={`${byLoss ? heads.counted : "accuracy"} against the number of heads removed`} x="heads removed" y={byLoss ? heads.counted! : "accuracy"} loose={byLoss} rule={rule} marks={marks} lines={lines} />
+      <div class="beside"><Chart label={`${byLoss ? heads.counted : "accuracy"} against the number of heads removed`} x="heads removed" y={byLoss ? heads.counted! : "accuracy"} loose={byLoss} rule={rule} marks={marks} lines={lines} />
+      <div>
+        <p>Each curve removes heads in another order. The dashed line is the margin: {byLoss ? "above it, the loss has risen too far" : "above it, removal costs less than the margin"}. The rings are two sets: the heads that are cheap one at a time, all removed at once, and the largest set {heads.together?.optimal ? "that can go" : "found that can go"} together.</p>
+        <Findings about="heads" title="The same in sentences, each with its evidence" />
+      </div></div>
     </>
   );
 }
@@ -122,13 +146,12 @@ function Strata({ heads }: { heads: Heads }) {
   return (
     <>
       <h3>Which problems a head is needed for</h3>
-      <p>The error rate on each kind of problem without the head.</p>
-      <Grid label="errors by kind of problem without each head" rows={heads.heads.map((row) => shortHead(row.head))} columns={names} most={1}
+      <div class="beside"><Grid label="errors by kind of problem without each head" rows={heads.heads.map((row) => shortHead(row.head))} columns={names} most={1}
         chosen={heads.heads.findIndex((row) => row.head === chosen.value)} choose={(row) => (chosen.value = heads.heads[row]!.head)}
         cells={(r, c) => {
           const { stratum, examples, errors } = heads.heads[r]!.by_stratum[c]!;
           return { value: errors / Math.max(1, examples), title: `without ${headTitle(heads.heads[r]!.head)}, ${stratum}: ${errors} of ${examples} wrong` };
-        }} />
+        }} /><p>The error rate on each kind of problem without the head: the darker, the more of them go wrong. A row that is dark in a few columns only belongs to a head with a special job.</p></div>
     </>
   );
 }
@@ -141,7 +164,7 @@ function Pairs({ heads }: { heads: Heads }) {
   return (
     <>
       <h3>Pairs that back each other up</h3>
-      <p>The cost of removing two heads together minus the sum of their costs alone: blue where each is a backup of the other, orange where both are needed for the same answers. Measured on {heads.pairs_examples ? `${heads.pairs_examples.toLocaleString("en")} problems` : "a smaller sample of problems"}: small differences mean little.</p>
+      <div class="beside">
       {names.length <= MOST_DRAWN && (
         <Grid label="pairs of heads" rows={names.map(shortHead)} columns={names.map(shortHead)} most={most}
           chosen={names.indexOf(chosen.value ?? "")} choose={(row) => (chosen.value = names[row]!)}
@@ -150,12 +173,13 @@ function Pairs({ heads }: { heads: Heads }) {
             return pair ? { value: pair.backup, title: `${headTitle(names[r]!)} and ${headTitle(names[c]!)}: ${pair.drop.toFixed(4)} together, ${pair.sum_of_drops.toFixed(4)} one by one` } : null;
           }} />
       )}
+      <div><p>The cost of removing two heads together minus the sum of their costs alone: blue where each is a backup of the other, orange where both are needed for the same answers. Measured on {heads.pairs_examples ? `${heads.pairs_examples.toLocaleString("en")} problems` : "a smaller sample of problems"}: small differences mean little.</p>
       <Table label="strongest pairs of heads">
         <thead><tr><th>heads</th><th>cost together</th><th>sum of costs alone</th></tr></thead>
         <tbody>{strongest.map((pair) => (
           <tr key={pair.heads.join()}><td>{pair.heads.map(headTitle).join(" and ")}</td><td class="number">{pair.drop.toFixed(4)}</td><td class="number">{pair.sum_of_drops.toFixed(4)}</td></tr>
         ))}</tbody>
-      </Table>
+      </Table></div></div>
     </>
   );
 }
@@ -179,8 +203,10 @@ export function HeadsSection() {
     <>
       {heads.withheld.map((each) => <p class="withheld" key={each.check}>Withheld: {each.check}: {each.reason.replace(/\.$/, "")}.</p>)}
       <About heads={heads} />
-      <Ranking heads={heads} />
       <Curves heads={heads} />
+      <h3>What each head costs alone</h3>
+      <Ranking heads={heads} />
+      <StoryPart />
       <Sets heads={heads} />
       <Strata heads={heads} />
       <Pairs heads={heads} />

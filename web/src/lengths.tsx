@@ -3,17 +3,22 @@ import { Chart, type Line } from "./chart";
 import { content, type Lengths } from "./content";
 import { fixed } from "./cost";
 import { Encodings } from "./encodings";
+import { Findings } from "./evidence";
+import { Learned, learningOf } from "./learning";
 import { Missing } from "./missing";
+import { spoken } from "./names";
+import { ReachingPart } from "./reaching";
 import { Table } from "./save";
 
 const STOPS: Record<string, string> = { fails: "failing", undecided: "too few problems to decide", tested_to_the_end: "the longest length tested" };
 const DRAWN = 2; // probes; the others are collapsed
+const LISTED = 6; // encodings, above which the table says it better
 
 function title(row: { positions: string; index: string }): string {
   return row.index === "sequential" ? row.positions : `${row.positions}, ${row.index}`;
 }
 
-function lines(study: Lengths, probe: string): Line[] {
+export function linesOf(study: Lengths, probe: string): Line[] {
   return [...new Set(study.rows.map(title))].map((name) => {
     const own = study.rows.filter((row) => title(row) === name && row.probe === probe);
     const lengths = [...new Set(own.map((row) => row.length))].sort((p, q) => p - q);
@@ -43,7 +48,7 @@ function Failures({ study }: { study: Lengths }) {
           const causes = [...new Set(found.flatMap((each) => each.causes))].map((cause) => `${cause} (${found.filter((each) => each.causes.includes(cause)).length} of ${found.length})`);
           return (
             <tr key={name}><td>{title(found[0]!)}</td><td>{found[0]!.probe}</td><td class="number">{[...new Set(found.map((each) => each.length))].sort((p, q) => p - q).join(", ")}</td>
-              <td>{causes.join(", ") || "no known cause"}</td><td>{found[0]!.sentence}</td></tr>
+              <td>{causes.join(", ") || "no known cause"}</td><td>{spoken(found[0]!.sentence)}</td></tr>
           );
         })}</tbody>
       </Table>
@@ -53,29 +58,43 @@ function Failures({ study }: { study: Lengths }) {
 
 function Curve({ study, probe }: { study: Lengths; probe: string }) {
   return (
-    <>
-      <h4>Probe {probe}: median and range of the seeds; trained lengths are shaded</h4>
-      <Chart label={`accuracy by length, ${study.task}, ${probe}`} x="length" y="accuracy" log shaded={study.train_lengths} lines={lines(study, probe)} />
-    </>
+    <div>
+      <h4>Probe {probe}</h4>
+      <Chart label={`accuracy by length, ${study.task}, ${probe}`} x="length" y="accuracy" log shaded={study.train_lengths} lines={linesOf(study, probe)} />
+    </div>
   );
 }
 
+/** One line for each entry: how far its worst seed works, on the probes on which it does. */
+function summary(study: Lengths): [string, string][] {
+  const names = [...new Set(study.reach.map(title))];
+  return names.map((name) => {
+    const rows = study.reach.filter((row) => title(row) === name);
+    if (rows.every((row) => row.worst == null)) return [name, "did not learn in range"];
+    return [name, rows.map((row) => `${row.probe} ${row.worst ? `up to ${row.worst.toLocaleString("en")}` : "not even in range"}`).join(", ")];
+  });
+}
+
 function Study({ study }: { study: Lengths }) {
+  const names = new Set(study.reach.map(title)).size;
   const probes = [...new Set(study.rows.map((row) => row.probe))];
   const failing = (row: Lengths["reach"][number]): number => Object.values(row.by_seed).every((each) => each == null) ? Infinity : (row.fails_in_range?.length ?? 0); // entries that hold in range come first
   const board = study.reach.slice().sort((one, other) => one.probe.localeCompare(other.probe) || (failing(one) === failing(other) ? 0 : failing(one) - failing(other)) || (other.worst ?? -1) - (one.worst ?? -1) || (other.median ?? -1) - (one.median ?? -1));
   return (
     <section class="study">
       <h3>{study.task}, {study.track === "lab" ? "trained by the lab" : `${study.track} track`}</h3>
-      {study.findings.map((each) => <p key={each}>{each}</p>)}
-      {probes.slice(0, DRAWN).map((probe) => <Curve key={probe} study={study} probe={probe} />)}
+      <div class="probes">{probes.slice(0, DRAWN).map((probe) => <Curve key={probe} study={study} probe={probe} />)}</div>
+      <p class="note">Median and range of the seeds. Trained lengths, {study.train_lengths.join(" to ")}, are shaded.</p>
+      {names <= LISTED && <dl class="summary">{summary(study).map(([name, far]) => <><dt>{name}</dt><dd>{far}</dd></>)}</dl>}
+      <Findings about="length" study={study.name} title="How far, and what stops it, in words" />
       {probes.length > DRAWN && (
         <details>
           <summary>{probes.length - DRAWN} more probes: {probes.slice(DRAWN).join(", ")}</summary>
-          {probes.slice(DRAWN).map((probe) => <Curve key={probe} study={study} probe={probe} />)}
+          <div class="probes">{probes.slice(DRAWN).map((probe) => <Curve key={probe} study={study} probe={probe} />)}</div>
         </details>
       )}
-      <h4>Reach of each encoding, sorted by its worst seed (the longest length up to which accuracy is shown to be at least 0.99, with 95% confidence for all points together); those that do not hold on every probe in range come last</h4>
+      <h4>Reach of each encoding</h4>
+      <p>The longest length up to which accuracy is shown to be at least 0.99, with 95% confidence for all points together. Sorted by the worst seed; those that do not hold on every probe in range come last.</p>
       <Table label={`reach, ${study.task}`}>
         <thead><tr><th>probe</th><th>encoding</th><th>reach of the worst seed</th><th>median</th><th>by seed</th><th>stopped by</th><th>does not hold in range</th></tr></thead>
         <tbody>{board.map((row) => (
@@ -97,6 +116,8 @@ export function LengthsSection() {
         return each.refused ? <p key={each.run} class="certificate withheld"><s>{statement}</s> Invalid: {each.refused}.</p> : <p key={each.run} class="certificate">{statement}</p>;
       })}
       {content.lengths.length ? content.lengths.map((study) => <Study key={study.name} study={study} />) : <Missing what="lengths" />}
+      <ReachingPart />
+      <Learned runs={learningOf("length")} title="How these runs learned" />
     </>
   );
 }

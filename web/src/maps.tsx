@@ -17,7 +17,7 @@ function clipped(word: string, large: boolean): string {
 }
 
 export function Heat(props: {
-  map: Float32Array; queries: string[]; keys: string[]; size: number; label: string; dim?: boolean; marked?: number | null; large?: boolean;
+  map: Float32Array; queries: string[]; keys: string[]; size: number; label: string; dim?: boolean; marked?: number | null; large?: boolean; quiet?: boolean; // without the line that tells the weight of a cell
 }) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const [under, setUnder] = useState<[number, number] | null>(null);
@@ -82,7 +82,7 @@ export function Heat(props: {
       <canvas ref={canvas} style={{ width, height }} role="img" aria-label={props.label} title={title}
         {...(large && { tabIndex: 0, onKeyDown: walk, onBlur: leave })}
         onMouseMove={(event) => look(Math.floor((event.offsetY - top) / cell), Math.floor((event.offsetX - left) / cell))} onMouseLeave={leave} />
-      {large && <output class="under">{title || "Use the arrow keys to move from cell to cell."}</output>}
+      {large && !props.quiet && <output class="under">{title || "Use the arrow keys to move from cell to cell."}</output>}
     </span>
   );
 }

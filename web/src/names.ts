@@ -1,5 +1,6 @@
-// The names of sites and heads: in full, and short for labels.
+// The names of sites and heads as people say them: "decoder cross L0H3" for decoder.0.cross.3. Files keep the others.
 const OWN = /^(encoder|decoder)\.(\d+)\.(self|cross|feed)$/; // a site of Headway's models
+const WRITTEN = /\b(encoder|decoder)\.(\d+)\.(self|cross|feed)(?:\.(\d+))?\b/g; // in a sentence
 
 export function siteOf(head: string): string {
   return head.slice(0, head.lastIndexOf("."));
@@ -12,14 +13,19 @@ export function numberOf(head: string): number {
 export function siteTitle(site: string): string {
   const found = OWN.exec(site);
   if (!found) return site;
-  return `${found[1]![0]!.toUpperCase()}${found[1]!.slice(1)} ${found[3]} L${found[2]}`;
+  return `${found[1]} ${found[3] === "feed" ? "feed-forward" : found[3]} L${found[2]}`;
 }
 
 export function headTitle(head: string): string {
-  return `${siteTitle(siteOf(head))} H${numberOf(head)}`;
+  return OWN.test(siteOf(head)) ? `${siteTitle(siteOf(head))}H${numberOf(head)}` : `${siteOf(head)} H${numberOf(head)}`;
 }
 
 export function shortHead(head: string): string {
   const found = OWN.exec(siteOf(head));
   return found ? `${found[1]!.slice(0, 3)} ${found[3]} L${found[2]}H${numberOf(head)}` : `${siteOf(head).slice(-22)} H${numberOf(head)}`;
+}
+
+/** A sentence with the names of heads and sites as people say them. */
+export function spoken(text: string): string {
+  return text.replace(WRITTEN, (name, _stack, _layer, _kind, number) => (number == null ? siteTitle(name) : headTitle(name)));
 }

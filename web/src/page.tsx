@@ -1,11 +1,12 @@
 // The page: answers first, then the model to try, then the evidence.
 import { render } from "preact";
 import { useErrorBoundary } from "preact/hooks";
-import { Chart } from "./chart";
+import { Answers } from "./answers";
 import { MistakesSection, SubmissionsSection } from "./classroom";
 import { ComparisonSection } from "./comparison";
-import { content, type Finding } from "./content";
+import { content } from "./content";
 import { HeadsSection } from "./heads";
+import { Learned, learningOf } from "./learning";
 import { LengthsSection } from "./lengths";
 import { freshSums } from "./counting";
 import { Missing } from "./missing";
@@ -16,40 +17,6 @@ import { theme } from "./theme";
 import { Try } from "./try";
 
 const LISTED = 40; // files, above which those of single runs are collapsed
-
-function Sentence({ finding }: { finding: Finding }) {
-  return (
-    <li class={finding.withheld ? "withheld" : ""}>
-      <details>
-        <summary>{finding.withheld ? <s>{finding.text}</s> : finding.text}</summary>
-        <dl>{Object.entries(finding.details).map(([name, value]) => <><dt>{name}</dt><dd>{name === "command" ? <code>{value}</code> : value}</dd></>)}</dl>
-      </details>
-      {finding.withheld && <p>Withheld: {finding.withheld}.</p>}
-    </li>
-  );
-}
-
-function Answers() {
-  const first = content.findings.filter((each) => !each.more), more = content.findings.filter((each) => each.more);
-  return (
-    <>
-      <div class="headlines">
-        {content.headlines.map((each) => <div key={each.question}><small>{each.question}</small><strong>{each.answer}</strong><p>{each.rest}</p></div>)}
-      </div>
-      <ol class="findings">
-        {first.map((finding) => <Sentence key={finding.text} finding={finding} />)}
-        {!first.length && <li>This page contains no study.</li>}
-        {content.missing.length > 0 && <li class="missing">Missing: {content.missing.map((each) => each.what).join(", ")}.</li>}
-      </ol>
-      {more.length > 0 && (
-        <details class="more">
-          <summary>What heads carry to the output, by causal tests: {more.length} more</summary>
-          <ol class="findings">{more.map((finding) => <Sentence key={finding.text} finding={finding} />)}</ol>
-        </details>
-      )}
-    </>
-  );
-}
 
 function Files() {
   const { files, left_out } = content, folded = files.length > LISTED;
@@ -66,7 +33,7 @@ function Files() {
 }
 
 function Made() {
-  const { facts, commands, runs, curves } = content.made;
+  const { facts, commands, runs } = content.made;
   const columns = [...new Set(runs.flatMap((run) => Object.keys(run)))];
   return (
     <>
@@ -76,14 +43,7 @@ function Made() {
         <thead><tr>{columns.map((each) => <th key={each}>{each}</th>)}</tr></thead>
         <tbody>{runs.map((run, i) => <tr key={i}>{columns.map((each) => <td key={each} class="number">{typeof run[each] === "number" ? run[each].toLocaleString("en") : (run[each] ?? "–")}</td>)}</tr>)}</tbody>
       </Table>}
-      {curves.length > 0 && <h3>How each run learned</h3>}
-      {curves.map((each) => (
-        <div key={each.run}>
-          <h4>{each.run}</h4>
-          <Chart label={`accuracy while training, ${each.run}`} x="training step" y="accuracy"
-            lines={[{ name: "training batch", points: each.training }, ...(each.held_out.length ? [{ name: "held-out problems", points: each.held_out }] : [])]} />
-        </div>
-      ))}
+      <Learned runs={learningOf("made")} title="How each run learned" />
       <h3>Everything in this page, as files</h3>
       <Files />
       {content.missing.map((each) => <Missing key={each.what} what={each.what} />)}

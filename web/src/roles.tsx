@@ -2,6 +2,7 @@
 import { COLOURS } from "./chart";
 import { content, type Roles, type Share } from "./content";
 import { Grid } from "./grid";
+import { Findings } from "./evidence";
 import { headTitle, shortHead } from "./names";
 import { pressed } from "./press";
 import { Figure } from "./save";
@@ -22,7 +23,7 @@ function spread(names: string[], x: number, high: number): Map<string, [number, 
   return new Map(names.map((name, place) => [name, [x, ((place + 0.5) * high) / names.length]]));
 }
 
-function titleOf(what: string): string {
+export function titleOf(what: string): string {
   const [kind, column, swap] = what.split(" ");
   if (kind === "answer") return `answer digit ${column}`;
   return KINDS[kind!] ? `${KINDS[kind!]![1]} ${column}${SWAPS[swap ?? ""] ?? ""}` : shortHead(what);
@@ -43,7 +44,7 @@ function Drawing({ roles }: { roles: Roles }) {
   ]);
   return (
     <Figure label="circuit: sets of heads that suffice">
-      <svg class="curves" viewBox={`0 0 ${wide} ${high}`} role="group" aria-label="from each difference, through the heads that carry it, to the answer digit">
+      <svg style={{ minWidth: "30rem" }} viewBox={`0 0 ${wide} ${high}`} role="group" aria-label="from each difference, through the heads that carry it, to the answer digit">
         {shown.flatMap((each) => each.heads.map((head) => {
           const [kind, column] = each.contrast.split(" ");
           const path = [each.contrast, head, `answer ${column}`].map((name) => places.get(name)!);
@@ -79,18 +80,23 @@ export function RolesPart() {
   return (
     <>
       <h3>How carries reach the output</h3>
-      <p>The problems of a pair differ in one thing (two digits, a carry made, a carry passed on). Activation patching puts the output of a head on one problem into the other, which tests causes. The drawing shows sets of heads that suffice, each with the share of pairs in which patching it flips the answer digit.</p>
-      <Drawing roles={roles} />
-      <h4>Every head and every difference: the share of pairs in which patching the head alone flips the answer (dot: significantly above 2% in both directions{crossed && "; cross: cannot, because all that it sees is the same in both problems, or nothing of it reaches the digit"})</h4>
-      <Grid label="what each head carries to the output" rows={heads.map(shortHead)} columns={contrasts} most={1}
+      <div class="beside">
+        <Drawing roles={roles} />
+        <div>
+          <p>The problems of a pair differ in one thing (two digits, a carry made, a carry passed on). Activation patching puts the output of a head on one problem into the other, which tests causes. The drawing shows sets of heads that suffice, each with the share of pairs in which patching it flips the answer digit.</p>
+          <Findings about="roles" title="What heads carry, each sentence with its controls" />
+        </div>
+      </div>
+      <h4>Every head and every difference</h4>
+      <div class="beside"><Grid label="what each head carries to the output" rows={heads.map(shortHead)} columns={contrasts.map(titleOf)} most={1}
         chosen={heads.indexOf(chosen.value ?? "")} choose={(row) => (chosen.value = heads[row]!)}
         cells={(r, c) => {
           const cell = cells.get(`${heads[r]}|${contrasts[c]}`);
           if (!cell) return null;
           const cannot = cell.flips === "cannot";
           const found = cannot ? "cannot flip any pair" : `flips ${(100 * numberOf(cell.flips)).toFixed(1)}% of ${cell.pairs} pairs`;
-          return { value: numberOf(cell.flips), title: `${shortHead(heads[r]!)}, ${contrasts[c]}: ${found}`, dot: cell.named, cannot };
-        }} />
+          return { value: numberOf(cell.flips), title: `${headTitle(heads[r]!)}, ${titleOf(contrasts[c]!)}: ${found}`, dot: cell.named, cannot };
+        }} /><p>The share of pairs in which patching the head alone flips the answer. A dot: significantly above 2% in both directions.{crossed && " A cross: cannot, because all that it sees is the same in both problems, or nothing of it reaches the digit."}</p></div>
     </>
   );
 }

@@ -1,6 +1,7 @@
 // How results differ from seed to seed: a single seed gives no error bar.
 import { COLOURS, Legend, legendHeight } from "./chart";
 import { content } from "./content";
+import { Findings } from "./evidence";
 import { Figure, Table } from "./save";
 
 const LISTED = 30;
@@ -15,17 +16,17 @@ function range(values: number[], digits = 0): string {
 }
 
 /** How many runs have each count: one colour for each kind of count. */
-function Counts() {
+export function Counts({ small }: { small?: boolean }) {
   const seeds = content.seeds, kinds = [["can go together", seeds.map((each) => each.together)], ["cost little one at a time", seeds.map((each) => each.alone)]] as const;
   const all = kinds.flatMap(([, counts]) => counts), [least, most] = [Math.min(...all), Math.max(...all)];
   const at = (counts: number[], value: number): number => counts.filter((each) => each === value).length;
   const top = Math.max(...kinds.flatMap(([, counts]) => counts.map((value) => at(counts, value))));
-  const wide = 640, high = 220, left = 44, bottom = 38, bar = (wide - left - 12) / (most - least + 1);
+  const wide = small ? 420 : 640, high = 220, left = 44, bottom = 38, bar = (wide - left - 12) / (most - least + 1);
   const py = (count: number): number => 10 + (1 - count / top) * (high - 10 - bottom);
   const samples = kinds.map(([name], kind) => ({ name, colour: COLOURS[kind]! }));
   return (
     <Figure label="how many heads, over the seeds">
-      <svg class="curves" viewBox={`0 0 ${wide} ${high + 8 + legendHeight(samples.map((each) => each.name), wide - left)}`} role="img" aria-label="how many heads, over the seeds">
+      <svg style={{ minWidth: small ? 0 : "26rem" }} viewBox={`0 0 ${wide} ${high + 8 + legendHeight(samples.map((each) => each.name), wide - left)}`} role="img" aria-label="how many heads, over the seeds">
         {[0, top].map((count) => <g key={count}><line class="grid" x1={left} x2={wide - 12} y1={py(count)} y2={py(count)} /><text x={left - 6} y={py(count) + 4} text-anchor="end">{count}</text></g>)}
         {kinds.map(([name, counts], kind) => [...new Set(counts)].map((value) => (
           <rect key={name + value} x={left + (value - least) * bar + 2 + (kind * (bar - 4)) / 2} width={(bar - 4) / 2} y={py(at(counts, value))} height={py(0) - py(at(counts, value))} fill={COLOURS[kind]!}>
@@ -50,7 +51,7 @@ export function SeedsPart() {
     <>
       <h3>Over {seeds.length.toLocaleString("en")} seeds</h3>
       <p>Heads that can go together: {range(seeds.map((each) => each.together))}. Heads that cost little one at a time: {range(seeds.map((each) => each.alone))}; accuracy with all of those removed: {range(seeds.map((each) => each.alone_removed_together), 3)}.</p>
-      <Counts />
+      <div class="beside"><Counts /><Findings about="seeds" title="The findings in words" /></div>
       {seeds.length <= LISTED && (
         <Table label="heads over the seeds">
           <thead><tr><th>run</th><th>cost little alone</th><th>accuracy without all of these</th><th>can go together</th><th>accuracy without those</th><th>critical</th></tr></thead>

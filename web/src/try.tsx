@@ -3,6 +3,7 @@
 import { content } from "./content";
 import { costOf } from "./cost";
 import { counted, SUMS } from "./counting";
+import { Learned, learningOf } from "./learning";
 import { Heat } from "./maps";
 import { headTitle, numberOf, siteOf, siteTitle } from "./names";
 import { a, b, canClose, chosen, closed, example, fits, largest, model, shown, step, toggle, type Shown } from "./state";
@@ -111,8 +112,8 @@ function Site({ now, site }: { now: Shown; site: Shown["maps"][number] }) {
         const off = closed.value.has(head);
         return (
           <figure key={head} class={chosen.value === head ? "head chosen" : "head"}>
-            <button class="map" onClick={() => enlarge(head)} aria-label={`enlarge ${head}`}>
-              <Heat map={site.heads[number]!} queries={site.queries} keys={site.keys} size={84} dim={off} label={`attention of ${head}`} marked={marked(now, site)} />
+            <button class="map" onClick={() => enlarge(head)} aria-label={`enlarge ${headTitle(head)}`} title={head}>
+              <Heat map={site.heads[number]!} queries={site.queries} keys={site.keys} size={84} dim={off} label={`attention of ${headTitle(head)}`} marked={marked(now, site)} />
             </button>
             <figcaption>
               <label><input type="checkbox" id={`gate-${head}`} aria-label={headTitle(head)} checked={!off} disabled={!canClose(new Set([head]))} onChange={() => toggle([head])} /> H{number}</label>
@@ -128,10 +129,10 @@ function Enlarged({ now }: { now: Shown }) {
   const head = chosen.value, site = now.maps.find((each) => head && each.site === siteOf(head));
   if (!head || !site) return <p class="hint">Click a map to enlarge it; untick a head to close it. Hover over a cell to see its weight and to highlight its key in all maps.</p>;
   return (
-    <aside class="enlarged" aria-label={`head ${head}`}>
+    <aside class="enlarged" aria-label={`head ${headTitle(head)}`}>
       <h3>{headTitle(head)}</h3>
       <Heat map={site.heads[numberOf(head)]!} queries={site.queries} keys={site.keys} size={260} large
-        label={`attention of ${head}, large`} marked={marked(now, site)} dim={closed.value.has(head)} />
+        label={`attention of ${headTitle(head)}, large`} marked={marked(now, site)} dim={closed.value.has(head)} />
       <Cost head={head} />
       <p><button disabled={!canClose(new Set([head]))} onClick={() => toggle([head])}>{closed.value.has(head) ? "open it" : "close it"}</button> <button onClick={() => (chosen.value = null)}>back</button></p>
     </aside>
@@ -182,6 +183,7 @@ export function Try() {
           <Enlarged now={now} />
         </div>
       )}
+      <Learned runs={learningOf("try")} title="How it learned" />
     </>
   );
 }

@@ -1,5 +1,6 @@
 """Collects what a page shows from the files of runs and studies; nothing is computed here."""
 
+import json
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from headway.errors import BrokenRun, HeadwayError
 from headway.report import studies
 from headway.report.figures import thin_out
 from headway.report.lengths import complete_lengths
-from headway.report.page import findings
+from headway.report.page import findings, headlines
 from headway.report.page.sources import Sources, pack_files, pack_model
 from headway.report.training import thin_log
 from headway.runs.folder import RunFolder
@@ -41,9 +42,6 @@ def build_content(sources: Sources) -> dict[str, Any]:
     made = studies.read_study(sources.runs[0].path / "environment.json", studies.Environment) if sources.runs else {}
     commands = [command for command in map(findings.recorded_command, sources.runs) if command]
     commands += [findings.command_of_comparison(*each) for each in comparisons]
-    headlines = [findings.headline_of_heads(study) for _, study in heads[:1]]
-    headlines = headlines or [findings.headline_of_population(study["distribution"]) for _, study in populations]
-    headlines += [findings.headline_of_lengths(study) for _, study in lengths[:1]]
     found = [findings.findings_of_heads(sources, *each, len(seeds)) for each in heads[:1]]
     found += [findings.findings_of_population(*each) for each in populations]
     found += [findings.findings_of_lengths(sources, *each) for each in lengths]
@@ -51,7 +49,7 @@ def build_content(sources: Sources) -> dict[str, Any]:
     found += [findings.findings_of_lab(sources, *each) for each in labs]
     return {
         "title": f"Headway: {sources.root.name or sources.root}",
-        "headlines": list(chain.from_iterable(headlines)),
+        "headlines": _headlines(sources, heads, populations, lengths, labs),
         "findings": list(chain.from_iterable(found)),
         "model": None if adder is None else {"run": sources.name(adder.path), **pack_model(adder)},
         "only": None,
@@ -70,10 +68,42 @@ def build_content(sources: Sources) -> dict[str, Any]:
             "runs": [_run(sources, run) for run in sources.runs],
             "curves": [curve for run in sources.runs[:MOST_CURVES] for curve in _training_curve(sources, run)],
         },
+        "shipped": _shipped() if labs or any(study["task"] == "sortedness" for _, study in lengths) else None,
         "missing": findings.missing_parts(sources),
         "files": files,
         "left_out": left_out,
     }
+
+
+def _headlines(
+    sources: Sources,
+    heads: list[tuple[Path, studies.HeadsFile]],
+    populations: list[tuple[Path, studies.PopulationFile]],
+    lengths: list[tuple[Path, studies.LengthsFile]],
+    labs: list[tuple[Path, studies.LabFile]],
+) -> list[headlines.Headline]:
+    """Returns the answers to the questions, of the first study of each kind."""
+    found: list[headlines.Headline] = []
+    for path, lab in labs:
+        details = [each["details"] for each in findings.findings_of_lab(sources, path, lab)]
+        found += headlines.headline_of_lab(lab, details[: len(lab["runs"])])
+    for path, study in heads[:1]:
+        details = findings.details_of_heads(sources, path, study, 1)
+        if study["withheld"]:
+            reasons = findings.join_reasons(study["withheld"])
+            found += headlines.headline_of_withheld("heads", headlines.NEEDS, reasons, details)
+        else:
+            found += headlines.headline_of_heads(study, details)
+    for path, study in populations if not heads else ():
+        found += headlines.headline_of_population(study["distribution"], findings.details_of_population(path, study))
+    for path, study in lengths[:1]:
+        found += headlines.headline_of_lengths(study, findings.details_of_lengths(sources, path, study))
+    return found
+
+
+def _shipped() -> dict[str, Any]:
+    """Returns the encodings that do reach, as they were measured for the package (recipes/ship_lengths.py)."""
+    return json.loads((Path(__file__).parent / "shipped.json").read_text(encoding="utf-8"))
 
 
 def complete_heads(study: studies.HeadsFile) -> studies.HeadsFile:
@@ -140,14 +170,20 @@ def _certificate(sources: Sources, path: Path, content: studies.CertificateFile)
 
 
 def _training_curve(sources: Sources, run: RunFolder) -> list[dict[str, Any]]:
-    """Returns how a run learned: accuracy in training batches and on held-out problems; nothing without a log."""
+    """Returns how a run learned, in training batches and on held-out problems; nothing without a log."""
     try:
         lines = thin_log(run.log_lines())
     except HeadwayError:  # an unfinished run may have half a line
         return []
-    training = [(line["step"], line["exact_match"]) for line in lines if "exact_match" in line]
-    held_out = [(line["step"], value) for line in lines if (value := line.get("validation_exact_match")) is not None]
-    return [{"run": sources.name(run.path), "training": training, "held_out": held_out}] if training else []
+    if not any("exact_match" in line for line in lines):
+        return []
+
+    def curve(key: str) -> list[tuple[int, float]]:
+        return [(line["step"], value) for line in lines if isinstance(value := line.get(key), int | float)]
+
+    shares = {"training": curve("exact_match"), "held_out": curve("validation_exact_match")}
+    losses = {"training_loss": curve("loss"), "held_out_loss": curve("validation_loss")}
+    return [{"run": sources.name(run.path), "task": run.config().task, **shares, **losses}]
 
 
 def _run(sources: Sources, run: RunFolder) -> Values:

@@ -1,4 +1,4 @@
-"""Writes the sentences of a page: a headline for each question, then the findings of studies with their evidence; and
+"""Writes the findings of a page with their evidence, each for the part that it explains; and
 the commands that made what is there, and those that make what is missing. They can be run as they are, in the folder
 where the report was written."""
 
@@ -12,87 +12,28 @@ from headway.report.page.sources import Sources
 from headway.runs.folder import RunFolder
 
 NOTHING_FORBIDDEN = "the doctor's checks forbid nothing here"
-NEEDS = "Which heads does it need?"
-FindingJson = TypedDict("FindingJson", {"text": str, "details": dict[str, str], "withheld": str | None, "more": bool})  # noqa: UP013
-"""a sentence with its evidence, why it is withheld, and whether it is shown below the others"""
-Headline = dict[str, str]  # a question, its answer, and the rest
+FindingJson = TypedDict(  # noqa: UP013
+    "FindingJson", {"text": str, "details": dict[str, str], "withheld": str | None, "about": str, "study": str | None}
+)
+"""a sentence with its evidence, why it is withheld, the part of the page that it explains, and the study it is from"""
 EXAMPLES, EXAMPLES_OF_LENGTH, MAX_DROP = 10_000, 2_000, 0.01  # the defaults of the commands
 
 
-def _findings(sentences: Iterable[str], details: dict[str, str], withheld: str | None = None) -> list[FindingJson]:
-    return [{"text": text, "details": details, "withheld": withheld, "more": False} for text in sentences]
+def _findings(
+    about: str, sentences: Iterable[str], details: dict[str, str], withheld: str | None = None, study: str | None = None
+) -> list[FindingJson]:
+    return [
+        {"text": text, "details": details, "withheld": withheld, "about": about, "study": study} for text in sentences
+    ]
 
 
 def join_reasons(withheld: list[studies.WithheldJson]) -> str:
     return "; ".join(f"{each['check']}: {each['reason'].rstrip('.')}" for each in withheld)
 
 
-def headline_of_population(found: studies.DistributionJson) -> list[Headline]:
-    """Answers the first question in a few words, for many runs."""
-    many, gone, left = found.get("heads"), found.get("together"), found.get("alone_removed_together")
-    if many is None or gone is None or left is None:
-        return []
-    answer = f"{gone['median']} of {many} heads can go together in the median run"
-    kind, judged = found.get("ablation"), found["members"] - found["refused"]
-    rest = (
-        f"{'From' if kind is None else f'Under {kind} ablation, from'} {gone['least']} to {gone['most']} over "
-        f"{judged:,} runs. Those that look "
-        f"harmless one at a time leave {left['median']:.1%} in the median when all of them go."
-    )
-    return [{"question": NEEDS, "answer": answer, "rest": rest}]
-
-
-def headline_of_heads(heads: studies.HeadsFile) -> list[Headline]:
-    """Answers the first question in a few words, for one model."""
-    gone, alone, left = heads["together"], heads["alone"], heads["alone_removed_together"]
-    if gone is None or alone is None or left is None:
-        return []
-    sure = "proved to be the largest set" if gone.get("optimal") else "the largest set found"
-    harmless = f"The {alone['count']} that look harmless one at a time"
-    more, most = gone.get("loss_increase"), left.get("loss_increase")
-    if (cost := heads.get("counted")) is not None and more is not None and most is not None:
-        rest = (
-            f"The {cost} rises by {more:.4f} without them ({sure} within {heads['max_loss_increase']:g}). "
-            f"{harmless} raise it by {most:.4f} when all of them go."
-        )
-    else:
-        kept, remaining = f"{gone['accuracy']:.1%}", f"{left['accuracy']:.1%}"
-        rest = f"{kept} right without them ({sure}). {harmless} leave {remaining} when all of them go."
-    others = [
-        f"{each['count']} under {each['ablation']} ablation"
-        for each in heads["sets"] or ()
-        if each["ablation"] != heads["ablation"]
-    ]
-    rest += f" Other kinds of ablation give other sets: {', '.join(others)}." if others else ""
-    answer = f"{gone['count']} of {len(heads['heads'])} heads can go together under {heads['ablation']} ablation"
-    return [{"question": NEEDS, "answer": answer, "rest": rest}]
-
-
-def headline_of_lengths(study: studies.LengthsFile) -> list[Headline]:
-    """Answers the second question in a few words: how far it holds on every probe, or which ones it fails in range."""
-    if not study["reach"]:
-        return []
-    probe, trained = study["reach"][0]["probe"], study["train_lengths"][1]
-    rows = [row for row in study["reach"] if row["probe"] == probe]
-    sound = [row for row in rows if not row.get("fails_in_range")]
-    far = max((row["worst"] or 0 if (n := row.get("reaches_all")) is None else n for row in sound), default=0)
-    past = f"right up to length {far:,}" if far > trained else "not past its training length"
-    reaches = ", ".join(f"{row['positions']} {_reach_words(row)}" for row in rows)
-    rest = f"Reach of the worst seed on the probe {probe}: {reaches}."
-    answer = f"{study['task'].capitalize()}, trained to {trained}: {past}"
-    return [{"question": "How far past its training length does it work?", "answer": answer, "rest": rest}]
-
-
-def _reach_words(row: studies.ReachJson) -> str:
-    if row["worst"] is None:
-        return "not learned"
-    failed = row.get("fails_in_range")
-    return f"{row['worst']:,}" + (f" (but {' and '.join(failed)} not shown to hold in range)" if failed else "")
-
-
-def findings_of_heads(sources: Sources, path: Path, heads: studies.HeadsFile, seeds: int) -> list[FindingJson]:
+def details_of_heads(sources: Sources, path: Path, heads: studies.HeadsFile, seeds: int) -> dict[str, str]:
     cost = heads.get("counted")
-    details = {
+    return {
         "problems": f"{heads['examples']:,}",
         **({} if cost is None else {"judged by": cost}),
         **({} if heads["metric"] != "exact" else {"right with all heads": f"{heads['baseline']:.4f}"}),
@@ -103,9 +44,13 @@ def findings_of_heads(sources: Sources, path: Path, heads: studies.HeadsFile, se
         "check": "failed" if heads["withheld"] else NOTHING_FORBIDDEN,
         "command": command_of_heads(sources, path.parent, heads),
     }
+
+
+def findings_of_heads(sources: Sources, path: Path, heads: studies.HeadsFile, seeds: int) -> list[FindingJson]:
+    cost, details = heads.get("counted"), details_of_heads(sources, path, heads, seeds)
     if heads["withheld"]:
-        return _findings(["Which heads it needs"], details, join_reasons(heads["withheld"]))
-    found = _findings(heads["findings"], details)
+        return _findings("heads", ["Which heads it needs"], details, join_reasons(heads["withheld"]))
+    found = _findings("heads", heads["findings"], details)
     asked = heads["ablation"]
     others = [each["ablation"] for each in heads["sets"] or () if each["ablation"] != asked]
     kinds = [asked, asked, *others, *(["zero, mean and resample"] if others else [])]
@@ -116,7 +61,7 @@ def findings_of_heads(sources: Sources, path: Path, heads: studies.HeadsFile, se
         if bounds and None not in bounds:
             span = "{:.4f} to {:.4f}".format(*bounds)
             finding["details"] = {"95% interval of the accuracy left": span, **finding["details"]}
-    return [{**finding, "more": place >= len(kinds)} for place, finding in enumerate(found)]
+    return [{**each, "about": "heads" if place < len(kinds) else "roles"} for place, each in enumerate(found)]
 
 
 def _describe_held_out(held_out: studies.HeldOutJson | None) -> dict[str, str]:
@@ -125,19 +70,22 @@ def _describe_held_out(held_out: studies.HeldOutJson | None) -> dict[str, str]:
     return {"held out, with all heads": f"{held_out['errors']:,} wrong of {held_out['examples']:,}"}
 
 
-def findings_of_population(path: Path, population: studies.PopulationFile) -> list[FindingJson]:
-    details = {
+def details_of_population(path: Path, population: studies.PopulationFile) -> dict[str, str]:
+    return {
         "seeds": f"{len(population['members']):,}",
         "check": f"{population['distribution']['refused']:,} refused: accuracy too low",
         "command": headway("heads", path.parent),
     }
-    return _findings(population["findings"], details)
 
 
-def findings_of_lengths(sources: Sources, path: Path, study: studies.LengthsFile) -> list[FindingJson]:
+def findings_of_population(path: Path, population: studies.PopulationFile) -> list[FindingJson]:
+    return _findings("seeds", population["findings"], details_of_population(path, population))
+
+
+def details_of_lengths(sources: Sources, path: Path, study: studies.LengthsFile) -> dict[str, str]:
     learned = [row["converged"] for row in study["converged"]]
     summary = f"{sum(learned)} of {len(learned)} runs learned the task in range; the others are left out"
-    details = {
+    return {
         "task": study["task"],
         "track": study["track"],
         "trained on lengths": "{} to {}".format(*study["train_lengths"]),
@@ -147,7 +95,11 @@ def findings_of_lengths(sources: Sources, path: Path, study: studies.LengthsFile
         "check": join_reasons(study["withheld"]) or (summary if learned else ""),
         "command": command_of_lengths(sources, path, study),
     }
-    return _findings(study["findings"], details)
+
+
+def findings_of_lengths(sources: Sources, path: Path, study: studies.LengthsFile) -> list[FindingJson]:
+    details = details_of_lengths(sources, path, study)
+    return _findings("length", study["findings"], details, study=sources.name(path))
 
 
 def findings_of_comparison(path: Path, study: studies.ComparisonFile) -> list[FindingJson]:
@@ -159,7 +111,7 @@ def findings_of_comparison(path: Path, study: studies.ComparisonFile) -> list[Fi
         "interval": "95% for the mean over runs, in the table below",
         "command": command_of_comparison(path, study),
     }
-    return _findings(study["findings"], details)
+    return _findings("comparison", study["findings"], details)
 
 
 def findings_of_lab(sources: Sources, path: Path, lab: studies.LabFile) -> list[FindingJson]:
@@ -175,14 +127,14 @@ def findings_of_lab(sources: Sources, path: Path, lab: studies.LabFile) -> list[
             "check": failed or NOTHING_FORBIDDEN,
             "command": command,
         }
-        found += _findings([row["finding"]], details)
+        found += _findings("lab", [row["finding"]], details)
     for each in lab["withheld"]:
         run = sources.find_moved_run(each["run"])
         if "heads" in each["about"] and sources.heads is not None and run == sources.heads.parent:
             continue  # the study itself says so
         details = {"run": sources.name(run), "check": each["check"], "command": headway("doctor", run)}
         text = f"{sources.name(run)}: {each['about']}"
-        found += _findings([text], details, each["reason"].rstrip("."))
+        found += _findings("lab", [text], details, each["reason"].rstrip("."))
     return found
 
 

@@ -14,9 +14,10 @@ LISTED = 200  # groups of a comparison that are listed
 def render_markdown(content: dict[str, Any], figures: Sequence[str] = ()) -> str:
     lines = [f"# {_escape(content['title'])}", ""]
     for each in content["headlines"]:
-        lines += [f"**{_escape(each['question'])}** {_escape(each['answer'])}. {_escape(each['rest'])}", ""]
+        if each["withheld"] is None:
+            lines += [f"**{_escape(each['question'])}** {_escape(each['answer'])}. {_escape(each['rest'])}", ""]
     for finding in content["findings"]:
-        text, withheld = _escape(finding["text"]), finding["withheld"]
+        text, withheld = _escape(name_heads(finding["text"])), finding["withheld"]
         lines.append(f"- ~~{text}~~ Withheld: {_escape(withheld)}." if withheld else f"- {text}")
     for each in content["certificates"]:
         proved = f"{_escape(each['run'])} is proved right at every length ({each['contexts']:,} contexts)"
@@ -39,9 +40,19 @@ def render_markdown(content: dict[str, Any], figures: Sequence[str] = ()) -> str
     return "\n".join(lines) + "\n"
 
 
+def name_heads(text: str) -> str:
+    """Replaces the names that files use by those that people use: `decoder.0.cross.3` by 'decoder cross L0H3'."""
+
+    def title(found: re.Match[str]) -> str:
+        stack, layer, kind, number = found.groups()
+        return f"{stack} {'feed-forward' if kind == 'feed' else kind} L{layer}" + (f"H{number}" if number else "")
+
+    return re.sub(r"\b(encoder|decoder)\.(\d+)\.(self|cross|feed)(?:\.(\d+))?\b", title, text)
+
+
 def _ranking(heads: HeadsFile) -> list[str]:
     def line(row: HeadJson, *costs: str | None) -> list[str | None]:
-        return [row["head"], *costs, row["verdict"], row.get("pattern")]
+        return [name_heads(row["head"]), *costs, row["verdict"], row.get("pattern")]
 
     if (cost := heads.get("counted")) is None:
         ranked = sorted(heads["heads"], key=lambda row: -row["drop"])

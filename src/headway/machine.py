@@ -9,7 +9,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -113,6 +115,14 @@ def halve_on_out_of_memory(work: Callable[[slice], Result], stop: int, start: in
     torch.cuda.empty_cache()
     half = (start + stop + 1) // 2
     return [*halve_on_out_of_memory(work, half, start), *halve_on_out_of_memory(work, stop, half)]
+
+
+@cache
+def cpu_has_bfloat16() -> bool:
+    """Whether this CPU multiplies bfloat16 by instructions of its own; without them it is slower than float32."""
+    info = Path("/proc/cpuinfo")
+    flags = set(info.read_text().split()) if info.exists() else set()
+    return bool(flags & {"avx512_bf16", "amx_bf16"}) and torch.backends.mkldnn.is_available()
 
 
 def cores() -> int:

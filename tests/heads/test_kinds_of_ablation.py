@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from headway.evaluation.stacked import NARROW
+from headway.evaluation.verdicts import NARROW
 from headway.heads import study as study_module
 from headway.heads.ablation import Effect, Judge, Margin, measure
 from headway.heads.members import StackedVariants, confirm_members

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from headway.evaluation.examples import batches, list_problems, number_of_problems, sample_problems
 from headway.evaluation.intervals import Interval, wilson
+from headway.evaluation.one import OneModel
 from headway.evaluation.pairs import PairCounts
 from headway.evaluation.verdicts import right, same_answer
 from headway.models import Gates, Model
@@ -76,15 +77,7 @@ def evaluate_chunks(
     """Evaluates a model over chunks of problems; `is_sample` says that they are a sample."""
     was_training = model.training
     model.eval()
-
-    def answers(chunk: Problems, done: Callable[[int], None]) -> Tensor:
-        written = []
-        for batch in batches(chunk):
-            written.append(model(batch.source, batch.answer).argmax(-1))
-            done(len(batch))
-        return torch.cat(written)[None]
-
-    found = evaluate_answers(answers, task, problems, total, is_sample=is_sample, watch=watch)[0]
+    found = evaluate_answers(OneModel(model).answers, task, problems, total, is_sample=is_sample, watch=watch)[0]
     model.train(was_training)
     return found
 

@@ -15,17 +15,12 @@ from torch import Tensor
 from torch.func import functional_call, stack_module_state, vmap
 
 from headway.evaluation.examples import list_problems
-from headway.evaluation.verdicts import same_answer
+from headway.evaluation.verdicts import NARROW, leads, same_answer
 from headway.machine import compile_on_gpu, full_precision_matmul, halve_on_out_of_memory
 from headway.models import Model
 from headway.tasks import Problems, Task
 
 PASS_TOKENS = 6_000_000  # in one pass, over all members
-NARROW = {torch.bfloat16: 2.0, torch.float32: 0.1}
-"""margins below this are decided again; results/populations.md has the measured differences with all heads open (up to
-0.11 in bfloat16). With heads closed, as in the search of all sets, bfloat16 moves margins further, which
-tests/heads/test_kinds_of_ablation.py holds below the 2 used here (measured there: 0.04 open, 0.55 with 300 random
-sets closed)"""
 
 
 class StackedModels:
@@ -83,9 +78,7 @@ class StackedModels:
     ) -> tuple[Int[Tensor, "model row answer"], Float[Tensor, "model row"]]:
         def run_member(own: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
             logits = functional_call(self.template, own, (source, answer)).float()
-            target = answer.long()[..., None]
-            lead = logits.gather(-1, target)[..., 0] - logits.scatter(-1, target, -torch.inf).amax(-1)
-            return logits.argmax(-1).to(torch.int16), lead.amin(-1)
+            return logits.argmax(-1).to(torch.int16), leads(logits, answer).amin(-1)
 
         return vmap(run_member)(weights)
 

@@ -27,7 +27,7 @@ from headway.errors import HeadwayError
 from headway.evaluation.exact import right
 from headway.evaluation.examples import MOST_LISTED
 from headway.evaluation.intervals import exact_interval
-from headway.evaluation.stacked import NARROW
+from headway.evaluation.verdicts import NARROW
 from headway.heads.ablation import Effect, Margin, measure
 from headway.heads.ablations import ABLATIONS
 from headway.heads.variants import Variants

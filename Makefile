@@ -1,5 +1,5 @@
 # Every target makes and refreshes .venv by itself, and leaves it alone when it is up to date.
-.PHONY: setup lab test check bench page proof chromium gpu gpu-folder
+.PHONY: setup lab test check bench docs page proof chromium gpu gpu-folder
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
@@ -29,6 +29,9 @@ check: setup        ## style and types
 
 bench: setup        ## ours beside plain references
 	$(BIN)/headway bench
+
+docs: setup         ## the documents as a site, into site/; fails on a dead link
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 page:               ## the report page's script and style, from web/
 	cd web && npm ci --no-audit --no-fund && npm run check && npm run build

@@ -108,6 +108,7 @@ def parse(words: list[str]) -> Any:
         raise unknown("command", first, COMMANDS)
     if first in EXAMPLES and not {"-h", "--help"}.isdisjoint(words):
         print(f"example: {EXAMPLES[first]}\n")
+        words = [first, "--help"]  # help answers whatever else was typed, also a flag that does not exist
     choices = [
         Annotated[
             command_class(name) if completes or name == first else make_dataclass(name, ()),

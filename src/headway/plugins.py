@@ -5,6 +5,7 @@ import importlib
 import importlib.util
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -100,11 +101,23 @@ def _load(name: str, what: str, fits: Callable[[Any], bool]) -> Any:
     except (Exception, SystemExit) as error:  # a user's file may raise anything
         cause = f"{type(error).__name__}: {error}"
         remedy = "run it by itself to see the traceback" if from_file else "run from the folder that holds it"
+        if from_file and isinstance(error, ModuleNotFoundError):
+            remedy = _find_missing_import(Path(module_name), error) or remedy
         raise HeadwayError(f"cannot import {module_name!r} of {name!r} ({cause}); {remedy}") from error
     found = getattr(module, attribute, None)
     if found is None:
         raise unknown(f"{what} in {module_name}", attribute, [n for n, v in vars(module).items() if fits(v)])
     return found
+
+
+def _find_missing_import(path: Path, error: ModuleNotFoundError) -> str | None:
+    """Says which line of a user's file imports a module that does not exist, and what to do; None for another file's."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == str(path.resolve())]
+    if not lines or error.name is None or not frames[-1].filename.startswith(("<frozen", str(path.resolve()))):
+        return None
+    name = error.name.partition(".")[0]
+    return f"in line {lines[-1]} of {path} write the name of your own module instead of {name!r}, or put {name}.py beside it"
 
 
 def _import_file(path: Path) -> ModuleType:

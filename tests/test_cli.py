@@ -301,3 +301,23 @@ def test_the_lab_opens_its_page_where_there_is_a_display(tmp_path: Path, monkeyp
     assert main(["lab", "--open", "--json"]) == 0
     assert opened == [page.as_uri()]
     assert json.loads(capsys.readouterr().out.splitlines()[-1]) == {"report": str(page)}
+
+
+def test_help_answers_whatever_else_was_typed(capsys) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["heads", "--nope", "--help"])
+    assert stop.value.code in (0, None)
+    shown = capsys.readouterr()
+    assert shown.out.startswith(f"example: {EXAMPLES['heads']}")
+    assert shown.err == ""
+
+
+def test_an_unedited_adapter_says_what_to_edit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["new", "subject"]) == 0
+    lines = (tmp_path / "subject.py").read_text().splitlines()
+    line = next(number for number, text in enumerate(lines, 1) if text.startswith("from model import"))
+    assert main(["doctor", "subject.py:build"]) == 2
+    said = capsys.readouterr().err
+    assert f"in line {line} of subject.py write the name of your own module instead of 'model'" in said
+    assert "or put model.py beside it" in said

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -46,3 +48,26 @@ def test_the_citation_has_the_version_of_the_package() -> None:
     assert citation["cff-version"] == "1.2.0"
     assert {"message", "title", "authors"} <= set(citation)
     assert (citation["version"], citation["license"]) == (project["version"], project["license"])
+
+
+def test_every_page_is_in_the_nav_of_the_site() -> None:
+    nav = (ROOT / "mkdocs.yml").read_text().split("\nnav:\n")[1]
+    pages = [path.name for path in ROOT.glob("docs/*.md")] + [
+        f"results/{path.name}" for path in ROOT.glob("results/*.md")
+    ]
+    assert sorted(re.findall(r": ([\w/-]+\.md)", nav)) == sorted([*pages, "index.md"])
+
+
+def test_the_site_builds_strictly_and_loads_nothing_from_the_network(tmp_path: Path) -> None:
+    """A dead link or anchor fails the build; scripts, styles and images come from the site itself."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    pages = list(tmp_path.rglob("*.html"))
+    assert len(pages) > len(list(ROOT.glob("docs/*.md")))
+    for page in pages:
+        loaded = re.findall(r"<(?:script|img|iframe|source|link)\b[^>]*", page.read_text())
+        assert any("stylesheet" in tag for tag in loaded)
+        assert not [tag for tag in loaded if re.search(r"(?:src|href)=[\"']?(?:https?:)?//", tag)], page
+    for style in tmp_path.rglob("*.css"):
+        assert not re.search(r"url\([\"']?(?:https?:)?//", style.read_text()), style

@@ -111,13 +111,14 @@ def _load(name: str, what: str, fits: Callable[[Any], bool]) -> Any:
 
 
 def _find_missing_import(path: Path, error: ModuleNotFoundError) -> str | None:
-    """Says which line of a user's file imports a module that does not exist, and what to do; None for another file's."""
+    """Says which line of a user's file imports a missing module, and what to do; None where another file does."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == str(path.resolve())]
     if not lines or error.name is None or not frames[-1].filename.startswith(("<frozen", str(path.resolve()))):
         return None
     name = error.name.partition(".")[0]
-    return f"in line {lines[-1]} of {path} write the name of your own module instead of {name!r}, or put {name}.py beside it"
+    line = f"in line {lines[-1]} of {path}"
+    return f"{line} write the name of your own module instead of {name!r}, or put {name}.py beside it"
 
 
 def _import_file(path: Path) -> ModuleType:

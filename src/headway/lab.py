@@ -2,7 +2,9 @@
 makes is a run folder; complete runs are reused, so an interrupted lab continues where it stopped."""
 
 import time
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,10 +15,12 @@ from headway.api.lengths import carry_out_plan
 from headway.doctor.examination import find_vetoes
 from headway.evaluation.exact import device_of
 from headway.lengths.answer import Entry, LengthsPlan
+from headway.lengths.extrapolation import train_entries
 from headway.lengths.question import LENGTHS, TRIO
 from headway.machine import choose_device
 from headway.output import Output
 from headway.positions import find_positions
+from headway.progress import Stages
 from headway.report.figures import lab_figure
 from headway.report.page import write_page
 from headway.runs import disk
@@ -26,34 +30,73 @@ from headway.subjects.own import Run, open_run, subject_of
 from headway.training.defaults import QUICK_CLASSIFIER
 from headway.training.tracks import Track
 
-GREEDY_CHECKED, CLASSIFIED, PAIRS = 20_000, 9_000, 1_000
+GREEDY_CHECKED, CLASSIFIED, PAIRS, BLIND_STEPS = 20_000, 9_000, 1_000, 50
+STAGES = {  # with the seconds of each on two cores (results/first-minutes.md), from which the time left is estimated
+    "training the adder": 32,
+    "all sums": 24,
+    "its heads": 96,
+    "training three classifiers": 75,
+    "longer sequences": 38,
+}
+ADDER, SUMS, HEADS, CLASSIFIERS, LONGER = STAGES
 
 
-PRESETS = {"quick": (1, QUICK_CLASSIFIER), "full": (5, Overrides())}  # seeds, and the classifiers' overrides
+@dataclass(frozen=True)
+class Preset:
+    seeds: int
+    classifier: Overrides
+    blind_steps: int | None
+    """training steps of the encoding that is blind to order; a test of pairs proves it so, whatever its training"""
+
+
+PRESETS = {"quick": Preset(1, QUICK_CLASSIFIER, BLIND_STEPS), "full": Preset(5, Overrides(), None)}
 
 
 def run_lab(preset: Literal["quick", "full"], out: Path, seed: int, device: str, quiet: bool) -> Output:
-    """Trains, checks and studies all models of a preset in `out`; what is already there is reused."""
-    began = time.monotonic()
-    (count, classifier), chosen = PRESETS[preset], choose_device(device)
-    seeds = tuple(range(seed, seed + count))
-    rows = []
-    for adder in train_seeds("addition", seeds=seeds, out=out / "addition", device=device, quiet=quiet):
-        run = open_run(RunFolder(Path(adder.run)), chosen)
-        rows.append(_adder_row(run, quiet))
-        if not (run.path / "heads.json").exists():
-            study_heads(run, quiet=quiet)
-    track = Track("lab", replace(classifier, pooling="mean"), Overrides())
+    """Trains, checks and studies all models of a preset in `out`; what is already there is reused. The page is written
+    after the first stage, and again after each."""
+    began, chosen = time.monotonic(), choose_device(device)
+    seeds = tuple(range(seed, seed + PRESETS[preset].seeds))
+    stages, rows = Stages("Lab", STAGES, quiet), list[dict[str, Any]]()
+
+    @contextmanager
+    def stage(name: str) -> Iterator[None]:
+        with stages.stage(name):
+            yield
+            write_page([out], out / "report.html")
+
+    with stage(ADDER):
+        trained = train_seeds("addition", seeds=seeds, out=out / "addition", device=device, quiet=quiet)
+    adders = [open_run(RunFolder(Path(each.run)), chosen) for each in trained]
+    with stage(SUMS):
+        rows += [_adder_row(run, quiet) for run in adders]
+    with stage(HEADS):
+        for run in adders:
+            if not (run.path / "heads.json").exists():
+                study_heads(run, quiet=quiet)
+    plan = _plan_lengths(PRESETS[preset], seeds)
+    with stage(CLASSIFIERS):
+        train_entries(plan, out / "lengths", chosen, "auto", quiet)
+    with stage(LONGER):
+        studied = carry_out_plan(plan, out / "lengths", chosen, "auto", quiet).runs
+        rows += [_classifier_row(open_run(RunFolder(Path(each.run)), chosen), quiet) for each in studied]
+    return _finish(out, rows, stages.seconds, time.monotonic() - began)
+
+
+def _plan_lengths(preset: Preset, seeds: tuple[int, ...]) -> LengthsPlan:
+    track = Track("lab", replace(preset.classifier, pooling="mean"), Overrides(), blind_steps=preset.blind_steps)
     entries = tuple(Entry(name, "sequential", "mean") for name in TRIO)
-    plan = LengthsPlan("sortedness", entries, track, seeds, LENGTHS, ("default", "one-inversion"), {})
-    for trained in carry_out_plan(plan, out / "lengths", chosen, "auto", quiet).runs:
-        run = open_run(RunFolder(Path(trained.run)), chosen)
-        rows.append(_classifier_row(run, quiet))
+    return LengthsPlan("sortedness", entries, track, seeds, LENGTHS, ("default", "one-inversion"), {})
+
+
+def _finish(out: Path, rows: list[dict[str, Any]], stages: dict[str, float], seconds: float) -> Output:
+    """Writes lab.json, the figure and the complete page."""
     content = {
         "schema": "headway.lab/1",
         "report": str(out / "report.html"),
         "runs": rows,
-        "seconds": time.monotonic() - began,
+        "seconds": seconds,
+        "stages": [{"stage": name, "seconds": spent} for name, spent in stages.items()],
         "findings": [row["finding"] for row in rows],
         "withheld": [each for row in rows for each in row["withheld"]],
         "figure": str(out / "lab.svg"),
@@ -111,8 +154,9 @@ def _classifier_row(run: Run, quiet: bool) -> dict[str, Any]:
     meaning = "."
     if find_positions(positions).kind.blind:
         meaning = (
-            f", which is chance, as expected: of {PAIRS:,} pairs {round((1 - distinguished) * PAIRS):,} got the same "
-            "answer twice. The two sequences differ only in order, which attention without positions cannot see."
+            f", which is chance, as expected, and no training would change it: of {PAIRS:,} pairs "
+            f"{round((1 - distinguished) * PAIRS):,} got the same answer twice. The two sequences differ only in "
+            "order, which attention without positions cannot see."
         )
     elif low <= 0.5 <= high:
         meaning = ", which is indistinguishable from chance: it supports no conclusion about length."

@@ -53,8 +53,8 @@ def test_every_section_is_there_and_answers_come_first(visit: Any, folder: Path)
     first = visit.locator(".headline").first
     assert first.locator("p").first.inner_text() == (
         "Under zero ablation the other 13 can go together (the largest set found, not proved to be the largest): "
-        "100.0% of the answers are right. 19 heads look removable one at a time; remove them together and 47.6% are wrong. "
-        "Another kind of ablation gives another set: 16 under mean ablation."
+        "100.0% of the answers are right. 19 heads look removable one at a time; remove them together and 47.6% are "
+        "wrong. Another kind of ablation gives another set: 16 under mean ablation."
     )
     assert visit.locator("#answers .findings").count() == 0  # they stand beside what they explain
     first.locator("summary").click()

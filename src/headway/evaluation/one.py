@@ -1,9 +1,9 @@
 """Answers of one model, as fast as this machine gives them.
 
-On a CPU with bfloat16 instructions a pass in bfloat16 decides every problem whose answer it finds right by a wide margin
-(verdicts.py). All others, every wrong one among them, are decided in float32. The first problems are answered in both
-precisions: where bfloat16 moves a margin by more than a share of the margin that counts as wide, or leaves most
-problems undecided, everything is decided in float32.
+On a CPU with bfloat16 instructions a pass in bfloat16 decides every problem whose answer it finds right by a wide
+margin (verdicts.py). All others, every wrong one among them, are decided in float32. The first problems are answered in
+both precisions: where bfloat16 moves a margin by more than a share of the margin that counts as wide, or leaves too
+many problems undecided, everything is decided in float32.
 """
 
 import copy
@@ -69,6 +69,7 @@ class OneModel:
         if not float(moved.max()) <= MOST_MOVED or float(undecided.float().mean()) > MOST_UNDECIDED:
             self.fast = None
 
+    @torch.inference_mode()
     def _margins(self, model: Model, problems: Problems) -> Float[Tensor, " row"]:
         pieces = [problems[rows] for rows in batch_slices(problems)]
         return torch.cat([margins(model(piece.source, piece.answer).float(), piece) for piece in pieces])

@@ -40,7 +40,7 @@ def right_or_tied(logits: Logits, problems: Problems) -> Bool[Tensor, " row"]:
 
 
 def margins(logits: Logits, problems: Problems) -> Float[Tensor, " row"]:
-    """Returns the lead of the right token over the best other one, at the scored answer token where that is smallest."""
+    """Returns the lead of the right token over the best other one, where that is smallest among the scored tokens."""
     each = leads(logits, problems.answer)
     return (each if problems.scored is None else each.masked_fill(~problems.scored, torch.inf)).amin(-1)
 

@@ -46,23 +46,32 @@ def study_lengths(
 
     `vetoes` examines one converged seed of each entry and returns the checks that forbid a conclusion from it.
     """
+    trials, exactness = train_entries(plan, out, device, precision, quiet), choose_precision(precision, device)
+    if len(plan.track.rates) > 1:
+        every = [trial for group in trials.values() for trial in group]
+        errors = {trial.address: errors_in_range(trial.folder(out), device) for trial in every}
+        trials = {entry: choose_best(group, "rate", errors) for entry, group in trials.items()}
+    rates = {entry: float(group[0].settings["rate"] or 1) for entry, group in trials.items()}
+    chosen = [(entry, rates[entry], [trial.folder(out) for trial in group]) for entry, group in trials.items()]
+    return measure_entries(plan, chosen, out, device, exactness, quiet, vetoes)
+
+
+def train_entries(
+    plan: LengthsPlan, out: Path, device: torch.device, precision: str, quiet: bool
+) -> dict[Entry, list[Trial]]:
+    """Trains the runs of a plan in `out` that are not yet trained."""
     trials = {entry: _trials(plan, entry) for entry in plan.entries}
     every = [trial for group in trials.values() for trial in group]
     for trial in every:
         trial.folder(out).check(trial.config, resume=True)
-    exactness = choose_precision(precision, device)
+    choose_precision(precision, device)  # rejects an unknown one
     terms = Terms(str(out), device.type, Resources(precision=precision), watched=True)
     if device.type == "cpu":
         _train_on_cores(every, terms, quiet)
     else:
         pieces = [Piece(tuple(group), (), tuple(group), entry.folder) for entry, group in trials.items()]
         train_trials(pieces, InProcess(terms), f"{len(every)} runs", quiet)
-    if len(plan.track.rates) > 1:
-        errors = {trial.address: errors_in_range(trial.folder(out), device) for trial in every}
-        trials = {entry: choose_best(group, "rate", errors) for entry, group in trials.items()}
-    rates = {entry: float(group[0].settings["rate"] or 1) for entry, group in trials.items()}
-    chosen = [(entry, rates[entry], [trial.folder(out) for trial in group]) for entry, group in trials.items()]
-    return measure_entries(plan, chosen, out, device, exactness, quiet, vetoes)
+    return trials
 
 
 def plan_study(task: str, question: LengthsQuestion) -> LengthsPlan:
@@ -109,6 +118,8 @@ def _trials(plan: LengthsPlan, entry: Entry) -> list[Trial]:
     recipe = plan.track.overrides(create_task(plan.task, plan.options))
     own = {key: value for key, value in asdict(entry).items() if value is not None}
     overrides = Overrides(**{**recipe.to_dict(), **plan.overrides.to_dict(), **own})
+    if plan.track.blind_steps is not None and find_positions(entry.positions).kind.blind:
+        overrides = replace(overrides, steps=plan.track.blind_steps)
     trials = []
     for rate in plan.track.rates:
         home = f"{entry.folder}/rate-{rate:.12g}" if plan.track.chooses else entry.folder

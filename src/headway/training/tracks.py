@@ -25,6 +25,8 @@ class Track:
     """multiples of the recipe's learning rates; the best one in range is used for all seeds of an encoding"""
     options: dict[str, dict[str, Any]] = field(default_factory=dict)  # by task: options of the training data
     chooses: bool = False  # whether a rate is chosen among several
+    blind_steps: int | None = None
+    """training steps of encodings that are blind to order, which no training changes (default: like all others)"""
 
     def overrides(self, task: Task) -> Overrides:
         return self.adder if task.classes is None else self.classifier

@@ -6,10 +6,21 @@ import { theme } from "./theme";
 const MOST_TOKENS = 24; // above which the axes of a small map are left out
 
 /** From the background colour to blue, evenly in lightness; dark on light paper and the other way round. */
-function colour(share: number, dark: boolean): string {
+function colour(share: number, dark: boolean): number[] {
   const paper = dark ? [24, 27, 33] : [255, 255, 255];
   const full = dark ? [120, 190, 255] : [0, 60, 130];
-  return `rgb(${paper.map((from, i) => Math.round(from + (full[i]! - from) * share)).join()})`;
+  return paper.map((from, i) => Math.round(from + (full[i]! - from) * share));
+}
+
+/** A map of many cells as an image of a pixel each: thousands of rectangles would take too long. */
+function imageOf(map: Float32Array, queries: number, keys: number, dark: boolean): HTMLCanvasElement {
+  const area = document.createElement("canvas");
+  [area.width, area.height] = [keys, queries];
+  const draw = area.getContext("2d")!, image = draw.createImageData(keys, queries);
+  const shades = Array.from({ length: 256 }, (_, level) => colour(level / 255, dark));
+  for (let i = 0; i < queries * keys; i++) image.data.set([...shades[Math.round(255 * (map[i] ?? 0))]!, 255], 4 * i);
+  draw.putImageData(image, 0, 0);
+  return area;
 }
 
 function clipped(word: string, large: boolean): string {
@@ -22,7 +33,7 @@ export function Heat(props: {
   const canvas = useRef<HTMLCanvasElement>(null);
   const [under, setUnder] = useState<[number, number] | null>(null);
   const { queries, keys, size, large } = props;
-  const axes = large || Math.max(queries.length, keys.length) <= MOST_TOKENS, longest = Math.max(...queries.map((each) => each.length));
+  const tokens = Math.max(queries.length, keys.length), axes = tokens <= (large ? 2 : 1) * MOST_TOKENS, longest = Math.max(...queries.map((each) => each.length));
   const left = !axes ? 0 : large ? 10 + 7 * Math.min(longest, 6) : 10, top = !axes ? 0 : large ? 18 : 11;
   const cell = Math.max(1, Math.floor(size / Math.max(keys.length, queries.length))), gap = cell > 4 ? 1 : 0;
   const width = left + cell * keys.length, height = top + cell * queries.length;
@@ -34,8 +45,11 @@ export function Heat(props: {
     [area.width, area.height] = [width * sharp, height * sharp];
     draw.scale(sharp, sharp);
     draw.clearRect(0, 0, width, height);
-    queries.forEach((_, q) => keys.forEach((_, k) => {
-      draw.fillStyle = colour(props.map[q * keys.length + k] ?? 0, dark);
+    if (!gap) {
+      draw.imageSmoothingEnabled = false;
+      draw.drawImage(imageOf(props.map, queries.length, keys.length, dark), left, top, cell * keys.length, cell * queries.length);
+    } else queries.forEach((_, q) => keys.forEach((_, k) => {
+      draw.fillStyle = `rgb(${colour(props.map[q * keys.length + k] ?? 0, dark).join()})`;
       draw.fillRect(left + k * cell, top + q * cell, cell - gap, cell - gap);
     }));
     draw.lineWidth = large ? 2 : 1.5;

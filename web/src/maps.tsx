@@ -29,13 +29,15 @@ function clipped(word: string, large: boolean): string {
 
 export function Heat(props: {
   map: Float32Array; queries: string[]; keys: string[]; size: number; label: string; dim?: boolean; marked?: number | null; large?: boolean; quiet?: boolean; // without the line that tells the weight of a cell
+  whole?: boolean; // tokens stand on the axes only where there is room for all of their letters
 }) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const [under, setUnder] = useState<[number, number] | null>(null);
   const { queries, keys, size, large } = props;
-  const tokens = Math.max(queries.length, keys.length), axes = tokens <= (large ? 2 : 1) * MOST_TOKENS, longest = Math.max(...queries.map((each) => each.length));
-  const left = !axes ? 0 : large ? 10 + 7 * Math.min(longest, 6) : 10, top = !axes ? 0 : large ? 18 : 11;
+  const longest = Math.max(...queries.map((each) => each.length));
   const cell = Math.max(1, Math.floor(size / Math.max(keys.length, queries.length))), gap = cell > 4 ? 1 : 0;
+  const axes = props.whole ? cell >= 7 * longest : large || Math.max(queries.length, keys.length) <= MOST_TOKENS;
+  const left = !axes ? 0 : large ? 10 + 7 * Math.min(longest, 6) : 10, top = !axes ? 0 : large ? 18 : 11;
   const width = left + cell * keys.length, height = top + cell * queries.length;
   const own = keys.join(" "), followed = token.value?.keys === own ? token.value.place : null;
   const dark = theme.value === "dark";
@@ -69,7 +71,7 @@ export function Heat(props: {
       draw.fillStyle = dark ? "#e8eaf0" : "#1c1f26";
       draw.font = `${large ? 12 : 9}px system-ui, sans-serif`;
       draw.textAlign = "center";
-      keys.forEach((key, k) => draw.fillText(clipped(key, !!large && cell > 20), left + (k + 0.5) * cell, top - (large ? 6 : 3)));
+      keys.forEach((key, k) => draw.fillText(clipped(key, !!large && (props.whole || cell > 20)), left + (k + 0.5) * cell, top - (large ? 6 : 3)));
       draw.textAlign = "right";
       queries.forEach((query, q) => draw.fillText(clipped(query, !!large), left - (large ? 5 : 2), top + (q + 0.5) * cell + (large ? 4 : 3)));
     }

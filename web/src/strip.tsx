@@ -8,17 +8,14 @@ const KINDS = ["sorted", "one swap"];
 const LANE = 20, HIGH = 2 * LANE + 16; // of a canvas: two lanes and the axis
 const TICKS = [2, 16, 32, 64, 96, 128];
 
-function firstWrong(model: number, kind: number): number | null {
-  return LENGTHS.find((at) => (strip.value.wrong[model]?.[kind]?.[at] ?? 0) > 0) ?? null;
-}
-
-/** Where a model first answers wrong, in words. */
+/** How many answers were right past the trained lengths, in words. */
 function summary(model: number): string {
-  const known = Object.keys(strip.value.asked).length;
-  if (known < LENGTHS.length) return "…";
-  const found = KINDS.map((kind, number) => [kind, firstWrong(model, number)] as const);
-  if (found.every(([, at]) => at == null)) return `no wrong answer up to ${LONGEST}`;
-  return found.map(([kind, at]) => (at == null ? `${kind}: none wrong` : `${kind}: first wrong at ${at}`)).join("; ");
+  const { asked, wrong } = strip.value, past = packed[model]!.trained[1], longer = LENGTHS.filter((at) => at > past && asked[at]);
+  if (Object.keys(asked).length < LENGTHS.length) return "…";
+  const total = (counts: Record<number, number> | undefined, lengths: number[]): number => lengths.reduce((sum, at) => sum + (counts?.[at] ?? 0), 0);
+  if (KINDS.every((_, kind) => total(wrong[model]?.[kind], LENGTHS) === 0)) return `every answer right up to ${LONGEST}`;
+  const shares = KINDS.map((kind, number) => `${kind} ${Math.floor(100 * (1 - total(wrong[model]?.[number], longer) / total(asked, longer)))}%`);
+  return `right past ${past}: ${shares.join(", ")}`;
 }
 
 function draw(area: HTMLCanvasElement, wide: number, model: number, dark: boolean): void {

@@ -88,7 +88,7 @@ function MapsOf({ opinion }: { opinion: Opinion }) {
           {all.map((each, place) => (
             <figure key={each.name} class={head.value === place ? "head chosen" : "head"}>
               <button class="map" aria-label={`enlarge ${each.name} of ${name}`} aria-pressed={head.value === place} onClick={() => (head.value = place)}>
-                <Heat map={each.map} queries={words} keys={words} size={120} label={`attention of ${each.name}, ${name}`} />
+                <Heat map={each.map} queries={words} keys={words} size={120} whole label={`attention of ${each.name}, ${name}`} />
               </button>
               <figcaption>{each.name}</figcaption>
             </figure>
@@ -96,7 +96,7 @@ function MapsOf({ opinion }: { opinion: Opinion }) {
         </div>
         <aside class="large-map" aria-label={`head ${large.name} of ${name}`}>
           <h4>{large.name}</h4>
-          <Heat map={large.map} queries={words} keys={words} size={288} large label={`attention of ${large.name}, ${name}, large`} />
+          <Heat map={large.map} queries={words} keys={words} size={288} large whole label={`attention of ${large.name}, ${name}, large`} />
         </aside>
       </div>
     </>

@@ -14,6 +14,8 @@ from visiting import Visit, needs_browser
 import headway
 from headway.cli import main
 from headway.subjects.own import open_one
+from headway.tasks import Problems
+from headway.tasks.random import TESTING, Dice
 
 LAB = ("learned", "sinusoidal", "none")
 LENGTHS = (2, 5, 8, 12, 16, 20, 24, 32, 48, 64)
@@ -46,12 +48,16 @@ def run_of(tried: Path, name: str) -> Any:
     return open_one("pretrained:certified-sorter" if name == "certified sorter" else tried / name)
 
 
+def draw(run: Any, rows: int, probe: str, length: int) -> Problems:
+    return run.task.draw(Dice.of(TESTING, 0, length, rows, "cpu"), probe, length)
+
+
 def compare_classifier(page: Any, run: Any, name: str, problems: int) -> dict[str, float]:
     """Compares logits and verdicts on sequences of the probes `default` and `one-inversion` of every length."""
     largest, differ, close, each = 0.0, 0, 0, problems // (2 * len(LENGTHS))
     for length in LENGTHS:
         for probe in ("default", "one-inversion"):
-            source = run.task.sample(each, seed=length, probe=probe, length=length).source
+            source = draw(run, each, probe, length).source
             asked = "([name, rows]) => rows.map((row) => headway.classify(name, row))"
             found = torch.tensor(page.evaluate(asked, [name, source.tolist()]))
             with torch.no_grad():
@@ -68,7 +74,7 @@ def compare_adder(page: Any, problems: int) -> dict[str, float]:
     run, largest, wrong, each = open_one("pretrained:certified-adder"), 0.0, 0, problems // (2 * len(DIGITS))
     for digits in DIGITS:
         for probe in ("default", "carry-chain"):
-            drawn = run.task.sample(each, seed=digits, probe=probe, length=digits)
+            drawn = draw(run, each, probe, digits)
             pairs = [[row[:digits], row[digits + 1 :]] for row in drawn.source.tolist()]
             found = page.evaluate("pairs => pairs.map(([a, b]) => headway.add(a, b))", pairs)
             written = torch.tensor([row["digits"] for row in found])
@@ -111,7 +117,9 @@ def test_twenty_thousand_sums_are_right_and_have_the_same_logits(page: Any) -> N
     assert found["wrong"] == 0
 
 
-@pytest.mark.parametrize(("positions", "pooling"), [("rope", "max"), ("alibi", "mean"), ("window+behind=2+ahead=1", "violation")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("positions", "pooling"), [("rope", "max"), ("alibi", "mean"), ("window+behind=2+ahead=1", "violation")]
+)
 def test_other_encodings_and_poolings_run_in_the_page(
     browser: Any, tmp_path: Path, positions: str, pooling: str
 ) -> None:

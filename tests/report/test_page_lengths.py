@@ -150,7 +150,7 @@ def test_a_swap_by_keyboard_changes_the_answer(browser: Any, tried: Path) -> Non
     visited = Visit(browser, tried / "report.html")
     page, card = visited.page, visited.page.locator("[data-model='certified sorter']")
     assert "says sorted" in card.inner_text()
-    page.get_by_label("Length", exact=True).focus()
+    page.get_by_role("slider", name="Length").focus()
     page.keyboard.press("ArrowRight")
     assert page.locator(".element").count() == 17
     page.locator(".element[tabindex='0']").focus()

@@ -1,5 +1,7 @@
 // What the page is given, read from the one JSON inside it.
-import type { PackedModel } from "./model";
+import type { PackedModel } from "./forward/adder";
+import type { PackedClassifier } from "./forward/classifier";
+import type { PackedDecoder } from "./forward/decoder";
 
 export interface Finding {
   text: string;
@@ -25,6 +27,13 @@ export interface Shipped {
   made_by: string;
   measured: { positions: string; task: string; track: string; trained: number; seeds: number; examples: number; fails_in_range: string[]; probes: { probe: string; worst: number | null; points: [number, number, number][] }[]; source: string; command: string }[];
   proved: { name: string; task: string; contexts: number; wrong: number; smallest_margin: number; rounding_bound: number; parameters: number; trained: number; dtype: string; source: string; command: string }[];
+}
+
+/** Models to try at any length: classifiers of sortedness, and the certified models that ship with the package. */
+export interface Tries {
+  classifiers: (PackedClassifier & { run: string })[];
+  sorter: PackedClassifier & { run: string };
+  adder: PackedDecoder;
 }
 
 /** How a run learned, by training step. */
@@ -217,6 +226,7 @@ export interface Content {
   certificates: { run: string; contexts: number; smallest_margin: number | null; refused: string | null }[];
   made: { facts: Record<string, string>; commands: string[]; runs: Record<string, string | number | null>[]; curves: Learning[] };
   shipped?: Shipped | null; // not in a notebook
+  tries?: Tries | null; // not on every page, nor in a notebook
   missing: { what: string; command: string }[];
   files: { name: string; data: string }[]; // packed by gzip, in base64
   left_out: string[]; // files that were too large

@@ -6,10 +6,21 @@ import { theme } from "./theme";
 const MOST_TOKENS = 24; // above which the axes of a small map are left out
 
 /** From the background colour to blue, evenly in lightness; dark on light paper and the other way round. */
-function colour(share: number, dark: boolean): string {
+function colour(share: number, dark: boolean): number[] {
   const paper = dark ? [24, 27, 33] : [255, 255, 255];
   const full = dark ? [120, 190, 255] : [0, 60, 130];
-  return `rgb(${paper.map((from, i) => Math.round(from + (full[i]! - from) * share)).join()})`;
+  return paper.map((from, i) => Math.round(from + (full[i]! - from) * share));
+}
+
+/** A map of many cells as an image of a pixel each: thousands of rectangles would take too long. */
+function imageOf(map: Float32Array, queries: number, keys: number, dark: boolean): HTMLCanvasElement {
+  const area = document.createElement("canvas");
+  [area.width, area.height] = [keys, queries];
+  const draw = area.getContext("2d")!, image = draw.createImageData(keys, queries);
+  const shades = Array.from({ length: 256 }, (_, level) => colour(level / 255, dark));
+  for (let i = 0; i < queries * keys; i++) image.data.set([...shades[Math.round(255 * (map[i] ?? 0))]!, 255], 4 * i);
+  draw.putImageData(image, 0, 0);
+  return area;
 }
 
 function clipped(word: string, large: boolean): string {
@@ -18,13 +29,15 @@ function clipped(word: string, large: boolean): string {
 
 export function Heat(props: {
   map: Float32Array; queries: string[]; keys: string[]; size: number; label: string; dim?: boolean; marked?: number | null; large?: boolean; quiet?: boolean; // without the line that tells the weight of a cell
+  whole?: boolean; // tokens stand on the axes only where there is room for all of their letters
 }) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const [under, setUnder] = useState<[number, number] | null>(null);
   const { queries, keys, size, large } = props;
-  const axes = large || Math.max(queries.length, keys.length) <= MOST_TOKENS, longest = Math.max(...queries.map((each) => each.length));
-  const left = !axes ? 0 : large ? 10 + 7 * Math.min(longest, 6) : 10, top = !axes ? 0 : large ? 18 : 11;
+  const longest = Math.max(...queries.map((each) => each.length));
   const cell = Math.max(1, Math.floor(size / Math.max(keys.length, queries.length))), gap = cell > 4 ? 1 : 0;
+  const axes = props.whole ? cell >= 7 * longest : large || Math.max(queries.length, keys.length) <= MOST_TOKENS;
+  const left = !axes ? 0 : large ? 10 + 7 * Math.min(longest, 6) : 10, top = !axes ? 0 : large ? 18 : 11;
   const width = left + cell * keys.length, height = top + cell * queries.length;
   const own = keys.join(" "), followed = token.value?.keys === own ? token.value.place : null;
   const dark = theme.value === "dark";
@@ -34,8 +47,11 @@ export function Heat(props: {
     [area.width, area.height] = [width * sharp, height * sharp];
     draw.scale(sharp, sharp);
     draw.clearRect(0, 0, width, height);
-    queries.forEach((_, q) => keys.forEach((_, k) => {
-      draw.fillStyle = colour(props.map[q * keys.length + k] ?? 0, dark);
+    if (!gap) {
+      draw.imageSmoothingEnabled = false;
+      draw.drawImage(imageOf(props.map, queries.length, keys.length, dark), left, top, cell * keys.length, cell * queries.length);
+    } else queries.forEach((_, q) => keys.forEach((_, k) => {
+      draw.fillStyle = `rgb(${colour(props.map[q * keys.length + k] ?? 0, dark).join()})`;
       draw.fillRect(left + k * cell, top + q * cell, cell - gap, cell - gap);
     }));
     draw.lineWidth = large ? 2 : 1.5;
@@ -55,7 +71,7 @@ export function Heat(props: {
       draw.fillStyle = dark ? "#e8eaf0" : "#1c1f26";
       draw.font = `${large ? 12 : 9}px system-ui, sans-serif`;
       draw.textAlign = "center";
-      keys.forEach((key, k) => draw.fillText(clipped(key, !!large && cell > 20), left + (k + 0.5) * cell, top - (large ? 6 : 3)));
+      keys.forEach((key, k) => draw.fillText(clipped(key, !!large && (props.whole || cell > 20)), left + (k + 0.5) * cell, top - (large ? 6 : 3)));
       draw.textAlign = "right";
       queries.forEach((query, q) => draw.fillText(clipped(query, !!large), left - (large ? 5 : 2), top + (q + 0.5) * cell + (large ? 4 : 3)));
     }

@@ -10,11 +10,16 @@ import { Learned, learningOf } from "./learning";
 import { LengthsSection } from "./lengths";
 import { freshSums } from "./counting";
 import { Missing } from "./missing";
-import { answer, source } from "./model";
+import { answer, source } from "./forward/adder";
+import { classify } from "./forward/classifier";
+import { writeSum } from "./forward/decoder";
 import { save, Table, unpacked } from "./save";
+import { stripPair } from "./sequences";
 import { landed, model, SECTIONS } from "./state";
 import { theme } from "./theme";
+import { certifiedAdder, classifiers } from "./tries";
 import { Try } from "./try";
+import { TryLength } from "./trylength";
 
 const LISTED = 40; // files, above which those of single runs are collapsed
 
@@ -55,6 +60,7 @@ const PARTS: Record<string, [string, () => preact.JSX.Element | null]> = {
   answers: ["Answers", Answers],
   try: ["Try it", Try],
   heads: ["Heads", HeadsSection],
+  "try-length": ["Try a length", TryLength],
   length: ["Length", LengthsSection],
   comparison: ["Comparison", ComparisonSection],
   made: ["How it was made", Made],
@@ -92,6 +98,12 @@ Object.assign(window, {
       return { digits: answered.digits, logits: Array.from(answered.logits) };
     },
     freshSums,
+    classify: (name: string, sequence: number[]) => classify(classifiers().find((model) => model.name === name)!, sequence).logits,
+    add: (a: number[], b: number[]) => {
+      const written = writeSum(certifiedAdder(), a, b);
+      return { digits: written.digits, logits: written.logits.map((each) => Array.from(each)) };
+    },
+    stripPair,
   },
 });
 

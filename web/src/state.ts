@@ -1,7 +1,7 @@
 // What the reader has selected, stored in the address so that a link shows the same.
 import { computed, effect, signal } from "@preact/signals";
 import { content, type SiteMaps } from "./content";
-import { answer, headsOf, right, sitesOf, source, unpack } from "./model";
+import { answer, headsOf, right, sitesOf, source, unpack } from "./forward/adder";
 
 export const model = content.model ? unpack(content.model) : null;
 export const allHeads = model ? headsOf(model) : (content.examples[0]?.maps ?? []).flatMap((site) => site.heads.map((_, number) => `${site.site}.${number}`));
@@ -12,7 +12,7 @@ const fits = (text: string): boolean => /^\d+$/.test(text) && Number(text) <= mo
 export const landed = location.hash.slice(1); // the address when the page was opened
 // a page of comparisons alone has no model and no study to show
 const compares = content.comparisons.length > 0, alone = compares && !content.made.runs.length && !content.heads && !content.seeds.length && !content.lengths.length;
-export const SECTIONS = content.classroom ? ["mistakes", "submissions"] : ["answers", ...(alone ? [] : ["try", "heads", "length"]), ...(compares ? ["comparison"] : []), "made"];
+export const SECTIONS = content.classroom ? ["mistakes", "submissions"] : ["answers", ...(alone ? [] : ["try", "heads", ...(content.tries ? ["try-length"] : []), "length"]), ...(compares ? ["comparison"] : []), "made"];
 
 /** The name of the precomputed answer with exactly these heads closed; null where there is none. */
 function workedName(shut: ReadonlySet<string>): string | null {

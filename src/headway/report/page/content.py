@@ -11,7 +11,8 @@ from headway.report import studies
 from headway.report.figures import thin_out
 from headway.report.lengths import complete_lengths
 from headway.report.page import findings, headlines
-from headway.report.page.sources import Sources, pack_files, pack_model
+from headway.report.page.models import pack_adder, pack_length_models
+from headway.report.page.sources import Sources, pack_files
 from headway.report.training import thin_log
 from headway.runs.folder import RunFolder
 from headway.runs.metrics import COSTS
@@ -47,11 +48,12 @@ def build_content(sources: Sources) -> dict[str, Any]:
     found += [findings.findings_of_lengths(sources, *each) for each in lengths]
     found += [findings.findings_of_comparison(*each) for each in comparisons]
     found += [findings.findings_of_lab(sources, *each) for each in labs]
+    about_lengths = bool(labs) or any(study["task"] == "sortedness" for _, study in lengths)
     return {
         "title": f"Headway: {sources.root.name or sources.root}",
         "headlines": _headlines(sources, heads, populations, lengths, labs),
         "findings": list(chain.from_iterable(found)),
-        "model": None if adder is None else {"run": sources.name(adder.path), **pack_model(adder)},
+        "model": None if adder is None else {"run": sources.name(adder.path), **pack_adder(adder)},
         "only": None,
         "heads": next((study for _, study in heads), None),
         "studies": [sources.name(path.parent) for path, _ in heads],
@@ -68,7 +70,8 @@ def build_content(sources: Sources) -> dict[str, Any]:
             "runs": [_run(sources, run) for run in sources.runs],
             "curves": [curve for run in sources.runs[:MOST_CURVES] for curve in _training_curve(sources, run)],
         },
-        "shipped": _shipped() if labs or any(study["task"] == "sortedness" for _, study in lengths) else None,
+        "shipped": _shipped() if about_lengths else None,
+        "tries": pack_length_models(sources.runs, sources.name, about_lengths),
         "missing": findings.missing_parts(sources),
         "files": files,
         "left_out": left_out,

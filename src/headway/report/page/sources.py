@@ -1,4 +1,4 @@
-"""Finds the files of a report, and packs models as half floats and files as gzip into the page."""
+"""Finds the files of a report, and packs them as gzip into the page."""
 
 import base64
 import gzip
@@ -6,12 +6,13 @@ import os
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from headway.errors import BrokenRun, HeadwayError
+from headway.errors import HeadwayError
+from headway.report.page.models import runs_in_page
 from headway.report.studies import read_study
 from headway.runs import disk
-from headway.runs.folder import AGAIN, RunFolder
+from headway.runs.folder import RunFolder
 from headway.runs.shapes import schema_of
 
 KINDS = ("heads", "heads-population", "lengths", "certificate", "compare", "lab")  # kinds of studies that a page shows
@@ -91,52 +92,6 @@ def find_sources(folders: list[Path]) -> Sources:
         raise HeadwayError(f"{folders[0]} holds no run and no study; 'headway lab' makes one")
     found.studies["heads"].sort(key=lambda path: not runs_in_page(found.run_at(path.parent)))
     return found
-
-
-def runs_in_page(run: RunFolder | None) -> bool:
-    """Whether there is a run, and the forward pass in the page supports it."""
-    if run is None:
-        return False
-    config = run.config()
-    model, options = config.model, config.options
-    usual = {"base": 10, "operators": "+", "first": "most", "natural": False}
-    return (
-        run.complete
-        and (config.task, model.kind, model.index, model.pruned) == ("addition", "encoder-decoder", "sequential", "")
-        and model.norm == "pre"
-        and model.positions in ("learned", "sinusoidal", "none", "rope", "alibi")
-        and options.get("digits", 3) in range(1, 16)  # a browser's numbers hold the sums of 15 digits
-        and all(options.get(name, value) == value for name, value in usual.items())
-    )
-
-
-def pack_model(run: RunFolder) -> dict[str, Any]:
-    """Packs a model as half floats, after its files were checked against their hashes. Of position tables it packs only
-    the rows that a sum of these digits uses."""
-    import numpy
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
-    config = run.verify()
-    model, digits = config.model, config.options.get("digits", 3)
-    rows = {"source_positions.table": 2 * digits + 1, "answer_positions.table": digits + 1}
-    try:
-        tensors, weights = load_file(run.weights), {}
-    except (SafetensorError, OSError, ValueError, OverflowError, KeyError, TypeError) as error:
-        raise BrokenRun(f"{run.weights} holds no tensors ({error}); {AGAIN}") from error
-    for name, weight in tensors.items():
-        if weight.ndim == 0 or weight.dtype.kind != "f":
-            raise BrokenRun(f"{run.weights}: {name} is not a weight tensor; {AGAIN}")
-        with numpy.errstate(over="ignore"):  # numbers beyond half floats become infinite in the page too
-            half = weight[: rows.get(name, len(weight))].astype(numpy.float16)
-        data = base64.b64encode(half.astype("<f2").tobytes()).decode()
-        weights[name] = {"shape": list(half.shape), "data": data}
-    return {
-        **{key: getattr(model, key) for key in ("d_model", "heads", "layers", "decoder_layers", "start", "positions")},
-        "vocabulary": [*map(str, range(10)), "+", "−", "start", "end"],
-        "digits": digits,
-        "weights": weights,
-    }
 
 
 def pack_files(sources: Sources) -> tuple[list[dict[str, str]], list[str]]:

@@ -4,13 +4,14 @@ makes is a run folder; complete runs are reused, so an interrupted lab continues
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
 from headway.api import evaluate, study_heads, train_seeds
+from headway.api.evaluating import RunEvaluation
 from headway.api.lengths import carry_out_plan
 from headway.doctor.examination import find_vetoes
 from headway.evaluation.exact import device_of
@@ -49,6 +50,28 @@ class Preset:
     """training steps of the encoding that is blind to order; a test of pairs proves it so, whatever its training"""
 
 
+@dataclass(frozen=True)
+class LabRun:
+    """A run of the lab, as lab.json describes it."""
+
+    run: str
+    task: str
+    positions: str
+    seed: int
+    steps: int
+    seconds: float
+    examples: int
+    errors: int
+    exact_match: float
+    interval: Any
+    held_out: Any
+    greedy: Any
+    pairs_told_apart: float | None
+    finding: str
+    withheld: list[dict[str, str]]
+    """what the doctor withholds, and why"""
+
+
 PRESETS = {"quick": Preset(1, QUICK_CLASSIFIER, BLIND_STEPS), "full": Preset(5, Overrides(), None)}
 
 
@@ -57,7 +80,7 @@ def run_lab(preset: Literal["quick", "full"], out: Path, seed: int, device: str,
     after the first stage, and again after each."""
     began, chosen = time.monotonic(), choose_device(device)
     seeds = tuple(range(seed, seed + PRESETS[preset].seeds))
-    stages, rows = Stages("Lab", STAGES, quiet), list[dict[str, Any]]()
+    stages, rows = Stages("Lab", STAGES, quiet), list[LabRun]()
 
     @contextmanager
     def stage(name: str) -> Iterator[None]:
@@ -89,16 +112,16 @@ def _plan_lengths(preset: Preset, seeds: tuple[int, ...]) -> LengthsPlan:
     return LengthsPlan("sortedness", entries, track, seeds, LENGTHS, ("default", "one-inversion"), {})
 
 
-def _finish(out: Path, rows: list[dict[str, Any]], stages: dict[str, float], seconds: float) -> Output:
+def _finish(out: Path, rows: list[LabRun], stages: dict[str, float], seconds: float) -> Output:
     """Writes lab.json, the figure and the complete page."""
     content = {
         "schema": "headway.lab/1",
         "report": str(out / "report.html"),
-        "runs": rows,
+        "runs": (runs := [asdict(row) for row in rows]),
         "seconds": seconds,
         "stages": [{"stage": name, "seconds": spent} for name, spent in stages.items()],
-        "findings": [row["finding"] for row in rows],
-        "withheld": [each for row in rows for each in row["withheld"]],
+        "findings": [row.finding for row in rows],
+        "withheld": [each for row in rows for each in row.withheld],
         "figure": str(out / "lab.svg"),
     }
     disk.write_json(out / "lab.json", content)
@@ -109,47 +132,48 @@ def _finish(out: Path, rows: list[dict[str, Any]], stages: dict[str, float], sec
     studied = [sentence for sentence in page["findings"] if sentence not in content["findings"]]
     files = f"Everything is in {out}; {figure}; the page is {page['report']}."
     words = [*content["findings"], *withheld, *studied, files]
-    return Output(content, "Lab", rows, words=words, shown=shown)
+    return Output(content, "Lab", runs, words=words, shown=shown)
 
 
-def _make_row(run: Run, found: dict[str, Any], finding: str, distinguished: float | None = None) -> dict[str, Any]:
+def _make_row(run: Run, found: RunEvaluation, finding: str, distinguished: float | None = None) -> LabRun:
     """Describes an adder, or a classifier and the share of pairs it distinguishes, with what the doctor withholds."""
     study, about = "heads", "which heads it needs"
     if distinguished is not None:
         study, about = "lengths", "how far past its training length it works"
-    training = run.folder.training()
-    return {
-        "run": str(run.path),
-        "task": run.config.task,
-        "positions": run.config.model.positions,
-        "seed": run.config.seed,
-        "steps": training.steps,
-        "seconds": training.seconds,
-        **{key: found[key] for key in ("examples", "errors", "exact_match", "interval", "held_out", "greedy")},
-        "pairs_told_apart": distinguished,
-        "finding": finding,
-        "withheld": [{"run": str(run.path), "about": about, **each} for each in find_vetoes(subject_of(run), study)],
-    }
+    training, counted = run.folder.training(), found.to_json()
+    return LabRun(
+        run=str(run.path),
+        task=run.config.task,
+        positions=run.config.model.positions,
+        seed=run.config.seed,
+        steps=training.steps,
+        seconds=training.seconds,
+        **{key: counted[key] for key in ("examples", "errors", "exact_match", "interval", "held_out", "greedy")},
+        pairs_told_apart=distinguished,
+        finding=finding,
+        withheld=[{"run": str(run.path), "about": about, **each} for each in find_vetoes(subject_of(run), study)],
+    )
 
 
-def _adder_row(run: Run, quiet: bool) -> dict[str, Any]:
-    found = evaluate(run, all=True, greedy=GREEDY_CHECKED, quiet=quiet).to_json()
-    held_out, greedy = found["held_out"], found["greedy"]
+def _adder_row(run: Run, quiet: bool) -> LabRun:
+    found = evaluate(run, all=True, greedy=GREEDY_CHECKED, quiet=quiet)
+    counted = found.to_json()
+    held_out, greedy = counted["held_out"], counted["greedy"]
     finding = (
-        f"Adder, seed {run.config.seed}: {found['errors']:,} wrong of all {found['examples']:,} sums, "
+        f"Adder, seed {run.config.seed}: {found.errors:,} wrong of all {found.examples:,} sums, "
         f"{held_out['errors']:,} of the {held_out['examples']:,} it was never trained on; greedy decoding "
         f"gives a different verdict on {greedy['mismatches']} of {greedy['checked']:,}."
     )
     return _make_row(run, found, finding)
 
 
-def _classifier_row(run: Run, quiet: bool) -> dict[str, Any]:
-    found = evaluate(run, examples=CLASSIFIED, quiet=quiet).to_json()
+def _classifier_row(run: Run, quiet: bool) -> LabRun:
+    found = evaluate(run, examples=CLASSIFIED, quiet=quiet)
     distinguished = share_of_pairs_distinguished(run)
-    positions, (low, high) = run.config.model.positions, found["interval"]
+    positions, (low, high) = run.config.model.positions, found.to_json()["interval"]
     finding = (
-        f"Sortedness, {positions}, seed {run.config.seed}: accuracy {found['exact_match']:.4f} in range "
-        f"(n = {found['examples']:,}, 95% interval {low:.4f} to {high:.4f})"
+        f"Sortedness, {positions}, seed {run.config.seed}: accuracy {found.exact_match:.4f} in range "
+        f"(n = {found.examples:,}, 95% interval {low:.4f} to {high:.4f})"
     )
     meaning = "."
     if find_positions(positions).kind.blind:

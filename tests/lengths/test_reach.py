@@ -18,7 +18,7 @@ from headway.evaluation.intervals import exact_interval, wilson
 from headway.lengths.probes import ProbeProblems, ProbeResult
 from headway.models import build_model
 from headway.report.lengths import complete_lengths, lengths_figures
-from headway.report.page.findings import headline_of_lengths
+from headway.report.page.headlines import headline_of_lengths
 from headway.report.studies import LengthsFile, read_study
 from headway.runs.config import Overrides
 from headway.tasks import Sortedness
@@ -120,12 +120,14 @@ def test_no_entry_of_the_tuned_track_has_learned_one_inversion() -> None:
             assert "one-inversion" in said
             if "reach" in said:
                 assert "with that restriction" in said or "it has no reach" in said
-    (headline,) = headline_of_lengths(study)
-    assert "not past its training length" in headline["answer"]
+    (headline,) = headline_of_lengths(study, {})
+    assert headline["answer"] == (
+        "It is not shown to work past 16, its training length: in range it may fail one-inversion and ties"
+    )
     assert "one-inversion" in headline["rest"]
     window = complete_lengths(read_study(RESULTS / "lengths-open" / "lengths.json", LengthsFile))
     assert {row.get("reaches_all") for row in window["reach"]} == {4_096}
-    assert "right up to length 4,096" in headline_of_lengths(window)[0]["answer"]
+    assert "works up to 4,096" in headline_of_lengths(window, {})[0]["answer"]
 
 
 @pytest.mark.usefixtures("pictures")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -121,7 +121,7 @@ def test_twenty_thousand_sums_are_right_and_have_the_same_logits(page: Any) -> N
     ("positions", "pooling"), [("rope", "max"), ("alibi", "mean"), ("window+behind=2+ahead=1", "violation")]
 )
 def test_other_encodings_and_poolings_run_in_the_page(
-    browser: Any, tmp_path: Path, positions: str, pooling: str
+    browser: Any, tmp_path: Path, positions: str, pooling: Literal["mean", "max", "violation"]
 ) -> None:
     run = headway.train("sortedness", positions=positions, pooling=pooling, steps=2, batch=8, d_model=32, heads=4,
                         d_ff=32, layers=2, out=tmp_path / "run")  # fmt: skip

@@ -106,6 +106,10 @@ def headline_of_lengths(study: studies.LengthsFile, details: dict[str, str]) -> 
         return _headline(
             "length", FAR, f"It is not shown to work even up to {trained}, its training length", rest, details
         )
+    if far > trained and not sound:
+        failed = " and ".join(best.get("fails_in_range") or ())
+        answer = f"It is not shown to work past {trained}, its training length: in range it may fail {failed}"
+        return _headline("length", FAR, answer, rest, details)
     name = f"{best['positions']} works" if far > trained else f"{'It' if sound else 'it'} works"
     answer = f"{on}{name} up to {far:,}, {_describe_trained(far, trained)}{_describe_next(study, learned, probe, far)}"
     return _headline("length", FAR, answer, rest, details)

@@ -10,9 +10,10 @@ import base64
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from headway.errors import BrokenRun
+from headway.runs.config import ModelConfig
 from headway.runs.folder import AGAIN, RunFolder
 
 SHIPPED = Path(__file__).parents[2] / "pretrained"
@@ -21,6 +22,55 @@ WINDOW = re.compile(r"window\+behind=\d+\+ahead=\d+")
 MOST_CLASSIFIERS = 3
 MOST_BYTES = 400_000  # of the weights of a classifier: a larger one would make the page slow and large
 VALUES = 100  # different elements of the sequences that the page makes
+
+
+class PackedTensor(TypedDict):
+    shape: list[int]
+    data: str
+    """base64, little-endian"""
+    single: NotRequired[bool]
+    """float32; a half float where this is absent"""
+
+
+Weights = dict[str, PackedTensor]
+
+
+class PackedModel(TypedDict):
+    d_model: int
+    heads: int
+    layers: int
+    positions: str
+    weights: Weights
+
+
+class PackedAdder(PackedModel):
+    decoder_layers: int
+    start: int | None
+    vocabulary: list[str]
+    digits: int
+
+
+class PackedClassifier(PackedModel):
+    name: str
+    run: str
+    pooling: str
+    values: int
+    trained: list[int]
+    rows: int | None
+    """lengths that the table of a learned encoding has rows for"""
+
+
+class PackedDecoder(PackedModel):
+    name: str
+    start: int | None
+    plus: int | None
+    trained: list[int]
+
+
+class LengthModels(TypedDict):
+    classifiers: list[PackedClassifier]
+    sorter: PackedClassifier
+    adder: PackedDecoder
 
 
 def runs_in_page(run: RunFolder | None) -> bool:
@@ -40,22 +90,23 @@ def runs_in_page(run: RunFolder | None) -> bool:
     )
 
 
-def pack_adder(run: RunFolder) -> dict[str, Any]:
+def pack_adder(run: RunFolder) -> PackedAdder:
     """Packs an adder as half floats. Of position tables it packs only the rows that a sum of these digits uses."""
     config = run.verify()
     model, digits = config.model, config.options.get("digits", 3)
     rows = {"source_positions.table": 2 * digits + 1, "answer_positions.table": digits + 1}
     return {
-        **{key: getattr(model, key) for key in ("d_model", "heads", "layers", "decoder_layers", "start", "positions")},
+        **_pack_model(model, _pack_weights(run, single=False, rows=rows)),
+        "decoder_layers": model.decoder_layers,
+        "start": model.start,
         "vocabulary": [*map(str, range(10)), "+", "−", "start", "end"],
         "digits": digits,
-        "weights": _pack_weights(run, single=False, rows=rows),
     }
 
 
 def pack_length_models(
     runs: Iterable[RunFolder], name: Callable[[Path], str], about_lengths: bool
-) -> dict[str, Any] | None:
+) -> LengthModels | None:
     """Packs the models that a reader tries at any length: classifiers of these runs, one for each encoding, and the
     certified models. None where the page is not about lengths and has no classifier."""
     found: dict[str, RunFolder] = {}
@@ -67,8 +118,8 @@ def pack_length_models(
     shipped = sorter.training().weights_sha256
     own = [run for run in found.values() if run.training().weights_sha256 != shipped][:MOST_CLASSIFIERS]
     return {
-        "classifiers": [{"run": name(run.path), **_pack_classifier(run, run.config().model.positions)} for run in own],
-        "sorter": {"run": "pretrained:certified-sorter", **_pack_classifier(sorter, "certified sorter")},
+        "classifiers": [_pack_classifier(run, name(run.path), run.config().model.positions) for run in own],
+        "sorter": _pack_classifier(sorter, "pretrained:certified-sorter", "certified sorter"),
         "adder": _pack_certified_adder(RunFolder(SHIPPED / "certified-adder")),
     }
 
@@ -94,38 +145,49 @@ def _preference(run: RunFolder) -> tuple[int, int]:
     return ENCODINGS.index(config.model.positions) if known else len(ENCODINGS), config.seed
 
 
-def _pack_classifier(run: RunFolder, name: str) -> dict[str, Any]:
+def _pack_classifier(run: RunFolder, path: str, name: str) -> PackedClassifier:
     config = run.verify()
     model, weights = config.model, _pack_weights(run, single=True)
     return {
+        **_pack_model(model, weights),
         "name": name,
-        **{key: getattr(model, key) for key in ("d_model", "heads", "layers", "positions", "pooling")},
+        "run": path,
+        "pooling": model.pooling,
         "values": VALUES,
         "trained": [config.options.get("shortest", 8), config.options.get("longest", 16)],
         "rows": weights["positions.table"]["shape"][0] if model.positions == "learned" else None,
+    }
+
+
+def _pack_certified_adder(run: RunFolder) -> PackedDecoder:
+    config = run.verify()
+    return {
+        **_pack_model(config.model, _pack_weights(run, single=True)),
+        "name": "certified adder",
+        "start": config.model.start,
+        "plus": config.model.digits,  # the token after the digits
+        "trained": [config.options["shortest"], config.options["digits"]],
+    }
+
+
+def _pack_model(model: ModelConfig, weights: Weights) -> PackedModel:
+    return {
+        "d_model": model.d_model,
+        "heads": model.heads,
+        "layers": model.layers,
+        "positions": model.positions,
         "weights": weights,
     }
 
 
-def _pack_certified_adder(run: RunFolder) -> dict[str, Any]:
-    config = run.verify()
-    return {
-        "name": "certified adder",
-        **{key: getattr(config.model, key) for key in ("d_model", "heads", "layers", "start", "positions")},
-        "plus": config.model.digits,  # the token after the digits
-        "trained": [config.options["shortest"], config.options["digits"]],
-        "weights": _pack_weights(run, single=True),
-    }
-
-
-def _pack_weights(run: RunFolder, single: bool, rows: dict[str, int] | None = None) -> dict[str, dict[str, Any]]:
+def _pack_weights(run: RunFolder, single: bool, rows: dict[str, int] | None = None) -> Weights:
     """Packs the tensors of a run, whose files were checked against their hashes; of some only their first rows."""
     import numpy
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
     try:
-        tensors, weights = load_file(run.weights), {}
+        tensors, weights = load_file(run.weights), Weights()
     except (SafetensorError, OSError, ValueError, OverflowError, KeyError, TypeError) as error:
         raise BrokenRun(f"{run.weights} holds no tensors ({error}); {AGAIN}") from error
     for name, weight in tensors.items():

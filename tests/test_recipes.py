@@ -116,11 +116,12 @@ def test_a_rule_that_reads_sixteen_tokens_passes_every_probe_but_one(monkeypatch
 
 def test_claims_are_tested_on_other_adders(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.syspath_prepend(str(RECIPES))
-    (found,) = importlib.import_module("other_seeds").main(["pretrained:adder"], pairs=20, sums=100).values()
-    assert sum(found.labels.values()) == 24
-    assert found.flips["decoder.0.self", "carry 1"] == "cannot"
-    assert (found.written["all parts"] or [0.0])[0] > 0.4  # the written digit, with its own embedding kept
-    assert (found.written["all but decoder.1.self"] or [1.0])[0] < 0.3
+    sizes = importlib.import_module("study_adder").Sizes(pairs=20, sums=100, random_sets=4)
+    (found,) = importlib.import_module("other_seeds").main(["pretrained:adder"], sizes)
+    assert len(found["labels"]) == 24
+    assert found["flips"]["decoder.0.self"]["carry 1"] == "cannot"
+    assert (found["written"]["all parts"] or [0.0])[0] > 0.4  # the written digit, with its own embedding kept
+    assert (found["written"]["all but decoder.1.self"] or [1.0])[0] < 0.3
     assert "19 heads cost under" in capsys.readouterr().out
 
 
@@ -164,12 +165,14 @@ def test_both_recipes_are_trained_studied_and_tabulated_alike(
 ) -> None:
     monkeypatch.syspath_prepend(str(RECIPES))
     both = importlib.import_module("both_recipes")
-    size = " ".join([*TINY, *flags(decoder_layers=1, digits=1)])
-    asked = ["--members", "2", "--out", str(tmp_path), "--device", "cpu", "--examples", "700", "--train", size]
-    assert both.main(asked) == 0
-    assert "| adders | 2 | 2 |" in capsys.readouterr().out
+    size = " ".join([*TINY, *flags(decoder_layers=1)])
+    asked = ["--members", "2", "--out", str(tmp_path), "--device", "cpu", "--examples", "700", "--small"]
+    assert both.main([*asked, "--train", size]) == 0
+    assert capsys.readouterr().out.count("- adders: 2") == 2
     norms = {name: RunFolder(tmp_path / name / "seed-1").config().model.norm for name in ("ours", "reports")}
     assert norms == {"ours": "pre", "reports": "post"}
     found = json.loads((tmp_path / "both-recipes.json").read_text())
     for numbers in found.values():  # untrained adders are refused, and counted
         assert numbers["heads"]["distribution"]["refused"] == 2
+        assert numbers["causes"]["adders"] == numbers["causes"]["10 kinds"]["left_out"] == 2
+        assert not any(each["sound"] for each in numbers["causes"]["sets"].values())

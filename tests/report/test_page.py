@@ -43,6 +43,7 @@ def test_every_section_is_there_and_answers_come_first(visit: Any, folder: Path)
         "Answers",
         "Try it",
         "Heads",
+        "Try a length",
         "Length",
         "How it was made",
     ]

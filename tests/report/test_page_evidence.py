@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import re
 import statistics
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from headway.attach.opening import open_subject
 from headway.causes.maps import worked_examples
 from headway.report.page import build_content, find_sources, render_page
 
-LEFT, RIGHT, TOP, BOTTOM, WIDE, HIGH = 58, 20, 12, 40, 640, 300
 """The margins and the size of a chart, in SVG units."""
 PIXEL = """([label, x, y]) => {
   const canvas = [...document.querySelectorAll("canvas")].find((each) => each.getAttribute("aria-label") === label);
@@ -102,24 +100,39 @@ def test_cells_of_the_grids_are_the_numbers(visit: Any, heads: dict[str, Any]) -
     pair, most = heads["pairs"][0], max(abs(pair["backup"]) for pair in heads["pairs"])
     other = next(pair for pair in heads["pairs"] if 0.1 * most < pair["backup"] < 0.9 * most)
     for found in (pair, other):
-        titles = [re.sub(r"(\w+)\.(\d)\.(\w+)\.(\d)", _title, name) for name in found["heads"]]
+        titles = [_named(name) for name in found["heads"]]
         said = f"{' and '.join(titles)}: {found['drop']:.4f} together, {found['sum_of_drops']:.4f} one by one"
         row = names.index(found["heads"][0])
         assert cell("pairs of heads", row, said) == pytest.approx(abs(found["backup"]) / most)
     table = [cell for cell in heads["roles"]["table"] if cell["part"] in names and not cell["at_answer"]]
     role = next(each for each in table if each["flips"] != "cannot" and 0.2 < (each["flips"] or 0) < 0.8)
-    short = re.sub(r"(\w{3})\w*\.(\d)\.(\w+)\.(\d)", r"\1 \3 L\2H\4", role["part"])
-    said = f"{short}, {role['contrast']}: flips {100 * role['flips']:.1f}% of {role['pairs']} pairs"
+    share = f"flips {100 * role['flips']:.1f}% of {role['pairs']} pairs"
+    said = f"{_named(role['part'])}, {_difference(role['contrast'])}: {share}"
     shown = cell("what each head carries to the output", names.index(role["part"]), said)
     assert shown == pytest.approx(role["flips"])
     for none in [each for each in table if each["flips"] == "cannot"][:2]:
-        short = re.sub(r"(\w{3})\w*\.(\d)\.(\w+)\.(\d)", r"\1 \3 L\2H\4", none["part"])
-        said = f"{short}, {none['contrast']}: cannot flip any pair"
+        said = f"{_named(none['part'])}, {_difference(none['contrast'])}: cannot flip any pair"
         assert cell("what each head carries to the output", names.index(none["part"]), said) == 0
 
 
-def _title(found: re.Match[str]) -> str:
-    return f"{found[1]} {found[3]} L{found[2]}H{found[4]}"
+def _named(head: str) -> str:
+    stack, layer, kind, number = head.split(".")
+    return f"{stack} {kind} L{layer}H{number}"
+
+
+def _difference(contrast: str) -> str:
+    kind, column, *swap = contrast.split()
+    names = {"operand": "digits of column", "carry": "carry into column", "propagated": "carry passed on to"}
+    swaps = {"source": " (source)", "prefix": " (written)"}
+    return f"{names.get(kind, 'carry passed on by')} {column}{''.join(swaps[each] for each in swap)}"
+
+
+def axes(chart: Any) -> tuple[float, float, float, float]:
+    """Returns where the axes of a chart are drawn: its left and right end, its top, and how tall it is."""
+    lowest, highest = chart.locator("line.grid").first, chart.locator("line.grid").last
+    left, right, bottom = (float(lowest.get_attribute(name)) for name in ("x1", "x2", "y1"))
+    top = float(highest.get_attribute("y1"))
+    return left, right, top, bottom - top
 
 
 def points(chart: Any, line: int) -> list[list[float]]:
@@ -134,17 +147,17 @@ def test_lines_of_the_charts_are_the_numbers(visit: Any, folder: Path, heads: di
     assert len(drawn) == 25
     right = heads["curves"][0]["accuracy"][19]
     assert 0.1 < right < 0.9
-    x, y = LEFT + 19 / 24 * (WIDE - LEFT - RIGHT), TOP + (1 - right) * (HIGH - TOP - BOTTOM)
-    assert drawn[19] == pytest.approx([x, y])
-    rule = float(chart.locator(".rule").get_attribute("y1"))
-    assert rule == pytest.approx(TOP + 0.01 * (HIGH - TOP - BOTTOM))
+    left, ends, top, tall = axes(chart)
+    assert drawn[19] == pytest.approx([left + 19 / 24 * (ends - left), top + (1 - right) * tall])
+    assert float(chart.locator(".rule").get_attribute("y1")) == pytest.approx(top + 0.01 * tall)
     study = json.loads((folder / "lengths" / "lengths.json").read_text())
     rows = [row for row in study["rows"] if row["positions"] == "sinusoidal" and row["probe"] == "one-inversion"]
     lengths = sorted({row["length"] for row in rows})
     chart = visit.get_by_role("img", name="accuracy by length, sortedness, one-inversion")
+    _, _, top, tall = axes(chart)
     for place, length in enumerate(lengths):
         middle = statistics.median_low(row["accuracy"] for row in rows if row["length"] == length)
-        assert points(chart, 0)[place][1] == pytest.approx(TOP + (1 - middle) * (HIGH - TOP - BOTTOM))
+        assert points(chart, 0)[place][1] == pytest.approx(top + (1 - middle) * tall)
     assert chart.locator(".legend text").all_text_contents() == ["sinusoidal", "learned", "none"]
     dashes = [line.get_attribute("stroke-dasharray") for line in chart.locator(".legend line").all()]
     assert len(set(dashes)) == 3
@@ -154,12 +167,13 @@ def test_lines_of_the_charts_are_the_numbers(visit: Any, folder: Path, heads: di
 def test_maps_are_dark_where_the_weight_is_large(visit: Any, folder: Path) -> None:
     maps = json.loads((folder / "adder" / "maps.json").read_text())["average"]["all"]["maps"]
     for site in maps[0], maps[3]:  # one is as wide as high, one is not
-        cell = 84 // len(site["keys"])
+        cell = 112 // max(len(site["keys"]), len(site["queries"]))
+        head = _named(f"{site['site']}.2")
         assert max(weight for row in site["heads"][2] for weight in row) > 0.5
         for q, k in [(q, k) for q in range(len(site["queries"])) for k in range(len(site["keys"]))]:
             place = [10 + k * cell + cell // 2, 11 + q * cell + cell // 2]
             wanted = [round(255 + (full - 255) * site["heads"][2][q][k]) for full in (0, 60, 130)]
-            drawn = visit.evaluate(PIXEL, [f"average attention of {site['site']}.2", *place])
+            drawn = visit.evaluate(PIXEL, [f"average attention of {head}", *place])
             assert drawn == pytest.approx(wanted, abs=2)
 
 
@@ -184,8 +198,8 @@ def test_a_weight_is_shown_on_hover_and_with_arrow_keys(visit: Any) -> None:
     weights = maps[0]["heads"][2]
     type_sum(visit, 457, 968)
     visit.get_by_role("button", name="all open").click()
-    visit.get_by_label("enlarge encoder self L0H2").click()
-    large = visit.get_by_role("img", name="attention of encoder self L0H2, large")
+    visit.get_by_label("enlarge encoder self L0H2", exact=True).click()
+    large = visit.get_by_role("img", name="attention of encoder self L0H2, large", exact=True)
     cell = 260 // 7
     large.hover(position={"x": 17 + 4 * cell + 10, "y": 18 + 2 * cell + 10})
     shown = visit.locator(".enlarged .under").inner_text()
@@ -243,8 +257,7 @@ def test_a_figure_saved_in_dark_mode_is_light_and_has_a_legend(browser: Any, rep
     assert {"greedy", "by cost alone", "by gradient", "random 0"} <= texts.keys()
     assert "fill:rgb(28, 31, 38)" in texts["greedy"]
     mark = next(style for text, style in texts.items() if text.startswith("13 that can go together"))
-    assert "paint-order:stroke" in mark
-    assert "stroke:rgb(255, 255, 255)" in mark
+    assert "fill:rgb(28, 31, 38)" in mark
     lines = [shape.get("style", "") for shape in drawn.iter() if shape.tag.endswith("polyline")]
     assert "stroke:rgb(0, 114, 178)" in lines[0]
     assert "stroke-dasharray:6px, 3px" in lines[1]
@@ -321,9 +334,9 @@ def test_a_study_by_loss_is_shown_in_loss(browser: Any, folder: Path, heads: dic
     assert "Alone it raises the KL divergence by 0.2000" in page.locator(".enlarged").inner_text()
     chart = page.get_by_role("img", name="KL divergence against the number of heads removed")
     assert chart.locator("text").all_text_contents()[:4] == ["0", "1", "2", "3"]
-    tall = HIGH - TOP - BOTTOM
-    assert points(chart, 0)[10][1] == pytest.approx(TOP + (1 - 1.5 / 3) * tall)
-    assert float(chart.locator(".rule").get_attribute("y1")) == pytest.approx(TOP + (1 - 0.55 / 3) * tall)
+    _, _, top, tall = axes(chart)
+    assert points(chart, 0)[10][1] == pytest.approx(top + (1 - 1.5 / 3) * tall)
+    assert float(chart.locator(".rule").get_attribute("y1")) == pytest.approx(top + (1 - 0.55 / 3) * tall)
     assert "13 that can go together: 0.5310" in chart.text_content()
     assert "the study replaced its output by its mean" in page.locator("#try .note").inner_text()
     visited.close()

@@ -84,7 +84,7 @@ interface Props {
 }
 
 /** The width of the column that a drawing is in, so that it fills it and its text keeps its size. */
-function useWidth(usual: number): [preact.RefObject<HTMLDivElement>, number] {
+export function useWidth(usual: number): [preact.RefObject<HTMLDivElement>, number] {
   const home = useRef<HTMLDivElement>(null), [wide, setWide] = useState(usual);
   useLayoutEffect(() => {
     const measure = (): void => {

@@ -1,6 +1,6 @@
 // Many runs side by side: a dot for each, the median of a group as a line, and how many are missing.
 import { signal } from "@preact/signals";
-import { COLOURS, Legend, ticksOver } from "./chart";
+import { COLOURS, Legend, ticksOver, useWidth } from "./chart";
 import { content, type Comparison, type Group, type Spread } from "./content";
 import { Figure, Table, type Cells } from "./save";
 
@@ -111,10 +111,10 @@ function scaleOf(values: number[], lengths: boolean): Scale {
 
 function Dots({ found, metric }: { found: Comparison; metric: string }) {
   const rows = found.rows.slice(0, DRAWN), dots = found.dots[metric]!.slice(0, DRAWN);
-  const all = dots.flat().map(([value]) => value);
+  const all = dots.flat().map(([value]) => value), [home, wide] = useWidth(640);
   if (!all.length) return null;
   const names = rows.map((row) => nameOf(found, row)).map((name) => (name.length > LETTERS ? `${name.slice(0, LETTERS - 1)}…` : name));
-  const wide = 640, left = 24 + 6.4 * Math.max(...names.map((name) => name.length)), right = 28, top = 8, line = 26, bottom = 44;
+  const left = 24 + 6.4 * Math.max(...names.map((name) => name.length)), right = 28, top = 8, line = 26, bottom = 44;
   const plot = top + line * rows.length, high = plot + bottom + 24;
   const { at, ticks } = scaleOf(all, metric.startsWith("reach"));
   const px = (value: number): number => left + at(value) * (wide - left - right);
@@ -122,7 +122,7 @@ function Dots({ found, metric }: { found: Comparison; metric: string }) {
   const label = `${metric} by ${found.by.join(", ")}`;
   return (
     <Figure label={label}>
-      <svg class="curves dots" viewBox={`0 0 ${wide} ${high}`} role="img" aria-label={label}>
+      <div ref={home}><svg class="curves dots" viewBox={`0 0 ${wide} ${high}`} role="img" aria-label={label}>
         {ticks.map((value) => (
           <g key={value}><line class="grid" x1={px(value)} x2={px(value)} y1={top} y2={plot} /><text x={px(value)} y={plot + 16} text-anchor="middle">{value >= 1e4 || (value && value < 1e-3) ? value.toExponential(0) : value}</text></g>
         ))}
@@ -138,7 +138,7 @@ function Dots({ found, metric }: { found: Comparison; metric: string }) {
           </g>
         ))}
         <Legend samples={[{ name: "median", colour: COLOURS[1]!, dash: "" }]} left={left} top={high - 4} wide={wide - left} />
-      </svg>
+      </svg></div>
     </Figure>
   );
 }

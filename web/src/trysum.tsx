@@ -54,7 +54,7 @@ export function TrySum() {
     <section class="try-sum" aria-label="the certified adder">
       <h3>The certified adder</h3>
       <p>It was trained on sums of at most 8 digits and is proved right at every length. Add numbers of up to {MOST_DIGITS} digits.</p>
-      <div class="addends"><Field of={first} label="first number, any length" /> <span>+</span> <Field of={second} label="second number, any length" />
+      <div class="addends"><Field of={first} label="first long number" /> <span>+</span> <Field of={second} label="second long number" />
         <button id="random-sum" onClick={random}>random</button> <button id="carry-sum" onClick={carry}>carry through every digit</button></div>
       {now ? (
         <>

@@ -128,25 +128,34 @@ def parts_that_flip_half(flips: Mapping[str, Mapping[str, float | Cannot]]) -> d
     return found
 
 
-def find_roles(subject: Subject, seed: int = 0, watch: Watch = SILENT) -> Roles:
-    """Tests all heads, sites and feed-forward blocks, and finds a sufficient set of heads for every contrast."""
+def find_roles(
+    subject: Subject,
+    seed: int = 0,
+    watch: Watch = SILENT,
+    *,
+    pairs: int = PAIRS,
+    grown: int = GROWN,
+    random_sets: int = RANDOM_SETS,
+) -> Roles:
+    """Tests all heads, sites and feed-forward blocks on so many pairs of each contrast, and finds a sufficient set of
+    heads for every contrast, grown on `grown` pairs and held against random sets."""
     assert subject.contrasts is not None
-    contrasts = subject.contrasts(PAIRS, Split.REPORT.seed(seed))
+    contrasts = subject.contrasts(pairs, Split.REPORT.seed(seed))
     parts: list[Part] = [*subject.heads, *subject.runner.sites]
     patches = [Patch(frozenset({part})) for part in parts]
     patches += [Patch(frozenset({part}), at_answer=True) for part in parts if site_of(part).stack == "decoder"]
-    pairs = Pairs(subject, contrasts)
-    table = measure_strengths(pairs, patches)
-    to_grow = {c.name: c for c in subject.contrasts(GROWN, Split.SELECT.seed(seed)) if not c.placebo}
+    all_pairs = Pairs(subject, contrasts)
+    table = measure_strengths(all_pairs, patches)
+    to_grow = {c.name: c for c in subject.contrasts(grown, Split.SELECT.seed(seed)) if not c.placebo}
     explained, names = [], list(dict.fromkeys(contrast.name for contrast in contrasts))
     for name in names:
         both = [contrast for contrast in contrasts if contrast.name == name]  # the real one, then its placebo
         parts = [s.part for s in table if s.named and s.contrast == name and not s.at_answer]
         named = tuple(part for part in parts if isinstance(part, Head))
         heads = grow_set(Pairs(subject, [to_grow[name]]), subject.heads) if name in to_grow else ()
-        explained.append(measure_set(subject, both, heads, named, RANDOM_SETS, f"{seed} {name}"))
+        explained.append(measure_set(subject, both, heads, named, random_sets, f"{seed} {name}"))
         watch(len(explained), len(names))
-    return Roles(tuple(table), tuple(explained), tuple(swap_inputs(pairs)))
+    return Roles(tuple(table), tuple(explained), tuple(swap_inputs(all_pairs)))
 
 
 def swap_inputs(pairs: Pairs) -> list[SwappedInput]:

@@ -20,7 +20,7 @@ from headway.tasks.random import DROPOUT, Dice, mix
 
 PLACES = OUTPUT, WEIGHTS, HIDDEN, EMBEDDINGS = range(4)  # the places of a site where something can be dropped
 STRIDE = -0x61C8864680B583EB  # 2^64 divided by the golden ratio, which SplitMix64 counts by
-LANES = 4  # random numbers of 16 bits in each 64-bit word
+LANES, WIDTH = 4, 16  # random numbers of 16 bits in each 64-bit word
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,9 @@ class Dropout:
         """Sets a share `rate` of the numbers to zero and scales up the others."""
         count = x.shape.numel()
         word = torch.arange(-(-count // LANES), device=x.device) * STRIDE
-        lanes = mix(word + mix(self.key + place)).view(torch.int16)[:count].view(x.shape)
-        kept = lanes >= round(self.rate * 2**16) - 2**15
+        shifts = torch.arange(64 - WIDTH, -1, -WIDTH, device=x.device)  # not view(int16), which vmap lacks before 2.13
+        lanes = (mix(word + mix(self.key + place))[:, None] << shifts) >> (64 - WIDTH)  # word lane, with their sign
+        kept = lanes.reshape(-1)[:count].view(x.shape) >= round(self.rate * 2**16) - 2**15
         return x * (kept.to(x.dtype) * (1 / (1 - self.rate)))
 
 

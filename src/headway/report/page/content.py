@@ -51,7 +51,7 @@ def build_content(sources: Sources) -> dict[str, Any]:
     about_lengths = bool(labs) or any(study["task"] == "sortedness" for _, study in lengths)
     return {
         "title": f"Headway: {sources.root.name or sources.root}",
-        "headlines": _headlines(sources, heads, populations, lengths, labs),
+        "headlines": _headlines(sources, heads, populations, lengths, labs, len(seeds)),
         "findings": list(chain.from_iterable(found)),
         "model": None if adder is None else {"run": sources.name(adder.path), **pack_adder(adder)},
         "only": None,
@@ -84,6 +84,7 @@ def _headlines(
     populations: list[tuple[Path, studies.PopulationFile]],
     lengths: list[tuple[Path, studies.LengthsFile]],
     labs: list[tuple[Path, studies.LabFile]],
+    seeds: int,
 ) -> list[headlines.Headline]:
     """Returns the answers to the questions, of the first study of each kind."""
     found: list[headlines.Headline] = []
@@ -91,7 +92,7 @@ def _headlines(
         details = [each["details"] for each in findings.findings_of_lab(sources, path, lab)]
         found += headlines.headline_of_lab(lab, details[: len(lab["runs"])])
     for path, study in heads[:1]:
-        details = findings.details_of_heads(sources, path, study, 1)
+        details = findings.details_of_heads(sources, path, study, seeds)
         if study["withheld"]:
             reasons = findings.join_reasons(study["withheld"])
             found += headlines.headline_of_withheld("heads", headlines.NEEDS, reasons, details)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,9 +14,11 @@ from visiting import Visit, needs_browser
 
 import headway
 from headway.cli import main
+from headway.report.page.models import pack_length_models
 from headway.subjects.own import open_one
 from headway.tasks import Problems
 from headway.tasks.random import TESTING, Dice
+from headway.training.defaults import QUICK_CLASSIFIER
 
 LAB = ("learned", "sinusoidal", "none")
 LENGTHS = (2, 5, 8, 12, 16, 20, 24, 32, 48, 64)
@@ -83,6 +86,15 @@ def compare_adder(page: Any, problems: int) -> dict[str, float]:
             largest = max(largest, float((logits - torch.tensor([row["logits"] for row in found])).abs().max()))
             wrong += int((written != drawn.answer).any(1).sum())
     return {"checked": 2 * each * len(DIGITS), "largest": largest, "wrong": wrong}
+
+
+@pytest.mark.parametrize("positions", LAB)
+def test_the_classifiers_of_the_lab_are_small_enough_to_run_in_its_page(positions: str, tmp_path: Path) -> None:
+    size = replace(QUICK_CLASSIFIER, positions=positions, pooling="mean", steps=1).to_dict()
+    run = headway.train("sortedness", **size, batch=2, out=tmp_path / "run")
+    packed = pack_length_models([run.folder], str, about_lengths=True)
+    assert packed is not None
+    assert [each["name"] for each in packed["classifiers"]] == [positions]
 
 
 @pytest.mark.parametrize("name", [*LAB, "certified sorter"])

@@ -90,15 +90,16 @@ def lab(seed: int, device: torch.device, quiet: bool) -> Row:
     """Times `headway lab --preset quick`, from nothing to the page."""
     with tempfile.TemporaryDirectory() as folder, Progress("the lab", quiet):
         words = ("lab", "--preset", "quick", "--seed", str(seed), "--device", device.type, "--out", f"{folder}/lab")
-        runs, seconds = run_timed(lambda: call_headway(*words)["runs"], device)
+        found, seconds = run_timed(lambda: call_headway(*words), device)
     _, spent, threads = train_textbook(Addition(), seed, TIMED_EPOCHS, device, quiet)
     return Row(
         seconds,
         f"the textbook loop training the adder alone, with nothing evaluated or studied: {STORED:,} stored sums, batch "
         f"64, {EPOCHS} epochs, of which {TIMED_EPOCHS} were timed",
         spent / TIMED_EPOCHS * EPOCHS,
-        same_result=all(run["errors"] == 0 for run in runs if run["task"] == "addition"),
-        runs=len(runs),
+        same_result=all(run["errors"] == 0 for run in found["runs"] if run["task"] == "addition"),
+        runs=len(found["runs"]),
+        stages=found["stages"],
         reference_threads=threads,
     )
 
@@ -116,8 +117,9 @@ def page(seed: int, device: torch.device, quiet: bool) -> Row:
         spent = visited.evaluate(KEYSTROKES)
         numbers = [int(visited.get_by_label(f"{which} number").input_value()) for which in ("first", "second")]
         answer = "".join(visited.locator(".digit b").all_inner_texts())
+        size = report.stat().st_size
     ours, theirs, keystroke = map(statistics.median, (ready, reference, spent))
-    details = {"keystroke_milliseconds": keystroke, "slowest_keystroke_milliseconds": max(spent)}
+    details = {"keystroke_milliseconds": keystroke, "slowest_keystroke_milliseconds": max(spent), "bytes": size}
     return Row(ours, "an empty page in the same browser", theirs, int(answer) == sum(numbers), **details)
 
 

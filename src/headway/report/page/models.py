@@ -20,8 +20,9 @@ SHIPPED = Path(__file__).parents[2] / "pretrained"
 ENCODINGS = ("learned", "sinusoidal", "none", "rope", "alibi")  # that the page computes, beside windows
 WINDOW = re.compile(r"window\+behind=\d+\+ahead=\d+")
 MOST_CLASSIFIERS = 3
-MOST_BYTES = 400_000  # of the weights of a classifier: a larger one would make the page slow and large
+MOST_BYTES = 450_000  # of the weights of a classifier: a larger one would make the page slow and large
 VALUES = 100  # different elements of the sequences that the page makes
+LONGEST = 128  # of them, as in web/src/sequences.ts
 
 
 class PackedTensor(TypedDict):
@@ -147,7 +148,7 @@ def _preference(run: RunFolder) -> tuple[int, int]:
 
 def _pack_classifier(run: RunFolder, path: str, name: str) -> PackedClassifier:
     config = run.verify()
-    model, weights = config.model, _pack_weights(run, single=True)
+    model, weights = config.model, _pack_weights(run, single=True, rows={"positions.table": LONGEST})
     return {
         **_pack_model(model, weights),
         "name": name,

@@ -2,7 +2,7 @@
 
     .venv/bin/python web/pictures.py lab/report.html [--out docs]
 
-`page.png` is the first screen of a laptop, every `page-SECTION.png` a section in the light theme, `-dark` in the dark
+`page.png` is the first screen of a laptop; every `page-SECTION.png` a section in the light theme, `-dark` in the dark
 one, and `page-phone.png` the first screens of a phone. Needs Debian's chromium.
 """
 
@@ -29,7 +29,8 @@ def main() -> None:
         for dark in (False, True):
             end = "-dark.png" if dark else ".png"
             page = open_page(browser, asked.report, LAPTOP, dark)
-            page.screenshot(path=asked.out / f"page{end}")
+            if not dark:
+                page.screenshot(path=asked.out / "page.png")
             for name in SECTIONS:
                 section = page.locator(f"section#{name}")
                 if section.count():
@@ -49,7 +50,11 @@ def open_page(browser: Browser, report: Path, size: tuple[int, int], dark: bool)
     page.goto(report.resolve().as_uri())
     page.wait_for_selector("html[data-ready=yes]", state="attached")
     page.add_style_tag(content="header { position: static !important; }")  # it would lie across the sections
-    page.wait_for_timeout(15_000)  # the accuracy on fresh sums, and where each model breaks, are counted by a worker
+    page.wait_for_timeout(3_000)  # the accuracy on fresh sums is counted by a worker
+    if size == LAPTOP and page.locator("#try-length").count():  # where each model breaks is counted once it is seen
+        page.locator("#try-length progress").scroll_into_view_if_needed()
+        page.wait_for_selector("#try-length progress", state="detached", timeout=300_000)
+        page.evaluate("scrollTo(0, 0)")
     return page
 
 

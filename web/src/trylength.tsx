@@ -107,7 +107,7 @@ export function TryLength() {
   const answers = opinions.value, shown = answers[looking.value], lab = packed.length - 1;
   return (
     <>
-      <p>{lab > 0 ? `${lab === 1 ? "A classifier" : `${lab} classifiers`} of this page and the certified sorter run` : "The certified sorter runs"} inside this page. Choose a length, swap two elements, and see who still notices.</p>
+      <p>{lab > 0 ? `${lab === 1 ? "A trained classifier" : `${lab} trained classifiers`} and the certified sorter run` : "The certified sorter runs"} inside this page. Choose a length, swap two elements, and see who still notices.</p>
       <Controls />
       <Bars />
       <p class="note" role="status" id="truth">{picked.value == null ? truth() : `Element ${picked.value + 1} (${sequence.value[picked.value]}) is picked: press another one to swap them.`}</p>

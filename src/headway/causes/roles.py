@@ -133,13 +133,15 @@ def find_roles(
     seed: int = 0,
     watch: Watch = SILENT,
     *,
-    pairs: int = PAIRS,
-    grown: int = GROWN,
-    random_sets: int = RANDOM_SETS,
+    pairs: int | None = None,
+    grown: int | None = None,
+    random_sets: int | None = None,
 ) -> Roles:
-    """Tests all heads, sites and feed-forward blocks on so many pairs of each contrast, and finds a sufficient set of
-    heads for every contrast, grown on `grown` pairs and held against random sets."""
+    """Tests all heads, sites and feed-forward blocks on so many pairs of each contrast (default: PAIRS), and finds a
+    sufficient set of heads for every contrast, grown on `grown` pairs (GROWN) and held against random sets
+    (RANDOM_SETS)."""
     assert subject.contrasts is not None
+    pairs, grown, random_sets = pairs or PAIRS, grown or GROWN, random_sets or RANDOM_SETS
     contrasts = subject.contrasts(pairs, Split.REPORT.seed(seed))
     parts: list[Part] = [*subject.heads, *subject.runner.sites]
     patches = [Patch(frozenset({part})) for part in parts]

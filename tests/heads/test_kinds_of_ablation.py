@@ -54,7 +54,7 @@ def confirmed_shares(chance: float) -> float:
     """Returns the share of members of which some set is confirmed, where every set loses `chance` of the problems."""
     heads = tuple(Head(Site("encoder", 0, "self"), number) for number in range(SETS))
     sets = tuple(frozenset(heads[:count]) for count in range(SETS + 1))
-    curve = Curve("planted", sets, (1.0,) * (SETS + 1), (0.0,) * (SETS + 1), SETS)
+    curve = Curve("planted", sets, (1.0,) * (SETS + 1), (0.0,) * (SETS + 1), SETS, 2_000)
     judge, variants = Judge(Margin(MARGIN), 1, exact=False), Planted(heads, chance)
     found = confirm_members(variants, problems_without_content(), [curve] * MEMBERS, judge, SILENT)
     return sum(map(bool, found)) / MEMBERS

@@ -105,7 +105,7 @@ export interface Heads {
   alone_removed_together: { accuracy: number; loss_increase?: number | null } | null;
   together: { count: number; heads: string[]; accuracy: number; loss_increase?: number | null; optimal?: boolean } | null;
   sets: { ablation: string; count: number; heads: string[]; accuracy: number; interval: Bounds | null; optimal: boolean; resample: { accuracy: number; interval?: Bounds | null } | null }[] | null; // null in older files
-  curves: { order: string; accuracy: number[]; loss?: (number | null)[]; heads: string[][] }[];
+  curves: { order: string; examples?: number; accuracy: number[]; loss?: (number | null)[]; heads: string[][] }[];
   pairs: { heads: [string, string]; drop: number; sum_of_drops: number; backup: number }[];
   pairs_examples?: number;
   roles: Roles | null;

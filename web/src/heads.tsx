@@ -105,6 +105,8 @@ function Curves({ heads }: { heads: Heads }) {
     name: curve.order.replace("by slope", "by gradient"), // files keep the older name
     points: (byLoss ? (curve.loss ?? []) : curve.accuracy).flatMap((y, place): [number, number][] => (y == null ? [] : [[curve.heads[place]!.length, y]])),
   }));
+  const counts = [...new Set(shown.flatMap((curve) => curve.examples ?? []))].map((count) => count.toLocaleString("en"));
+  const measured = counts.length === 2 ? ` (n = ${counts[0]} problems for the first, ${counts[1]} for the others)` : counts.length === 1 ? ` (n = ${counts[0]} problems)` : "";
   const rule = byLoss ? whole + marginOf(heads) : heads.counted ? undefined : heads.baseline - heads.max_drop;
   return (
     <>
@@ -112,7 +114,7 @@ function Curves({ heads }: { heads: Heads }) {
       {byLoss && <p>Lower is better. The dashed line is {marginOf(heads)} above the {heads.counted} with all heads, {fixed(whole)}.</p>}
       <div class="beside"><Chart label={`${byLoss ? heads.counted : "accuracy"} against the number of heads removed`} x="heads removed" y={byLoss ? heads.counted! : "accuracy"} loose={byLoss} rule={rule} marks={marks} lines={lines} />
       <div>
-        <p>Each curve removes heads in another order. The dashed line is the margin: {byLoss ? "above it, the loss has risen too far" : "above it, removal costs less than the margin"}. The rings are two sets: the heads that are cheap one at a time, all removed at once, and the largest set {heads.together?.optimal ? "that can go" : "found that can go"} together.</p>
+        <p>Each curve removes heads in another order{measured}. The dashed line is the margin: {byLoss ? "above it, the loss has risen too far" : "above it, removal costs less than the margin"}. The rings are two sets: the heads that are cheap one at a time, all removed at once, and the largest set {heads.together?.optimal ? "that can go" : "found that can go"} together.</p>
         <Findings about="heads" title="The same in sentences, each with its evidence" />
       </div></div>
     </>

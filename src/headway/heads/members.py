@@ -182,7 +182,8 @@ def find_greedy_curves(variants: StackedVariants, problems: Problems, watch: Wat
     curves = []
     for own, rights, losses in table:
         sets, accuracy = tuple(map(variants.heads_of_mask, own)), tuple(right / len(problems) for right in rights)
-        curves.append(Curve("greedy", sets, accuracy, tuple(losses), 1 + count * (count + 1) // 2))
+        searched = 1 + count * (count + 1) // 2
+        curves.append(Curve("greedy", sets, accuracy, tuple(losses), searched, len(problems)))
     return curves
 
 

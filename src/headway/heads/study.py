@@ -29,6 +29,7 @@ from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
 EXAMPLES, SELECTED, CONFIRMED, PAIRED, LOOKED_AT, RANDOM_ORDERS = 10_000, 2_000, 10_000, 500, 1_000, 3
+DRAWN = 500  # problems of the orders of removal that are only drawn, beside the best one
 MANY, ROUNDS = 48, 12
 """above this many heads they are removed in rounds, a twelfth of the rest at a time, and pairs are not tested"""
 PARTS = 2_000  # problems that whole sites are measured on under kinds of ablation that were not asked for
@@ -165,7 +166,8 @@ class _Work:
         chance = random.Random(self.question.seed)
         for number in range(1 if self.many else RANDOM_ORDERS):
             orders[f"random {number}"] = chance.sample(heads, len(heads))
-        return best, *(together.remove_in_order(variants, chosen, name, order) for name, order in orders.items())
+        few = chosen[:DRAWN]
+        return best, *(together.remove_in_order(variants, few, name, order) for name, order in orders.items())
 
     def _remove_best(self, variants: Variants) -> Curve:
         """Removes heads one after the other in the best order found: in rounds where there are many."""

@@ -36,6 +36,8 @@ class Curve:
     loss: tuple[float, ...]
     searched: int
     """the number of sets that were tried for it"""
+    examples: int
+    """the number of problems that it was measured on"""
 
     def sets_within(self, margin: Margin) -> list[Closed]:
         """Returns the sets that are within the margin on the problems of the curve, the largest first."""
@@ -55,7 +57,7 @@ class Curve:
     def to_json(self) -> dict[str, Any]:
         heads = [sorted(map(str, closed)) for closed in self.sets]
         numbers = {"accuracy": list(self.accuracy), "loss": list(self.loss), "searched": self.searched}
-        return {"order": self.order, **numbers, "heads": heads}
+        return {"order": self.order, "examples": self.examples, **numbers, "heads": heads}
 
 
 def _score(variants: Variants, point: tuple[float, float]) -> tuple[float, float]:
@@ -64,9 +66,11 @@ def _score(variants: Variants, point: tuple[float, float]) -> tuple[float, float
     return (right, -loss) if variants.subject.measured_by is None else (-loss, right)
 
 
-def _curve(order: str, sets: Sequence[Closed], points: Sequence[tuple[float, float]], searched: int) -> Curve:
+def _curve(
+    order: str, problems: Problems, sets: Sequence[Closed], points: Sequence[tuple[float, float]], searched: int
+) -> Curve:
     accuracy, losses = zip(*points, strict=True)
-    return Curve(order, tuple(sets), accuracy, losses, searched)
+    return Curve(order, tuple(sets), accuracy, losses, searched, len(problems))
 
 
 def remove_greedily(variants: Variants, problems: Problems, width: int = 1, watch: Watch = SILENT) -> Curve:
@@ -85,7 +89,7 @@ def remove_greedily(variants: Variants, problems: Problems, width: int = 1, watc
         beam = sorted(found, key=lambda closed: _score(variants, found[closed]), reverse=True)[:width]
         sets, points = [*sets, beam[0]], [*points, found[beam[0]]]
         watch(removed, len(heads))
-    return _curve("greedy" if width == 1 else f"beam of {width}", sets, points, searched)
+    return _curve("greedy" if width == 1 else f"beam of {width}", problems, sets, points, searched)
 
 
 def _measure_best(
@@ -142,13 +146,13 @@ def remove_in_rounds(variants: Variants, problems: Problems, rounds: int, watch:
         searched += len(left) + len(steps)
         left = [head for head in left if head not in cheapest]
         watch(len(sets[-1]), len(variants.subject.heads))
-    return _curve(f"rounds, a {rounds}th of the rest each", sets, points, searched)
+    return _curve(f"rounds, a {rounds}th of the rest each", problems, sets, points, searched)
 
 
 def remove_in_order(variants: Variants, problems: Problems, name: str, heads: Sequence[Head]) -> Curve:
     """Removes the heads in a given order."""
     sets = [frozenset(heads[:count]) for count in range(len(heads) + 1)]
-    return _curve(name, sets, variants(problems, sets).points, len(sets))
+    return _curve(name, problems, sets, variants(problems, sets).points, len(sets))
 
 
 def rank_by_gradient(variants: Variants, problems: Problems) -> list[Head]:

@@ -44,7 +44,8 @@ SetJson = TypedDict("SetJson", {  # the largest set under one kind of ablation
 })
 OptimumJson = TypedDict("OptimumJson", {"at_most": int})
 CurveJson = TypedDict("CurveJson", {
-    "order": str, "accuracy": list[float], "loss": NotRequired[list[Real]], "heads": list[list[str]],
+    "order": str, "examples": NotRequired[int], "accuracy": list[float], "loss": NotRequired[list[Real]],
+    "heads": list[list[str]],
 })
 PairJson = TypedDict("PairJson", {"heads": tuple[str, str], "drop": float, "sum_of_drops": float, "backup": float})
 RoleJson = TypedDict("RoleJson", {

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from headway.doctor.alignment import Aligned, align
-from headway.doctor.given import describe, find_fault
+from headway.subjects.given import describe, find_fault
 from headway.doctor.leaks import Leaks, measure_leaks
 from headway.doctor.randomness import Repeats
 from headway.errors import HeadwayError

@@ -1,8 +1,9 @@
 """Reads the attention maps of a user's model while it runs, without knowing its sites.
 
-PyTorch's own attention functions and any softmax over keys are watched, so hand-written attention, `nn.MultiheadAttention`
-and the layers of `nn.TransformerEncoder` (whose fast path PyTorch then leaves aside) need no names. Nothing is changed;
-the model computes what it computes. Where sites are known, attach/intervention.py names the heads as well.
+PyTorch's own attention functions and any softmax over keys are watched, so hand-written attention,
+`nn.MultiheadAttention` and the layers of `nn.TransformerEncoder` (whose fast path PyTorch then leaves aside) need no
+names. Nothing is changed; the model computes what it computes. Where sites are known, attach/intervention.py names the
+heads as well.
 """
 
 import math

@@ -1,8 +1,8 @@
 """Reads a curve of accuracy against length: where it holds, where it fails, and where too few problems were tested.
 
 A point *holds* if its accuracy is shown to be at least 0.99, *fails* if it is shown to be below, and is *undecided*
-otherwise. A point may also not be decided by its counts: where the model cannot run, or where a constant answer would hold
-as well. Both tests are exact binomial tests. Their level is corrected over all points that a study tests, every length of
+otherwise. Its counts do not decide it where the model cannot run, or where a constant answer would hold as well. Both
+verdicts are exact binomial tests. Their level is corrected over all points that a study tests, every length of
 every curve: with 95% confidence, no point of the study is called holding or failing wrongly.
 """
 

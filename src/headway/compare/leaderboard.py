@@ -86,6 +86,7 @@ class Leaderboard:
     probes: tuple[str, ...]
     trained: int  # the longest training length
     withheld: Mapping[Entry, str] = field(default_factory=dict)  # by entry: the check that forbids a conclusion
+    seeded: bool = True  # whether an entry has seeds; a user's model is what it is
 
     @property
     def tests(self) -> int:
@@ -174,6 +175,8 @@ class Leaderboard:
         own = self.entries[entry]
         if not any(run.converged for run in own):
             best = f"best accuracy {max(run.in_range for run in own):.4f}"
+            if not self.seeded:
+                return f"it did not learn the task in range ({best.removeprefix('best ')}); no conclusion about length"
             return f"none of {len(own)} seeds learned the task in range ({best}); no conclusion about length"
         if entry in self.withheld:
             return f"withheld: {self.withheld[entry]}"
@@ -207,7 +210,8 @@ class Leaderboard:
         first = self._worst([curve for curve, _ in stops])
         assert first is not None
         if first.stop is None:
-            return f"reach {where} ({on}), the longest length tested, in {len(learned)} of {len(learned)} seeds"
+            seeds = f", in {len(learned)} of {len(learned)} seeds" if self.seeded else ""
+            return f"reach {where} ({on}), the longest length tested{seeds}"
         run = next(run for curve, run in stops if curve == first)
         return f"reach {where} ({on}){self._stop_words(first.stop, first.stopped_by, run)}"
 

@@ -2,7 +2,6 @@
 their tokens."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -11,11 +10,9 @@ from torch import Tensor
 from headway.doctor.check import Checked, check, failed, passed, skipped, warned
 from headway.doctor.patient import LEARNED, Patient
 from headway.doctor.readings import read_best
-from headway.errors import HeadwayError
 from headway.evaluation.intervals import wilson
 from headway.evaluation.verdicts import best_constant, largest
 from headway.subjects.tables import find_used_rows
-from headway.tasks import Problems
 from headway.tasks.random import digest
 
 BY_CHANCE = 0.01  # a share of test problems that may be trained on by chance, where there are few problems

@@ -1,7 +1,7 @@
 """Shares of answers: how often each answer is given, and whether one of them is given to nearly every problem.
 
-An accuracy says little where all answers are the same: on balanced classes a constant answer is right half the time, and
-where nearly every right answer is the same, it is right nearly always.
+An accuracy says little where all answers are the same: on balanced classes a constant answer is right half the time,
+and where nearly every right answer is the same, it is right nearly always.
 """
 
 from dataclasses import dataclass
@@ -108,5 +108,3 @@ def _share_token(written: Tensor, answer: Tensor) -> AnswerShare:
 def mark_answered(logits: Tensor) -> Int[Tensor, "row answer"]:
     """Returns the likeliest tokens; −1 where the logits are not numbers."""
     return logits.argmax(-1).masked_fill(logits.isnan().any(-1), -1)
-
-

@@ -91,7 +91,7 @@ def _diagnose_at(model: Model, task: Task, failing: ProbeResult, device: torch.d
     rows = max(1, min(examples, MOST_TOKENS // (source + answer)))
     problems = task.independent(5, rows, probe=failing.probe, length=length, device=device)
     errors = task.describe_errors(problems, write_answers(model, problems))
-    symptoms: list[tuple[str | None, str]] = [*_find_symptoms(task, evidence, failing), *errors.symptoms]
+    symptoms: list[tuple[str | None, str]] = [*find_symptoms(task, evidence, failing), *errors.symptoms]
     causes = tuple(cause for cause, _ in symptoms if cause is not None)
     if errors.summary is not None and not causes:
         nothing = f"none of the measured causes stands out ({errors.summary})"
@@ -102,7 +102,7 @@ def _diagnose_at(model: Model, task: Task, failing: ProbeResult, device: torch.d
     return Diagnosis(failing.probe, length, f"{sentence}.", causes, evidence | errors.evidence, errors.examples)
 
 
-def _find_symptoms(task: Task, evidence: dict[str, Any], failing: ProbeResult) -> Iterator[tuple[str, str]]:
+def find_symptoms(task: Task, evidence: dict[str, Any], failing: ProbeResult) -> Iterator[tuple[str, str]]:
     """Yields each cause that the measurements show, with the words for it."""
     trained, unseen = task.lengths[1], evidence["unseen"]
     permuted, backwards = evidence.get("permuted"), evidence.get("reversed")

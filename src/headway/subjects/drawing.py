@@ -1,4 +1,4 @@
-"""Problems of any length for a subject: from a user's function of a length, a number of rows and a seed, or from a task.
+"""Problems of any length for a subject, from a task or a user's function of a length, a number of rows and a seed.
 
 What a user gives is checked here when the Subject is made; what a function returns is checked where it is drawn for a
 study (lengths/drawn.py).
@@ -19,9 +19,7 @@ ProblemsOfLength = Callable[[int, int, int], Problems]
 FORM = "a function of a length, a number of rows and a seed that returns headway.Problems"
 
 
-def find_problems(
-    problems: Any, probes: Any, trained: Any
-) -> tuple[ProblemsOfLength | Task | None, tuple[int, int] | None]:
+def find_problems(problems: Any, probes: Any, trained: Any) -> tuple[Any, tuple[int, int] | None]:
     """Checks what a Subject says about lengths; returns its function or task, and its training lengths."""
     if trained is not None:
         trained = check_trained(trained)
@@ -47,7 +45,9 @@ def check_trained(trained: Any) -> tuple[int, int]:
     """Checks a pair of training lengths."""
     pair = tuple(trained) if isinstance(trained, tuple | list) else ()
     if len(pair) != 2 or not all(type(each) is int for each in pair) or not 1 <= pair[0] <= pair[1]:
-        raise HeadwayError(f"trained is {trained!r}; give the shortest and the longest training length, such as (8, 16)")
+        raise HeadwayError(
+            f"trained is {trained!r}; give the shortest and the longest training length, such as (8, 16)"
+        )
     return pair[0], pair[1]
 
 

@@ -22,7 +22,7 @@ from headway.subjects.drawing import examples_of_task
 from headway.subjects.naming import PRETRAINED, find_runs
 from headway.subjects.runner import HeadwayRunner
 from headway.subjects.subject import Subject
-from headway.tasks import Problems, Task, create_task
+from headway.tasks import Task, create_task
 
 CHUNK = 50_000  # problems in one piece when all of them are enumerated
 SETS_SEED, SETS_ROWS = 1_001, 500

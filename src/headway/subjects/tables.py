@@ -13,7 +13,8 @@ from headway.tasks import Problems
 def find_used_rows(
     run: Callable[[Problems], Tensor], tables: Sequence[Tensor], sets: Iterable[Problems], name: str
 ) -> list[set[int]]:
-    """Finds the rows of each table that any answer to these problems depends on; `run` returns the logits."""
+    """Finds the rows of each table that any answer to these problems depends on; `run` returns the logits. A table may
+    have a first axis of one, for the batch."""
     used, needed = [set[int]() for _ in tables], [table.requires_grad for table in tables]
     for table in tables:
         table.requires_grad_(True)
@@ -25,7 +26,8 @@ def find_used_rows(
                 raise HeadwayError(f"{name} answers without gradients; remove torch.no_grad(), or leave out tables")
             for rows, gradient in zip(used, torch.autograd.grad(total, tables, allow_unused=True), strict=True):
                 if gradient is not None:
-                    rows |= set(gradient.flatten(1).abs().sum(1).nonzero()[:, 0].tolist())
+                    each = gradient[0] if gradient.ndim == 3 and len(gradient) == 1 else gradient
+                    rows |= set(each.flatten(1).abs().sum(1).nonzero()[:, 0].tolist())
     finally:
         for table, before in zip(tables, needed, strict=True):
             table.requires_grad_(before)

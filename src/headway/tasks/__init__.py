@@ -14,7 +14,17 @@ from headway.tasks.task import Task
 
 TASKS: dict[str, type[Task]] = {task.name: task for task in (Addition, Sortedness)}
 
-__all__ = ["TASKS", "Addition", "Dice", "Problems", "Sortedness", "Task", "create_task", "options_for_lengths", "options_of"]
+__all__ = [
+    "TASKS",
+    "Addition",
+    "Dice",
+    "Problems",
+    "Sortedness",
+    "Task",
+    "create_task",
+    "options_for_lengths",
+    "options_of",
+]
 
 
 def create_task(name: str, options: dict[str, Any] | None = None) -> Task:

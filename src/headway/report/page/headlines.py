@@ -95,7 +95,8 @@ def headline_of_lengths(study: studies.LengthsFile, details: dict[str, str]) -> 
     probe, trained = study["reach"][0]["probe"], study["train_lengths"][1]
     rows = [row for row in study["reach"] if row["probe"] == probe]
     learned = [row for row in rows if row["worst"] is not None]
-    rest = f"Reach of the worst seed on the probe {probe}: {', '.join(map(_describe_reach, rows))}."
+    whose = "Reach" if "subject" in study else "Reach of the worst seed"
+    rest = f"{whose} on the probe {probe}: {', '.join(map(_describe_reach, rows))}."
     if not learned:
         answer = "It did not learn the task, so nothing can be said about length"
         return _headline("length", FAR, answer, rest, details)

@@ -110,8 +110,8 @@ class Prune(Common, PruneQuestion):
 @dataclass(frozen=True, kw_only=True)
 class Lengths(Common, LengthsQuestion):
     task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WHAT")] = "sortedness"
-    """a task to train on: sortedness, addition, or your own as module:Class; or file.py:function that returns your own
-    trained model as a headway.Subject with `problems`: it is tested as it is, with --lengths, --probes and --examples"""
+    """a task to train on: sortedness, addition, or your own as module:Class; or your own trained model, tested as it is
+    with --lengths, --probes and --examples: file.py:function that returns a headway.Subject with `problems`"""
     positions: str = "sinusoidal,learned,none"
     index: str = "sequential"
     pooling: str | None = None

@@ -136,7 +136,7 @@ export interface Lengths {
   signals: Signal[];
   findings: string[];
   subject?: string; // a user's model
-  remarks?: { probe: string; length: number; remark: string; chance: number | null }[]; // where it cannot run, or its answers hardly vary
+  remarks?: { probe: string; lengths: number[]; remark: string }[]; // where it cannot run, or its answers hardly vary
 }
 
 interface Moment {

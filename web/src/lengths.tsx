@@ -18,6 +18,12 @@ function title(row: { positions: string; index: string }): string {
   return row.index === "sequential" ? row.positions : `${row.positions}, ${row.index}`;
 }
 
+/** The probe to show first: of a user's model that holds in range, the one on which it stops first. */
+export function firstProbe(study: Lengths): string | undefined {
+  const rows = study.reach, sound = study.subject && !rows[0]?.fails_in_range;
+  return (sound ? rows.slice().sort((one, other) => (one.worst ?? 0) - (other.worst ?? 0)) : rows)[0]?.probe;
+}
+
 export function linesOf(study: Lengths, probe: string): Line[] {
   return [...new Set(study.rows.map(title))].map((name) => {
     const own = study.rows.filter((row) => title(row) === name && row.probe === probe);
@@ -64,8 +70,8 @@ function Remarks({ remarks, label }: { remarks: NonNullable<Lengths["remarks"]>;
     <>
       <h4>Where it cannot run, or its answers hardly vary</h4>
       <Table label={label}>
-        <thead><tr><th>probe</th><th>length</th><th>what happens</th><th>best constant answer</th></tr></thead>
-        <tbody>{remarks.map((row) => <tr key={row.probe + row.length}><td>{row.probe}</td><td class="number">{row.length.toLocaleString("en")}</td><td>{row.remark}</td><td class="number">{row.chance == null ? "–" : fixed(row.chance, 3)}</td></tr>)}</tbody>
+        <thead><tr><th>probe</th><th>lengths</th><th>what happens</th></tr></thead>
+        <tbody>{remarks.map((row) => <tr key={row.probe + row.remark}><td>{row.probe}</td><td class="number">{row.lengths.map((each) => each.toLocaleString("en")).join(", ")}</td><td>{row.remark}</td></tr>)}</tbody>
       </Table>
     </>
   );

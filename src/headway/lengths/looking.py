@@ -82,11 +82,11 @@ class SubjectView:
         permuted, backwards = some.source[:, order.to(some.source.device)], some.source.flip(1)
         return change(permuted), change(backwards), same * max(1.0, float(plain.abs().max()))
 
-    def maps(self, length: int) -> dict[str, Tensor]:
+    def maps(self, probe: str, length: int) -> dict[str, Tensor]:
         """Returns the attention maps of a few problems, by site; none where they cannot be read."""
         runner = self.subject.runner
         heads = sum(runner.width.values()) or 8
-        some = self.drawn.draw(DEFAULT, length, max(1, min(ROWS, MAP_CELLS // (heads * length**2))), LOOKED_AT)
+        some = self.drawn.draw(probe, length, max(1, min(ROWS, MAP_CELLS // (heads * length**2))), LOOKED_AT)
         try:
             if runner.is_attached:
                 trace = Trace()
@@ -181,12 +181,13 @@ def _measure_symptoms(
     evidence["unseen"] = unseen = view.find_untrained(failing.length)
     if unseen is not None:
         yield "unseen positions", f"{unseen['count']} of {unseen['of']} {unseen['what']}"
-    yield from _measure_focus(view, trained, failing.length, evidence)
+    yield from _measure_focus(view, failing, evidence)
 
 
-def _measure_focus(view: SubjectView, trained: int, length: int, evidence: Evidence) -> Iterator[tuple[str, str]]:
+def _measure_focus(view: SubjectView, failing: SubjectPoint, evidence: Evidence) -> Iterator[tuple[str, str]]:
     """Yields dispersion where the head that is most focused at the training length no longer is."""
-    before, now = view.maps(trained), view.maps(length)
+    trained = max(view.trained)
+    before, now = view.maps(failing.probe, trained), view.maps(failing.probe, failing.length)
     if not before or list(before) != list(now):
         return
     peaks = [
@@ -228,7 +229,7 @@ def _describe_by_task(
     found: list[tuple[str | None, str]] = []
     known: Evidence = {"unseen": None, "pooling": None, **evidence}
     if isinstance(task.local, Neighbours) and failing.length > trained:
-        maps = view.maps(trained), view.maps(failing.length)
+        maps = view.maps(failing.probe, trained), view.maps(failing.probe, failing.length)
         if all(maps) and list(maps[0]) == list(maps[1]) and all(m.shape[-1] == m.shape[-2] for m in maps[0].values()):
             head, known["attention_in_range"] = weigh_neighbours(maps[0])
             known["attention"] = weigh_neighbours(maps[1], head)[1]

@@ -78,7 +78,7 @@ def study_subject_lengths(
     )
     diagnosis = () if withheld else tuple(_diagnose(view, found))
     seconds = round(time.monotonic() - began, 1)
-    read = bool(view.maps(trained[1]))
+    read = bool(view.maps(DEFAULT, trained[1]))
     return replace(found, diagnosis=diagnosis, maps=read, seconds=seconds)
 
 

@@ -32,20 +32,22 @@ def as_lengths_file(study: SubjectLengthsFile) -> LengthsFile:
         "findings": study["findings"],
         "withheld": study["withheld"],
         "level": study["level"],
-        "remarks": [remark for row in study["rows"] if (remark := _remark(row)) is not None],
+        "remarks": _remarks(study["rows"]),
     }
 
 
-def _remark(row: SubjectRowJson) -> RemarkJson | None:
-    """Says where a model cannot run, and where its answers hardly vary."""
-    about = {"probe": row["probe"], "length": row["length"], "chance": row["chance"]}
-    if row["cannot_run"] is not None:
-        return {**about, "remark": f"cannot run: {row['cannot_run']}"}  # pyright: ignore[reportReturnType]
-    if row["nearly_constant"] and row["answers"]:
-        first = row["answers"][0]
-        given = "every answer is" if row["constant"] else f"{first['given']:.1%} of the answers are"
-        return {**about, "remark": f"{given} {first['answer']}"}  # pyright: ignore[reportReturnType]
-    return None
+def _remarks(rows: list[SubjectRowJson]) -> list[RemarkJson]:
+    """Says where a model cannot run, and where its answers hardly vary; equal remarks on a probe are one."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for row in rows:
+        if row["cannot_run"] is not None:
+            found.setdefault((row["probe"], f"cannot run: {row['cannot_run']}"), []).append(row["length"])
+        elif row["nearly_constant"] and row["answers"]:
+            first = row["answers"][0]
+            given = "every answer is" if row["constant"] else f"{first['given']:.1%} of the answers are"
+            remark = f"{given} {first['answer']}, which is right for {first['right']:.1%}"
+            found.setdefault((row["probe"], remark), []).append(row["length"])
+    return [{"probe": probe, "lengths": lengths, "remark": remark} for (probe, remark), lengths in found.items()]
 
 
 def draw_subject(study: SubjectLengthsFile, out: Path) -> list[Path]:

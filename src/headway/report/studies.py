@@ -120,7 +120,7 @@ SubjectReachJson = TypedDict("SubjectReachJson", {
 SubjectDiagnosisJson = TypedDict("SubjectDiagnosisJson", {
     "probe": str, "length": int, "sentence": str, "causes": list[str],
 })
-RemarkJson = TypedDict("RemarkJson", {"probe": str, "length": int, "remark": str, "chance": Real})
+RemarkJson = TypedDict("RemarkJson", {"probe": str, "lengths": list[int], "remark": str})
 SpreadJson = TypedDict("SpreadJson", {
     "n": int, "missing": int, "unlearned": int, "median": Real, "mean": Real, "best": Real, "worst": Real,
     "least": Real, "most": Real, "interval": Bounds | None,

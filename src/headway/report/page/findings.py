@@ -204,9 +204,10 @@ def command_of_lengths(sources: Sources, path: Path, study: studies.LengthsFile)
 
 
 def command_of_lengths_of_subject(path: Path, study: studies.LengthsFile) -> str:
-    longest, every = study["train_lengths"][1], [*study["rows"], *study.get("remarks", ())]
+    longest, tested = study["train_lengths"][1], {row["length"] for row in study["rows"]}
+    tested = tested.union(*(each["lengths"] for each in study.get("remarks", ())))
     flags = {
-        "lengths": sorted({row["length"] for row in every if row["length"] != longest}),
+        "lengths": sorted(tested - {longest}),
         "probes": dict.fromkeys(row["probe"] for row in study["reach"]),
         "examples": [] if study["examples"] == EXAMPLES_OF_LENGTH else [study["examples"]],
         "out": [path.parent],
@@ -251,7 +252,8 @@ def missing_parts(sources: Sources) -> list[dict[str, str]]:
         ("the end of an unfinished run" if count == 1 else f"the end of {count} unfinished runs", command)
         for command, count in {command: resuming.count(command) for command in resuming}.items()
     ]
-    if not sources.studies["heads"] and not sources.studies["heads-population"]:
+    only_own = bool(sources.studies["lengths-of-subject"]) and not sources.runs
+    if not sources.studies["heads"] and not sources.studies["heads-population"] and not only_own:
         parts.append(("heads", _command_for_heads(sources)))
     if not sources.studies["lengths"] and not sources.studies["lengths-of-subject"]:
         parts.append(("lengths", headway("lengths", "sortedness", "--out", sources.folders[0] / "lengths")))

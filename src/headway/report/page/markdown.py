@@ -32,8 +32,10 @@ def render_markdown(content: dict[str, Any], figures: Sequence[str] = ()) -> str
         reach = [[*(row.get(key) for key in keys), ", ".join(row.get(failed) or ())] for row in study["reach"]]
         names = ["encoding", "index", "probe", "reach of the worst seed", "median", "stopped by", "not held in range"]
         lines += _table(names, reach)
-        remarks = [[row["probe"], row["length"], row["remark"], row["chance"]] for row in study.get("remarks", ())]
-        names = ["probe", "length", "remark", "best constant answer"]
+        remarks = [
+            [row["probe"], ", ".join(map(str, row["lengths"])), row["remark"]] for row in study.get("remarks", ())
+        ]
+        names = ["probe", "lengths", "remark"]
         lines += ["", *_table(names, remarks)] if remarks else []
     for study in content["comparisons"]:
         lines += ["", f"## Comparison by {_escape(', '.join(study['by']))}", "", *_groups(study)]

@@ -37,7 +37,7 @@ class AttentionWatch(TorchFunctionMode):
             self._add(result)
         return result
 
-    def _watch_multihead(self, func: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    def _watch_multihead(self, func: Callable[..., Any], args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
         wanted, averaged = named.get("need_weights", True), named.get("average_attn_weights", True)
         output, weights = func(*args, **{**named, "need_weights": True, "average_attn_weights": False})
         self._add(weights)

@@ -12,7 +12,6 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -43,7 +42,8 @@ from headway.tasks.problems import Errors, Neighbours
 ROUNDED = 1e-5  # logits that differ by no more, as a share of the largest, count as equal in float32
 ALONE = 4  # problems whose rows of a table are found one by one: all of them use the same positions
 LOOKED_AT, LARGEST_TABLE = 3, 200_000  # seed of the problems looked at, and the most rows of a table
-Evidence = dict[str, Any]
+Measured = str | int | float | bool | None
+Evidence = dict[str, Measured | Mapping[str, Measured]]
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class SubjectView:
         sets = [self.drawn.draw(DEFAULT, length, ROWS, LOOKED_AT) for length in self.trained]
         return find_used_rows(self.runner.run, list(self.tables.values()), sets, self.subject.name)
 
-    def find_untrained(self, length: int) -> dict[str, Any] | None:
+    def find_untrained(self, length: int) -> dict[str, str | int] | None:
         """Finds the rows of a table that every problem of a length uses and no training length does."""
         tables = list(self.tables.values())
         if not tables:

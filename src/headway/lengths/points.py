@@ -25,6 +25,8 @@ from headway.subjects.given import describe
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
+ShareJson = dict[str, str | float]
+PointJson = dict[str, str | int | float | bool | list[float] | list[ShareJson] | ShareJson | dict[str, int] | None]
 LONGEST_REASON = 160  # characters of what a model raised
 
 
@@ -81,7 +83,7 @@ class SubjectPoint:
         """Returns this point as the result of one of Headway's models, for the diagnosis of a task."""
         return ProbeResult(self.probe, self.length, self.examples, self.errors, self.positive_rate, self.held_out)
 
-    def to_json(self, tests: int) -> dict[str, object]:
+    def to_json(self, tests: int) -> PointJson:
         shares, bounds, corrected = self.shares, self.interval, self.corrected(tests)
         constancy = None if shares is None else shares.constancy
         return {

@@ -24,6 +24,21 @@ CAUSES = {  # by cause: what was measured in range, and the same where the model
 }
 
 
+TableRow = dict[str, str | dict[str, float | None]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeReach:
+    """How far a model works on a probe."""
+
+    entry: str
+    probe: str
+    reach: int | None  # None if the model has not learned, or a check forbids a conclusion
+    stopped_by: str | None
+    fails_in_range: list[str] | None  # the probes that it does not hold on in range
+    reaches_all: int | None  # the longest length up to which it holds on every probe
+
+
 @dataclass(frozen=True)
 class SubjectLengths:
     """How far a user's model works."""
@@ -73,11 +88,10 @@ class SubjectLengths:
         return Leaderboard({self.entry: (curves,)}, self.probes, self.trained[1], withheld, seeded=False)
 
     @cached_property
-    def reach(self) -> list[dict[str, Any]]:
-        """The reach on each probe; None if the model has not learned or a check forbids a conclusion."""
+    def reach(self) -> list[ProbeReach]:
         keys = ("probe", "stopped_by", "fails_in_range", "reaches_all")
         rows = self.board.reach_rows()
-        return [{"entry": self.name, "reach": row["worst"], **{key: row[key] for key in keys}} for row in rows]
+        return [ProbeReach(entry=self.name, reach=row["worst"], **{key: row[key] for key in keys}) for row in rows]
 
     def findings(self) -> list[str]:
         """Returns how far it works and what stops it, then what else a reader must know."""
@@ -113,7 +127,7 @@ class SubjectLengths:
                 rows.append({**about, "before": before, "after": after, "established": cause.startswith("blind")})
         return rows
 
-    def table(self) -> list[dict[str, Any]]:
+    def table(self) -> list[TableRow]:
         """Returns the accuracy at each length, for each probe; None where it cannot run."""
         own = {probe: [each for each in self.points if each.probe == probe] for probe in self.probes}
         return [
@@ -136,7 +150,7 @@ class SubjectLengths:
             "converged": self.converged,
             "in_range_by_length": {str(each.length): each.accuracy for each in self.in_range},
             "rows": [{"entry": self.name, **each.to_json(tests)} for each in self.points],
-            "reach": self.reach,
+            "reach": [asdict(each) for each in self.reach],
             "level": {**self.board.level(), "corrected_over": "every length of every probe"},
             "table": self.table(),
             "causes": self.causes(),
@@ -167,7 +181,8 @@ class SubjectLengths:
 
     def to_output(self) -> Output:
         """Returns what the command prints."""
-        table = [{"probe": row["probe"], **row["accuracy"]} for row in self.table()]
+        content = self.to_json()
+        table = [{"probe": row["probe"], **row["accuracy"]} for row in content["table"]]
         shown = ("probe", "reach", "stopped_by", "fails_in_range")
         remarks: dict[tuple[str, str], list[int]] = {}
         for each in self.points:
@@ -177,8 +192,8 @@ class SubjectLengths:
                 remarks.setdefault((each.probe, each.shares.describe()), []).append(each.length)
         rows = [{"probe": probe, "lengths": lengths, "answers": words} for (probe, words), lengths in remarks.items()]
         more = [("Accuracy by length", table), *([("Where its answers hardly vary", rows)] if rows else [])]
-        return Output(self.to_json(), f"Reach of {self.name}", self.reach, more, self.findings(), shown=shown)
+        return Output(content, f"Reach of {self.name}", content["reach"], more, content["findings"], shown=shown)
 
     def _repr_html_(self) -> str:
         """Shows the findings and the reach in a notebook."""
-        return as_html(self.findings(), self.reach)
+        return as_html(self.findings(), [asdict(each) for each in self.reach])

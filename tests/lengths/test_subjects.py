@@ -298,6 +298,27 @@ def test_maps_are_read_from_attention_of_any_kind_without_changing_it() -> None:
     assert torch.allclose(one, two, atol=1e-6)
 
 
+def test_a_sequence_model_on_a_task_with_options() -> None:
+    """The certified adder, right at every length, as somebody's model; and the same without its last digit."""
+    adder = headway.pretrained("certified-adder")
+    found = headway.study_lengths(headway.Subject(adder.model, problems=adder.task, name="adder"), lengths=(20, 40))
+    assert isinstance(found, SubjectLengths)
+    assert found.task == "addition"
+    assert {each.reach for each in found.reach} == {40}
+    assert [each.probe for each in found.reach] == list(adder.task.probes)
+
+    def blunted(model: nn.Module, source: Tensor, answer: Tensor) -> Tensor:
+        logits = model(source, answer)
+        return logits if source.shape[1] < 40 else torch.cat((logits[:, :-1], logits[:, -1:] * 0), dim=1)
+
+    subject = headway.Subject(adder.model, problems=adder.task, reader=blunted)
+    found = headway.study_lengths(subject, lengths=(20,), probes="default")
+    assert isinstance(found, SubjectLengths)
+    assert 0.4 < (found.points[-1].accuracy or 0) < 0.6  # the last digit is a carry: 0 in half of the sums
+    assert found.points[-1].shares is not None
+    assert "digits" in found.diagnosis[0].sentence or "column" in found.diagnosis[0].sentence
+
+
 def test_shares_of_answers_leave_padding_aside() -> None:
     answer = torch.tensor([[1, 2, 9], [3, 9, 9], [4, 5, 9]])
     scored = torch.tensor([[True, True, True], [True, True, False], [True, True, True]])

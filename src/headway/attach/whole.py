@@ -13,7 +13,7 @@ from headway.attach.readers import read_module
 from headway.evaluation.examples import batch_slices
 from headway.evaluation.verdicts import Logits
 from headway.machine import is_out_of_memory
-from headway.models import Gates, Trace
+from headway.models import Gates, Model, Trace
 from headway.subjects.runner import Result, Runner
 from headway.subjects.subject import Reader, Subject
 from headway.tasks import Problems
@@ -58,6 +58,8 @@ class ReaderRunner(Runner):
 def reader_of_subject(subject: Subject) -> Reader:
     """Returns the function that reads a subject's problems: its own, or one that calls `decode`, or the model."""
     decode, start = subject.decode, subject.start
+    if subject.reader is None and isinstance(subject.model, Model):
+        return lambda model, source, answer: model(source, answer)
     if subject.reader is not None or decode is None or start is None:
         return subject.reader or read_module
 

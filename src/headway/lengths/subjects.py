@@ -59,8 +59,8 @@ def study_subject_lengths(
         drawn.check_repeats(probe, trained[1])
     runner = ReaderRunner(subject.model, reader_of_subject(subject), subject.name)
     in_range = _measure_in_range(drawn, runner)
-    withheld = veto(subject)
     ready = prepare_subject(subject)
+    withheld = veto(ready)
     view = SubjectView(ready, runner, drawn, [each.length for each in in_range])
     if not any(each["check"] == "causality" for each in withheld) and (leak := check_reading(view, trained[1])):
         withheld = ({"check": "causality", "reason": leak}, *withheld)

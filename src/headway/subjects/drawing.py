@@ -51,11 +51,12 @@ def check_trained(trained: Any) -> tuple[int, int]:
     return pair[0], pair[1]
 
 
-def examples_of(problems: ProblemsOfLength | Task, length: int) -> Examples:
-    """Returns a function that draws examples of this length."""
+def examples_of(problems: ProblemsOfLength | Task, length: int, device: torch.device) -> Examples:
+    """Returns a function that draws examples of this length. Which problems of a user's function were held out is not
+    known here, so it draws from all."""
     if isinstance(problems, Task):
-        return examples_of_task(problems, "cpu", length)
-    return lambda rows, seed, held_out: problems(length, rows, seed)
+        return examples_of_task(problems, device, length)
+    return lambda rows, seed, held_out: problems(length, rows, seed).to(device)
 
 
 def examples_of_task(task: Task, device: torch.device | str, length: int | None = None) -> Examples:

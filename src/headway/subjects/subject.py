@@ -163,7 +163,7 @@ class Subject(SubjectClaims):
         if self.examples is no_examples:
             if problems is None or trained is None:
                 raise HeadwayError("a Subject needs examples, or problems=, a function of a length, rows and a seed")
-            self.__dict__["examples"] = examples_of(problems, trained[1])
+            self.__dict__["examples"] = examples_of(problems, trained[1], self.device)
         if not all(isinstance(other, Subject) for other in self.others):
             raise HeadwayError("others must be headway.Subjects: the same experiment with other seeds")
         name, metric = self.name or type(self.model).__name__, self.metric

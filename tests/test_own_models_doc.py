@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -12,8 +13,10 @@ from headway.cli import main
 pytest.importorskip("transformers")
 
 ROOT = Path(__file__).parents[1]
-BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "own-models.md").read_text(), re.DOTALL)
+DOCUMENT = (ROOT / "docs" / "own-models.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL)
 MOST_LINES = 25
+AROUND = 20  # lines of a length study beside the model
 
 
 @pytest.fixture
@@ -24,8 +27,41 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_examples_are_short() -> None:
-    assert len(BLOCKS) == 3
-    assert all(len(block.splitlines()) <= MOST_LINES for block in BLOCKS)
+    assert len(BLOCKS) == 6
+    assert all(len(block.splitlines()) <= MOST_LINES for block in BLOCKS[:3])
+    for block in BLOCKS[3:]:  # a model, and what a length study needs beside it
+        outside = [line for line in without_classes(block).splitlines() if line.strip()]
+        assert len(outside) <= AROUND
+
+
+def without_classes(code: str) -> str:
+    return re.sub(r"^class .*?(?=^\w)", "", code, flags=re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("block", "reach", "said"),
+    [
+        (3, {"default": 256, "once": 32}, ["trained up to 16, reach 32 (all 2 probes); length 64 fails (probe once"]),
+        (4, {"default": 16}, ["16 of 32 rows of places.weight", "From length 128 on it cannot run (IndexError"]),
+        (
+            5,
+            {"default": 256, "one-inversion": 0},
+            ["in range it fails one-inversion", "with that restriction, reach 256"],
+        ),
+    ],
+)
+def test_how_far_a_model_works(
+    block: int, reach: dict[str, int], said: list[str], here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = re.findall(r"# (\w+\.py):", BLOCKS[block])[0]
+    (here / name).write_text(BLOCKS[block])
+    assert main(["lengths", f"{name}:build", "--out", "study", "--quiet", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {row["probe"]: row["reach"] for row in found["reach"]}.items() >= reach.items()
+    for words in said:
+        assert words in " ".join(found["findings"])
+        assert words in " ".join(DOCUMENT.split())
+    assert main(["report", "study", "--json"]) == 0
 
 
 def test_a_hugging_face_model(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

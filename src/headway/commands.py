@@ -109,8 +109,9 @@ class Prune(Common, PruneQuestion):
 
 @dataclass(frozen=True, kw_only=True)
 class Lengths(Common, LengthsQuestion):
-    task: TaskName = "sortedness"
-    """sortedness, addition, or your own as module:Class"""
+    task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WHAT")] = "sortedness"
+    """a task to train on: sortedness, addition, or your own as module:Class; or your own trained model, tested as it is
+    with --lengths, --probes and --examples: file.py:function that returns a headway.Subject with `problems`"""
     positions: str = "sinusoidal,learned,none"
     index: str = "sequential"
     pooling: str | None = None
@@ -125,12 +126,7 @@ class Lengths(Common, LengthsQuestion):
     options: tyro.conf.Suppress[Mapping[str, Option] | None] = None
 
     def run(self) -> Output:
-        content = headway.api.study_lengths(self.task, replace(self, options=parse_options(self.option))).to_json()
-        shown = ("positions", "index", "pooling", "probe", "median", "worst", "stopped_by", "fails_in_range", "by_seed")
-        table = [{**row, **row["accuracy"]} for row in content["table"]]
-        table = [{key: value for key, value in row.items() if key not in ("accuracy", "seeds")} for row in table]
-        more = [("Accuracy by length (mean over the seeds)", table)]
-        return Output(content, "Reach", content["reach"], more, content["findings"], shown=shown)
+        return headway.api.study_lengths(self.task, replace(self, options=parse_options(self.option))).to_output()
 
 
 @dataclass(frozen=True)

@@ -108,13 +108,19 @@ def halve_on_out_of_memory(work: Callable[[slice], Result], stop: int, start: in
     """Calls `work` for all rows at once or, if that runs out of memory, for each half of them, and so on."""
     try:
         return [work(slice(start, stop))]
-    except torch.OutOfMemoryError:
-        if stop - start <= 1:
+    except (RuntimeError, MemoryError) as error:
+        if stop - start <= 1 or not is_out_of_memory(error):
             raise
     gc.collect()  # the error is gone here, but not yet the memory it held
     torch.cuda.empty_cache()
     half = (start + stop + 1) // 2
     return [*halve_on_out_of_memory(work, half, start), *halve_on_out_of_memory(work, stop, half)]
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Tells whether an error means that memory ran out, on a GPU or on the CPU."""
+    full = isinstance(error, torch.OutOfMemoryError | MemoryError)
+    return full or (isinstance(error, RuntimeError) and "allocate memory" in str(error))
 
 
 @cache

@@ -3,7 +3,7 @@ import { Chart } from "./chart";
 import { content, type Headline } from "./content";
 import { Details, Findings } from "./evidence";
 import { learningOf } from "./learning";
-import { linesOf } from "./lengths";
+import { firstProbe, linesOf } from "./lengths";
 import { spoken } from "./names";
 import { NeededPart } from "./needed";
 import { Counts } from "./seeds";
@@ -15,7 +15,7 @@ function Picture({ about }: { about: Headline["about"] }) {
     const [run] = learningOf("try");
     return run ? <Chart bare label={`how it learned, ${run.run}`} x="training step" y="accuracy" lines={[{ name: "whole answers right, training batch", points: run.training }]} /> : null;
   }
-  const study = content.lengths[0], probe = study?.reach[0]?.probe;
+  const study = content.lengths[0], probe = study && firstProbe(study);
   if (!study || !probe) return null;
   return <Chart bare log label={`how far it works, ${study.task}, ${probe}`} x={`length (trained: shaded)`} y="accuracy" shaded={study.train_lengths} lines={linesOf(study, probe)} />;
 }

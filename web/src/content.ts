@@ -135,6 +135,8 @@ export interface Lengths {
   diagnosis: { positions: string; index: string; probe: string; seed: number; length: number; sentence: string; causes: string[] }[];
   signals: Signal[];
   findings: string[];
+  subject?: string; // a user's model
+  remarks?: { probe: string; lengths: number[]; remark: string }[]; // where it cannot run, or its answers hardly vary
 }
 
 interface Moment {

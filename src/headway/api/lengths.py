@@ -4,19 +4,39 @@ from pathlib import Path
 
 import torch
 
+from headway.api.lengths_of_subject import study_named, study_subject
 from headway.doctor.examination import find_vetoes
 from headway.lengths import extrapolation
 from headway.lengths.answer import LengthsPlan, LengthStudy
 from headway.lengths.question import LengthsQuestion
+from headway.lengths.subject_answer import SubjectLengths
 from headway.machine import choose_device
 from headway.question import asks
 from headway.report.lengths import lengths_figures
 from headway.subjects.own import subject_of
+from headway.subjects.subject import Subject
+
+Studied = str | Subject
+"""what a length study is of: the name of a task, which is trained, or a trained model"""
 
 
 @asks(LengthsQuestion)
-def study_lengths(task: str = "sortedness", question: LengthsQuestion = LengthsQuestion()) -> LengthStudy:  # noqa: B008
-    """Trains each encoding with each index on short problems, tests it on long ones, and saves everything in `out`."""
+def study_lengths(
+    task: Studied = "sortedness",
+    question: LengthsQuestion = LengthsQuestion(),  # noqa: B008
+) -> LengthStudy | SubjectLengths:
+    """Finds how far past its training length a model works, and what stops it. Of a task, each encoding is trained with
+    each index on short problems and tested on long ones; a user's model is tested as it is. Everything is saved in
+    `out`."""
+    if isinstance(task, Subject):
+        return study_subject(task, question)
+    if (studied := study_named(task, question)) is not None:
+        return studied
+    return train_and_study(task, question)
+
+
+def train_and_study(task: str, question: LengthsQuestion) -> LengthStudy:
+    """Trains the encodings on a task, and studies them."""
     home = Path(question.out or Path("runs") / f"lengths-{task.replace(':', '.')}-{question.track}")
     plan = extrapolation.plan_study(task, question)
     return carry_out_plan(plan, home, choose_device(question.device), question.precision, question.quiet)

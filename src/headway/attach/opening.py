@@ -13,6 +13,7 @@ from headway.attach.module import attach_module
 from headway.attach.question import Opening
 from headway.attach.readers import check_reads, read_module
 from headway.attach.runner import UserRunner
+from headway.attach.whole import ReaderRunner, reader_of_subject
 from headway.errors import HeadwayError
 from headway.flags import parse_memory
 from headway.machine import choose_device
@@ -48,7 +49,7 @@ def prepare_subject(subject: Subject) -> Subject:
     if isinstance(subject.model, Model):
         return subject.with_runner(HeadwayRunner(subject.model, subject.name))
     if not subject.sites or subject.heads:
-        return subject.with_runner(Runner(subject.model, subject.name))
+        return subject.with_runner(_runner_without_sites(subject))
     model, reader = subject.model, subject.reader or read_module
     drawn = subject.draw(1_000, 0, False)  # the proofs use a few of these
     check_reads(model, reader, drawn)
@@ -56,6 +57,13 @@ def prepare_subject(subject: Subject) -> Subject:
     named = None if isinstance(subject.sites, str) and subject.sites == "auto" else subject.sites
     attached = attach_module(model, named, call=lambda: reader(model, few.source, few.answer), maps=subject.maps)
     return subject.with_runner(UserRunner(attached, reader, subject.memory, subject.name))
+
+
+def _runner_without_sites(subject: Subject) -> Runner:
+    """Returns a runner that closes no head. A model with a reader, or with problems of any length, runs through it."""
+    if subject.reader is None and subject.problems is None:
+        return Runner(subject.model, subject.name)
+    return ReaderRunner(subject.model, reader_of_subject(subject), subject.name)
 
 
 def open_subject(name: str | Path, device: torch.device | str = "cpu", opening: Opening | None = None) -> Subject:
@@ -76,7 +84,11 @@ def open_subject(name: str | Path, device: torch.device | str = "cpu", opening: 
 def call_factory(name: str, folder: Path | None = None) -> Subject:
     """Calls a user's factory and returns its Subject. One that needs an argument is given the folder, if there is
     one."""
-    factory = load_function(name)
+    return call_loaded(name, load_function(name), folder)
+
+
+def call_loaded(name: str, factory: Callable[..., object], folder: Path | None = None) -> Subject:
+    """Calls a user's factory that was loaded before, as `call_factory` does."""
     arguments = [] if folder is None else [folder][: _count_needed(name, factory)]
     try:
         made = factory(*arguments)

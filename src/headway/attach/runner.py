@@ -6,7 +6,6 @@ recomputed. A model without a list of layers, or one that runs a layer twice, is
 """
 
 import math
-import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -20,13 +19,14 @@ from torch import Tensor
 from headway.attach.intervention import Attached, Intervention, fit_gate
 from headway.attach.projections import child
 from headway.attach.recording import first_tensor, map_tensors, override_output, record_calls, repeat
+from headway.attach.whole import ReaderRunner
 from headway.errors import HeadwayError
 from headway.evaluation.verdicts import Logits
 from headway.models import Gate, Gates, Site, Trace
 from headway.models.attention import apply_gate
 from headway.models.rerun import Recording
 from headway.subjects.ragged import lengths_of, most_common_length, trim
-from headway.subjects.runner import MEMORY, Result, Runner
+from headway.subjects.runner import MEMORY, Result
 from headway.subjects.subject import Reader
 from headway.tasks import Problems
 
@@ -59,7 +59,7 @@ class Stacking:
         self.sizes_to_try, self.seconds = [], {1: 0.0}
 
 
-class UserRunner(Runner):
+class UserRunner(ReaderRunner):
     """Runs a user's model, one piece after the other, as hooks allow no concurrent runs. The model itself is never
     changed."""
 
@@ -67,8 +67,8 @@ class UserRunner(Runner):
     is_attached = True
 
     def __init__(self, attached: Attached, reader: Reader, memory: int = MEMORY, name: str = "") -> None:
-        super().__init__(attached.model, name or type(attached.model).__name__)
-        self.attached, self.reader, self.memory = attached, reader, memory
+        super().__init__(attached.model, reader, name)
+        self.attached, self.memory = attached, memory
         self.width = attached.width
         self.layers = list(dict.fromkeys(attached.blocks[site] for site in attached.sites if site in attached.blocks))
         """in the order of the forward pass"""
@@ -81,8 +81,6 @@ class UserRunner(Runner):
         self.stacking = Stacking()
         self.intervention: Intervention | None = None
         """installed for a series of passes"""
-        self.most: int | None = None
-        """limit on the problems in one pass, after memory ran out"""
         self.checked = False
         """whether replays have been compared with whole passes"""
         self.skips = True
@@ -215,23 +213,13 @@ class UserRunner(Runner):
             self.intervention = None
 
     def _map_pieces(self, work: Callable[[slice], Result], problems: Problems) -> list[Result]:
-        done, waiting = [], self.pieces(problems)
         if not self.checked:
-            self.check_replay(problems[waiting[0]])
-        while waiting:
-            piece = waiting.pop(0)
-            try:
-                done.append(work(piece))
-            except RuntimeError as error:
-                rows, full = piece.stop - piece.start, isinstance(error, torch.OutOfMemoryError)
-                if rows == 1 or not (full or "allocate memory" in str(error)):
-                    raise
-                self.most = rows // 2
-                self.stacking.stop_stacking()
-                print(f"out of memory; continuing with {self.most} problems at a time", file=sys.stderr)
-                rest = self.pieces(problems[piece.start :])
-                waiting = [slice(each.start + piece.start, each.stop + piece.start) for each in rest]
-        return done
+            self.check_replay(problems[self.pieces(problems)[0]])
+        return super().map_pieces(work, problems)
+
+    def shrink(self, rows: int) -> None:
+        super().shrink(rows)
+        self.stacking.stop_stacking()
 
     def pieces(self, problems: Problems) -> list[slice]:
         lengths = lengths_of(problems)

@@ -1,7 +1,8 @@
 """Reads a curve of accuracy against length: where it holds, where it fails, and where too few problems were tested.
 
 A point *holds* if its accuracy is shown to be at least 0.99, *fails* if it is shown to be below, and is *undecided*
-otherwise. Both are exact binomial tests. Their level is corrected over all points that a study tests, every length of
+otherwise. Its counts do not decide it where the model cannot run, or where a constant answer would hold as well. Both
+verdicts are exact binomial tests. Their level is corrected over all points that a study tests, every length of
 every curve: with 95% confidence, no point of the study is called holding or failing wrongly.
 """
 
@@ -14,6 +15,7 @@ REACHED = 0.99
 CONFIDENCE = 0.95  # of all verdicts of a study together
 HOLDS, FAILS, UNDECIDED = "holds", "fails", "undecided"
 TO_THE_END = "tested_to_the_end"
+CANNOT_RUN, ONE_ANSWER = "cannot_run", "one_answer"
 FAR = 12  # standard deviations below the mean beyond which a binomial tail is negligible
 
 
@@ -25,10 +27,20 @@ class CurvePoint:
     length: int
     examples: int
     errors: int
+    stopped_by: str | None = None
+    """cannot_run; or one_answer, where a constant answer is right as often as counts here"""
+    note: str = ""  # why, in words
 
     @property
     def accuracy(self) -> float:
-        return 1 - self.errors / self.examples
+        return 1 - self.errors / self.examples if self.examples else 0.0
+
+    def judge(self, tests: int) -> str:
+        """Decides this point as one of `tests`; a point that would hold proves nothing where a constant answer does."""
+        if self.stopped_by == CANNOT_RUN:
+            return CANNOT_RUN
+        verdict = decide(self.examples, self.errors, tests)
+        return self.stopped_by if self.stopped_by is not None and verdict == HOLDS else verdict
 
 
 @dataclass(frozen=True)
@@ -36,7 +48,7 @@ class LengthCurve:
     """How far a model holds on one probe, and the first point where it does not."""
 
     reach: int  # 0 if it does not hold at the first length
-    stopped_by: str  # fails, undecided or tested_to_the_end
+    stopped_by: str  # fails, undecided, cannot_run, one_answer or tested_to_the_end
     stop: CurvePoint | None  # None where every point holds
 
 
@@ -50,7 +62,7 @@ def follow(points: Sequence[CurvePoint], probe: str, tests: int) -> LengthCurve:
     """Follows a probe's curve from the shortest length up to the first point that does not hold."""
     reached = 0
     for point in sorted((each for each in points if each.probe == probe), key=lambda each: each.length):
-        verdict = decide(point.examples, point.errors, tests)
+        verdict = point.judge(tests)
         if verdict != HOLDS:
             return LengthCurve(reached, verdict, point)
         reached = point.length

@@ -11,9 +11,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from headway.compare.curves import (
+    CANNOT_RUN,
     CONFIDENCE,
     FAILS,
     HOLDS,
+    ONE_ANSWER,
     REACHED,
     TO_THE_END,
     UNDECIDED,
@@ -84,6 +86,7 @@ class Leaderboard:
     probes: tuple[str, ...]
     trained: int  # the longest training length
     withheld: Mapping[Entry, str] = field(default_factory=dict)  # by entry: the check that forbids a conclusion
+    seeded: bool = True  # whether an entry has seeds; a user's model is what it is
 
     @property
     def tests(self) -> int:
@@ -110,9 +113,11 @@ class Leaderboard:
             verdicts, shares, places = [], [], dict[str, None]()
             for run in self.learned(entry):
                 point = run.find(probe, self.trained)
-                verdict = HOLDS if point is None else decide(point.examples, point.errors, self.tests)
+                verdict = HOLDS if point is None else point.judge(self.tests)
                 if point is not None and verdict != HOLDS:
+                    verdict = FAILS if verdict == FAILS else UNDECIDED
                     place, share = f"at length {self.trained:,}, n = {point.examples:,}", point.accuracy
+                    place += f"; {point.note}" if point.note else ""
                 elif probe == self.probes[0] and run.in_range_low < REACHED:
                     verdict, share = UNDECIDED if run.in_range >= REACHED else FAILS, run.in_range
                     place = "over the training lengths"
@@ -159,7 +164,7 @@ class Leaderboard:
     @staticmethod
     def _worst(curves: Sequence[LengthCurve]) -> LengthCurve | None:
         """Returns the curve that stops first; one that fails before one that is undecided."""
-        order = (FAILS, UNDECIDED, TO_THE_END)
+        order = (FAILS, CANNOT_RUN, ONE_ANSWER, UNDECIDED, TO_THE_END)
         return min(curves, key=lambda curve: (curve.reach, order.index(curve.stopped_by)), default=None)
 
     def findings(self) -> list[str]:
@@ -170,6 +175,8 @@ class Leaderboard:
         own = self.entries[entry]
         if not any(run.converged for run in own):
             best = f"best accuracy {max(run.in_range for run in own):.4f}"
+            if not self.seeded:
+                return f"it did not learn the task in range ({best.removeprefix('best ')}); no conclusion about length"
             return f"none of {len(own)} seeds learned the task in range ({best}); no conclusion about length"
         if entry in self.withheld:
             return f"withheld: {self.withheld[entry]}"
@@ -203,13 +210,18 @@ class Leaderboard:
         first = self._worst([curve for curve, _ in stops])
         assert first is not None
         if first.stop is None:
-            return f"reach {where} ({on}), the longest length tested, in {len(learned)} of {len(learned)} seeds"
+            seeds = f", in {len(learned)} of {len(learned)} seeds" if self.seeded else ""
+            return f"reach {where} ({on}), the longest length tested{seeds}"
         run = next(run for curve, run in stops if curve == first)
         return f"reach {where} ({on}){self._stop_words(first.stop, first.stopped_by, run)}"
 
     def _stop_words(self, stop: CurvePoint, stopped_by: str, run: SeedCurves) -> str:
+        if stopped_by == CANNOT_RUN:
+            return f"; length {stop.length:,} cannot run ({stop.note})"
+        if stopped_by == ONE_ANSWER:
+            return f"; length {stop.length:,} shows nothing (probe {stop.probe}: {stop.note})"
         beyond = [each for each in run.points if each.probe == stop.probe and each.length >= stop.length]
-        if not any(each.errors for each in beyond):
+        if not any(each.errors or each.stopped_by for each in beyond):
             few, longest = min(each.examples for each in beyond), max(each.length for each in beyond)
             return f"; no errors up to {longest:,} either, but {few:,} problems are too few for the interval"
         if stopped_by == UNDECIDED:

@@ -2,7 +2,6 @@
 their tokens."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -11,11 +10,9 @@ from torch import Tensor
 from headway.doctor.check import Checked, check, failed, passed, skipped, warned
 from headway.doctor.patient import LEARNED, Patient
 from headway.doctor.readings import read_best
-from headway.errors import HeadwayError
-from headway.evaluation.examples import batches
 from headway.evaluation.intervals import wilson
 from headway.evaluation.verdicts import best_constant, largest
-from headway.tasks import Problems
+from headway.subjects.tables import find_used_rows
 from headway.tasks.random import digest
 
 BY_CHANCE = 0.01  # a share of test problems that may be trained on by chance, where there are few problems
@@ -161,11 +158,11 @@ def positions(patient: Patient) -> Checked:
         for name, problems in patient.sets.items():
             found[name] = [int(row) for row in patient.call("untrained", subject.untrained, problems)]
     elif subject.tables and subject.trained_on is not None:
-        trained = _find_used_rows(patient, subject.tables, patient.trained_on)
+        trained = find_used_rows(patient.run, subject.tables, patient.trained_on, subject.name)
         if not any(trained):
             return skipped("no answer depends on the 1 or more tables given; give the parameters, not slices")
         for name, problems in patient.sets.items():
-            used = _find_used_rows(patient, subject.tables, [problems])
+            used = find_used_rows(patient.run, subject.tables, [problems], subject.name)
             found[name] = sorted({row for rows, seen in zip(used, trained, strict=True) for row in rows - seen})
     else:
         return skipped("it needs the position tables and the training problems: Subject(tables=[…], trained_on=[…])")
@@ -175,24 +172,3 @@ def positions(patient: Patient) -> Checked:
     name, rows = max(untrained.items(), key=lambda entry: len(entry[1]))
     meaning = f"{name} uses {len(rows)} positions that were never trained ({rows[0]} to {rows[-1]})"
     return warned(meaning, "claim nothing about those lengths, or use an encoding without a table", untrained=untrained)
-
-
-def _find_used_rows(patient: Patient, tables: Sequence[Tensor], sets: Sequence[Problems]) -> list[set[int]]:
-    """Finds the rows of each table that any answer depends on, by their gradient."""
-    used, needed = [set[int]() for _ in tables], [table.requires_grad for table in tables]
-    for table in tables:
-        table.requires_grad_(True)
-    try:
-        for some in (batch for problems in sets for batch in batches(problems)):
-            with torch.enable_grad():
-                total = patient.run(some).pow(2).sum()
-            if not total.requires_grad:
-                name = patient.subject.name
-                raise HeadwayError(f"{name} answers without gradients; remove torch.no_grad(), or leave out tables")
-            for rows, gradient in zip(used, torch.autograd.grad(total, tables, allow_unused=True), strict=True):
-                if gradient is not None:
-                    rows |= set(gradient.flatten(1).abs().sum(1).nonzero()[:, 0].tolist())
-    finally:
-        for table, before in zip(tables, needed, strict=True):
-            table.requires_grad_(before)
-    return used

@@ -14,13 +14,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from headway.doctor.alignment import Aligned, align
-from headway.doctor.given import describe, find_fault
 from headway.doctor.leaks import Leaks, measure_leaks
 from headway.doctor.randomness import Repeats
 from headway.errors import HeadwayError
 from headway.evaluation.examples import batches
 from headway.evaluation.intervals import Interval, wilson
 from headway.models import Head
+from headway.subjects.given import describe, find_fault
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 

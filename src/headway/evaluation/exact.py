@@ -184,4 +184,6 @@ def check_greedy(
 
 
 def device_of(model: torch.nn.Module) -> torch.device:
-    return next(model.parameters()).device
+    """Returns the device of a model; the CPU if it has no parameters."""
+    first = next(model.parameters(), None)
+    return torch.device("cpu") if first is None else first.device

@@ -47,10 +47,10 @@ def batches(problems: Problems) -> Iterator[Problems]:
     return (problems[rows] for rows in batch_slices(problems))
 
 
-def batch_slices(problems: Problems) -> list[slice]:
-    """Returns the rows of each of those batches."""
-    rows = _batch_rows(problems)
-    return [slice(start, start + rows) for start in range(0, len(problems), rows)]
+def batch_slices(problems: Problems, most: int | None = None) -> list[slice]:
+    """Returns the rows of each of those batches, at most `most` in one."""
+    rows, count = min(_batch_rows(problems), most or len(problems) or 1), len(problems)
+    return [slice(start, min(start + rows, count)) for start in range(0, count, rows)]
 
 
 def even_pieces(problems: Problems) -> list[slice]:

@@ -7,7 +7,7 @@ from typing import Any
 from headway.compare.leaderboard import Entry, Leaderboard, SeedCurves
 from headway.lengths.measuring import MeasuredRun
 from headway.lengths.question import LEAST_EXAMPLES
-from headway.output import as_html
+from headway.output import Output, as_html
 from headway.runs.config import Overrides
 from headway.training.tracks import Track
 
@@ -98,6 +98,15 @@ class LengthStudy:
             "findings": self.findings(),
             "withheld": [{**asdict(entry), **each} for entry, found in self.withheld.items() for each in found],
         }
+
+    def to_output(self) -> Output:
+        """Returns what the command prints."""
+        content = self.to_json()
+        shown = ("positions", "index", "pooling", "probe", "median", "worst", "stopped_by", "fails_in_range", "by_seed")
+        table = [{**row, **row["accuracy"]} for row in content["table"]]
+        table = [{key: value for key, value in row.items() if key not in ("accuracy", "seeds")} for row in table]
+        more = [("Accuracy by length (mean over the seeds)", table)]
+        return Output(content, "Reach", content["reach"], more, content["findings"], shown=shown)
 
     def _repr_html_(self) -> str:
         """Shows the findings and the reach of every entry in a notebook."""

@@ -8,16 +8,17 @@ the answers.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from headway.compare.curves import FAILS, decide
-from headway.lengths.probes import ProbeResult, reach, write_answers
+from headway.compare.curves import FAILS, CurvePoint, decide, follow
+from headway.lengths.probes import ProbeResult, write_answers
 from headway.models import Model, Trace
-from headway.tasks import Task
+from headway.tasks import Problems, Task
 from headway.tasks.problems import Neighbours
 
 SAME = 1e-12  # logits that differ by no more count as equal, in float64
@@ -44,13 +45,21 @@ def diagnose(
     model: Model, task: Task, measured: Sequence[ProbeResult], device: torch.device, examples: int = WRITTEN
 ) -> list[Diagnosis]:
     """Diagnoses, for each probe, the first length that fails; if none does, the first past its reach with errors."""
-    reached, first = {each.probe: reach(measured, each.probe) for each in measured}, dict[str, ProbeResult]()
-    rising = sorted(measured, key=lambda each: each.length)
-    failing = [each for each in rising if decide(each.examples, each.errors, len(measured)) == FAILS]
+    results = {(each.probe, each.length): each for each in measured}
+    failing = first_failures([each.point for each in measured])
+    return [_diagnose_at(model, task, results[each.probe, each.length], device, examples) for each in failing]
+
+
+def first_failures(points: Sequence[CurvePoint]) -> list[CurvePoint]:
+    """Returns, for each probe, the first point that fails; if none does, the first past its reach with errors."""
+    tests, first = max(1, len(points)), dict[str, CurvePoint]()
+    reached = {each.probe: follow(points, each.probe, tests).reach for each in points}
+    rising = sorted((each for each in points if each.examples), key=lambda each: each.length)
+    failing = [each for each in rising if decide(each.examples, each.errors, tests) == FAILS]
     for each in [*failing, *rising]:
         if each.length > reached[each.probe] and each.errors:  # without errors, the problems are merely too few
             first.setdefault(each.probe, each)
-    return [_diagnose_at(model, task, first[probe], device, examples) for probe in reached if probe in first]
+    return [first[probe] for probe in reached if probe in first]
 
 
 def diagnose_divergence(measured: Sequence[ProbeResult]) -> Diagnosis:
@@ -82,7 +91,7 @@ def _diagnose_at(model: Model, task: Task, failing: ProbeResult, device: torch.d
     rows = max(1, min(examples, MOST_TOKENS // (source + answer)))
     problems = task.independent(5, rows, probe=failing.probe, length=length, device=device)
     errors = task.describe_errors(problems, write_answers(model, problems))
-    symptoms: list[tuple[str | None, str]] = [*_find_symptoms(task, evidence, failing), *errors.symptoms]
+    symptoms: list[tuple[str | None, str]] = [*find_symptoms(task, evidence, failing), *errors.symptoms]
     causes = tuple(cause for cause, _ in symptoms if cause is not None)
     if errors.summary is not None and not causes:
         nothing = f"none of the measured causes stands out ({errors.summary})"
@@ -93,7 +102,7 @@ def _diagnose_at(model: Model, task: Task, failing: ProbeResult, device: torch.d
     return Diagnosis(failing.probe, length, f"{sentence}.", causes, evidence | errors.evidence, errors.examples)
 
 
-def _find_symptoms(task: Task, evidence: dict[str, Any], failing: ProbeResult) -> Iterator[tuple[str, str]]:
+def find_symptoms(task: Task, evidence: dict[str, Any], failing: ProbeResult) -> Iterator[tuple[str, str]]:
     """Yields each cause that the measurements show, with the words for it."""
     trained, unseen = task.lengths[1], evidence["unseen"]
     permuted, backwards = evidence.get("permuted"), evidence.get("reversed")
@@ -139,21 +148,36 @@ def _measure_attention(
     rows = max(1, min(ROWS, MAP_CELLS // (model.config.layers * model.config.heads * length**2)))
     trace, problems = Trace(), task.independent(3, rows, length=length, device=device)
     model(problems.source, problems.answer, trace=trace)
-    maps = [each.float() for each in trace.maps.values()]
+    return weigh_neighbours({str(site): each.float() for site, each in trace.maps.items()}, head)
+
+
+def weigh_neighbours(
+    named: Mapping[str, Tensor], head: tuple[int, ...] | None = None
+) -> tuple[tuple[int, ...], dict[str, str | float]]:
+    """Measures in these maps, by site, how much attention one head gives to a neighbour, as `_measure_attention`."""
+    maps = list(named.values())
     sides = [[each.diagonal(side, 2, 3).mean((0, 2)) for side in (-1, 1)] for each in maps]
     weight = torch.stack([torch.stack(both, dim=1) for both in sides])  # site head direction
     spread = torch.stack([-(each * each.clamp(min=1e-30).log()).sum(-1).mean() for each in maps]).mean()
-    entropy = float(spread / torch.tensor(float(max(length, 2))).log())
+    entropy = float(spread / torch.tensor(float(max(maps[0].shape[-1], 2))).log())
     head = head or tuple(map(int, torch.unravel_index(weight.argmax(), weight.shape)))
-    name = f"{list(trace.maps)[head[0]]}.{head[1]}"
+    name = f"{list(named)[head[0]]}.{head[1]}"
     return head, {"head": name, "neighbour": float(weight[head]), "entropy": entropy}
 
 
 def _measure_twin_gap(model: Model, task: Task, probe: str, length: int, device: torch.device) -> float:
+    def logits(problems: Problems) -> Tensor:
+        some = max(2, 2_000_000 // length**2)
+        pieces = [problems[start : start + some] for start in range(0, len(problems), some)]
+        return torch.cat([model(piece.source, piece.answer) for piece in pieces])
+
+    return measure_twin_gap(logits, task, probe, length, device)
+
+
+def measure_twin_gap(
+    logits_of: Callable[[Problems], Tensor], task: Task, probe: str, length: int, device: torch.device
+) -> float:
     """Measures how much one change moves the output: the median change of the logit difference within a pair."""
-    problems = task.testing(4, 2 * ROWS, probe=probe, length=length, device=device)
-    some = max(2, 2_000_000 // length**2)
-    pieces = [problems[start : start + some] for start in range(0, len(problems), some)]
-    logits = torch.cat([model(piece.source, piece.answer) for piece in pieces])[:, 0]
+    logits = logits_of(task.testing(4, 2 * ROWS, probe=probe, length=length, device=device))[:, 0]
     gap = (logits[:, 1] - logits[:, 0]).view(-1, 2)
     return float((gap[:, 0] - gap[:, 1]).abs().median())

@@ -25,7 +25,7 @@ from headway.runs import disk
 from headway.runs.config import Overrides, RunConfig
 from headway.runs.folder import RunFolder
 from headway.subjects.own import Run, open_run
-from headway.tasks import Task, create_task
+from headway.tasks import Task, create_task, options_for_lengths
 from headway.training.defaults import plan as plan_run
 from headway.training.tracks import find_track
 from headway.trials.drive import train_trials
@@ -82,8 +82,7 @@ def plan_study(task: str, question: LengthsQuestion) -> LengthsPlan:
         track = replace(track, rates=rates, chooses=track.chooses or rates != (1.0,))
     options = {**track.options.get(task, {}), **(question.options or {})}
     if question.train_lengths is not None:
-        shortest, longest = parse_range("train_lengths", question.train_lengths)
-        options |= {"shortest": shortest, "digits" if task == "addition" else "longest": longest}
+        options |= options_for_lengths(task, parse_range("train_lengths", question.train_lengths))
     made = create_task(task, options)
     positions, index = parse_words("positions", question.positions), parse_words("index", question.index)
     pooling, probes = parse_words("pooling", question.pooling), parse_words("probes", question.probes)

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 from headway.compare.leaderboard import Entry as BoardEntry
 from headway.compare.leaderboard import board_of_rows
 from headway.report.figures import BLUE, GREEN, GREY, ORANGE, grid, needs_matplotlib, panels, save_figure
+from headway.report.lengths_of_subject import KIND, draw_subject
 from headway.report.studies import EntryJson, LengthsFile, ReachJson, Real, SignalJson, fill_defaults
 from headway.runs import disk
+from headway.runs.shapes import schema_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,8 +35,11 @@ Entry = tuple[str, str, str | None]  # positions, index and pooling
 
 @needs_matplotlib
 def lengths_figures(study: Path, out: Path) -> list[Path]:
-    """Draws the reach, the curves, and the tables, biases and likeness of each encoding."""
-    found = complete_lengths(fill_defaults(disk.read_json(study), LengthsFile))
+    """Draws the reach, the curves, and the tables, biases and likeness of each encoding; or a user's model's curve."""
+    content = disk.read_json(study)
+    if schema_of(study, content, in_run=False) == KIND:
+        return draw_subject(content, out)
+    found = complete_lengths(fill_defaults(content, LengthsFile))
     written = [*_board(found, out), *curves_figure(found, out)]
     tables, biases, alike = (
         [signal for signal in found["signals"] if signal["after"].get(key) is not None]

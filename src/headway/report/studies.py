@@ -108,6 +108,20 @@ SignalJson = TypedDict("SignalJson", {
     "positions": str, "index": str, "pooling": NotRequired[str | None], "trained": int, "tokens": int,
     "before": MomentJson, "after": MomentJson,
 })
+AnswerJson = TypedDict("AnswerJson", {"answer": str, "given": float, "right": float})
+SubjectRowJson = TypedDict("SubjectRowJson", {
+    "probe": str, "length": int, "examples": int, "accuracy": Real, "interval": Bounds | None, "verdict": str,
+    "answers": list[AnswerJson], "constant": bool | None, "nearly_constant": bool | None, "chance": Real,
+    "cannot_run": str | None,
+})
+SubjectReachJson = TypedDict("SubjectReachJson", {
+    "probe": str, "reach": int | None, "stopped_by": str | None, "fails_in_range": list[str] | None,
+    "reaches_all": int | None,
+})
+SubjectDiagnosisJson = TypedDict("SubjectDiagnosisJson", {
+    "probe": str, "length": int, "sentence": str, "causes": list[str],
+})
+RemarkJson = TypedDict("RemarkJson", {"probe": str, "lengths": list[int], "remark": str})
 SpreadJson = TypedDict("SpreadJson", {
     "n": int, "missing": int, "unlearned": int, "median": Real, "mean": Real, "best": Real, "worst": Real,
     "least": Real, "most": Real, "interval": Bounds | None,
@@ -143,6 +157,12 @@ LengthsFile = TypedDict("LengthsFile", {  # lengths.json, of a study of many run
     "reach": list[ReachJson], "converged": list[ConvergedJson], "diagnosis": list[DiagnosisJson],
     "signals": list[SignalJson], "findings": list[str], "withheld": list[WithheldJson],
     "level": NotRequired[dict],  # not in older files
+    "subject": NotRequired[str], "asked": NotRequired[str], "remarks": NotRequired[list[RemarkJson]],  # a user's
+})
+SubjectLengthsFile = TypedDict("SubjectLengthsFile", {  # lengths.json, of a user's model
+    "subject": str, "asked": str, "task": str, "train_lengths": tuple[int, int], "examples": int, "in_range": float,
+    "interval": tuple[float, float], "converged": bool, "rows": list[SubjectRowJson], "reach": list[SubjectReachJson],
+    "diagnosis": list[SubjectDiagnosisJson], "findings": list[str], "withheld": list[WithheldJson], "level": dict,
 })
 ComparisonFile = TypedDict("ComparisonFile", {
     "folders": list[str], "by": list[str], "metrics": list[str], "where": str | None, "among": int,

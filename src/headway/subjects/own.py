@@ -18,10 +18,11 @@ from headway.errors import BrokenRun, HeadwayError
 from headway.models import Model, build_model, heads_of
 from headway.runs.config import ModelConfig, RunConfig
 from headway.runs.folder import RunFolder
+from headway.subjects.drawing import examples_of_task
 from headway.subjects.naming import PRETRAINED, find_runs
 from headway.subjects.runner import HeadwayRunner
 from headway.subjects.subject import Subject
-from headway.tasks import Problems, Task, create_task
+from headway.tasks import Task, create_task
 
 CHUNK = 50_000  # problems in one piece when all of them are enumerated
 SETS_SEED, SETS_ROWS = 1_001, 500
@@ -99,22 +100,9 @@ def subject_of(run: Run) -> Subject:
     """Returns a run as a Subject; its examples have the longest training length."""
     task, model, device = run.task, run.model, next(run.model.parameters()).device
     draw = partial(task.independent, device=device)
-
-    def examples(rows: int, seed: int, held_out: bool) -> Problems:
-        if not held_out:
-            return draw(seed, rows)
-        drawn, first = [], 0
-        while sum(map(len, drawn)) < rows:  # one in ten is held out
-            some = draw(seed, 16 * rows, first=first)
-            drawn.append(some[task.held_out(some).nonzero()[:, 0]])
-            first += 16 * rows
-            if first > 1600 * rows:
-                raise HeadwayError(f"{task.name} has too few held-out problems; study it with `ablation=zero`")
-        return Problems.join(drawn)[:rows]
-
     return Subject(
         model,
-        examples=examples,
+        examples=examples_of_task(task, device),
         name=run.config.name,
         heads=tuple(heads_of(model)),
         every=None if task.count is None else lambda: task.every(CHUNK, device),

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from headway.errors import HeadwayError
+from headway.evaluation.exact import device_of
 from headway.evaluation.examples import batch_slices, even_pieces
 from headway.evaluation.verdicts import Logits
 from headway.machine import map_in_threads
@@ -57,7 +58,7 @@ class Runner:
 
     @property
     def device(self) -> torch.device:
-        return next(self.model.parameters()).device
+        return device_of(self.model)
 
     def tokens_before_answer(self, source: Tensor) -> int:
         """Returns how many tokens precede the answer in the stack that writes it."""

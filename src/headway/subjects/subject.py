@@ -16,17 +16,17 @@ import torch
 from torch import Tensor, nn
 
 from headway.errors import HeadwayError
+from headway.evaluation.exact import device_of
 from headway.evaluation.metrics import Metric, find_metric, metric_from_function
 from headway.evaluation.verdicts import right
 from headway.models import Head, Site
 from headway.runs.folder import RunFolder
+from headway.subjects.drawing import Examples, ProblemsOfLength, examples_of, find_problems
 from headway.subjects.ragged import sort_by_length
 from headway.subjects.runner import MEMORY, Runner
-from headway.tasks import Problems
+from headway.tasks import Problems, Task
 from headway.tasks.problems import Contrast, Layout
 
-Examples = Callable[[int, int, bool], Problems]
-"""Called with a count, a seed and whether to draw only held-out problems; returns the problems."""
 Reader = Callable[[nn.Module, Tensor, Tensor], Tensor]
 """Called with the model, the sources and the answers; returns the logits, [row, answer, token]."""
 Maps = Callable[[nn.Module, tuple[Any, ...], Any], Tensor | None]
@@ -87,12 +87,25 @@ class SubjectClaims:
             )
 
 
+def no_examples(rows: int, seed: int, held_out: bool) -> Problems:
+    """Stands for examples that were not given."""
+    raise HeadwayError("there are no examples")
+
+
 @dataclass(frozen=True)
 class Subject(SubjectClaims):
     model: nn.Module
     _: KW_ONLY
-    examples: Examples | Problems
-    """a function that draws examples, or a fixed list to draw from"""
+    examples: Examples | Problems = no_examples
+    """a function that draws examples, or a fixed list to draw from (default: `problems` of the longest training
+    length)"""
+    problems: ProblemsOfLength | Task | str | None = None
+    """for studies of length: a function of a length, a number of rows and a seed that returns Problems; or a task, or
+    the name of one, such as "sortedness"; a subject holds the task, not its name"""
+    probes: Mapping[str, ProblemsOfLength] = field(default_factory=dict)
+    """families of harder or easier problems to test as well, by name: functions like `problems`"""
+    trained: tuple[int, int] | None = None
+    """the shortest and the longest training length (default: those of the task)"""
     name: str = ""
     heads: tuple[Head, ...] = ()
     """empty where heads are not studied"""
@@ -145,6 +158,12 @@ class Subject(SubjectClaims):
         if not isinstance(self.model, nn.Module):
             raise HeadwayError(f"model is {type(self.model).__name__}; it must be a torch.nn.Module")
         super().__post_init__()
+        problems, trained = find_problems(self.problems, self.probes, self.trained)
+        self.__dict__.update(problems=problems, trained=trained)
+        if self.examples is no_examples:
+            if problems is None or trained is None:
+                raise HeadwayError("a Subject needs examples, or problems=, a function of a length, rows and a seed")
+            self.__dict__["examples"] = examples_of(problems, trained[1], self.device)
         if not all(isinstance(other, Subject) for other in self.others):
             raise HeadwayError("others must be headway.Subjects: the same experiment with other seeds")
         name, metric = self.name or type(self.model).__name__, self.metric
@@ -184,4 +203,4 @@ class Subject(SubjectClaims):
 
     @property
     def device(self) -> torch.device:
-        return next(self.model.parameters()).device
+        return device_of(self.model)

@@ -14,7 +14,17 @@ from headway.tasks.task import Task
 
 TASKS: dict[str, type[Task]] = {task.name: task for task in (Addition, Sortedness)}
 
-__all__ = ["TASKS", "Addition", "Dice", "Problems", "Sortedness", "Task", "create_task", "options_of"]
+__all__ = [
+    "TASKS",
+    "Addition",
+    "Dice",
+    "Problems",
+    "Sortedness",
+    "Task",
+    "create_task",
+    "options_for_lengths",
+    "options_of",
+]
 
 
 def create_task(name: str, options: dict[str, Any] | None = None) -> Task:
@@ -41,3 +51,10 @@ def create_task(name: str, options: dict[str, Any] | None = None) -> Task:
 def options_of(task: Task) -> dict[str, Any]:
     """Returns every option of a task with its value."""
     return {entry.name: getattr(task, entry.name) for entry in fields(task)}  # pyright: ignore[reportArgumentType]
+
+
+def options_for_lengths(name: str, lengths: tuple[int, int] | None) -> dict[str, int]:
+    """Returns the options that give the task of this name these training lengths, the shortest and the longest."""
+    if lengths is None:
+        return {}
+    return {"shortest": lengths[0], "digits" if name == "addition" else "longest": lengths[1]}

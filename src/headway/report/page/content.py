@@ -10,6 +10,7 @@ from headway.errors import BrokenRun, HeadwayError
 from headway.report import studies
 from headway.report.figures import thin_out
 from headway.report.lengths import complete_lengths
+from headway.report.lengths_of_subject import KIND, as_lengths_file
 from headway.report.page import findings, headlines
 from headway.report.page.models import pack_adder, pack_length_models
 from headway.report.page.sources import Sources, pack_files
@@ -32,6 +33,7 @@ def build_content(sources: Sources) -> dict[str, Any]:
     heads = [(path, complete_heads(study)) for path, study in sources.read("heads", studies.HeadsFile)]
     populations = sources.read("heads-population", studies.PopulationFile)[:1]
     lengths = [(path, complete_lengths(study)) for path, study in sources.read("lengths", studies.LengthsFile)]
+    lengths += [(path, as_lengths_file(study)) for path, study in sources.read(KIND, studies.SubjectLengthsFile)]
     comparisons = sources.read("compare", studies.ComparisonFile)
     labs = sources.read("lab", studies.LabFile)[-1:]
     maps = studies.fill_defaults({}, studies.MapsFile)
@@ -48,7 +50,7 @@ def build_content(sources: Sources) -> dict[str, Any]:
     found += [findings.findings_of_lengths(sources, *each) for each in lengths]
     found += [findings.findings_of_comparison(*each) for each in comparisons]
     found += [findings.findings_of_lab(sources, *each) for each in labs]
-    about_lengths = bool(labs) or any(study["task"] == "sortedness" for _, study in lengths)
+    about_lengths = bool(labs) or any(study["task"] == "sortedness" and "subject" not in study for _, study in lengths)
     return {
         "title": f"Headway: {sources.root.name or sources.root}",
         "headlines": _headlines(sources, heads, populations, lengths, labs, len(seeds)),
@@ -101,7 +103,12 @@ def _headlines(
     for path, study in populations if not heads else ():
         found += headlines.headline_of_population(study["distribution"], findings.details_of_population(path, study))
     for path, study in lengths[:1]:
-        found += headlines.headline_of_lengths(study, findings.details_of_lengths(sources, path, study))
+        details = findings.details_of_lengths(sources, path, study)
+        if "subject" in study and study["withheld"]:
+            reasons = findings.join_reasons(study["withheld"])
+            found += headlines.headline_of_withheld("length", headlines.FAR, reasons, details)
+        else:
+            found += headlines.headline_of_lengths(study, details)
     return found
 
 

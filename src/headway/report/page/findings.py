@@ -83,6 +83,8 @@ def findings_of_population(path: Path, population: studies.PopulationFile) -> li
 
 
 def details_of_lengths(sources: Sources, path: Path, study: studies.LengthsFile) -> dict[str, str]:
+    if "subject" in study:
+        return _details_of_subject(path, study)
     learned = [row["converged"] for row in study["converged"]]
     summary = f"{sum(learned)} of {len(learned)} runs learned the task in range; the others are left out"
     return {
@@ -98,8 +100,26 @@ def details_of_lengths(sources: Sources, path: Path, study: studies.LengthsFile)
 
 
 def findings_of_lengths(sources: Sources, path: Path, study: studies.LengthsFile) -> list[FindingJson]:
-    details = details_of_lengths(sources, path, study)
-    return _findings("length", study["findings"], details, study=sources.name(path))
+    details, name = details_of_lengths(sources, path, study), sources.name(path)
+    if "subject" in study and study["withheld"]:
+        return _findings("length", ["How far it works"], details, join_reasons(study["withheld"]), study=name)
+    return _findings("length", study["findings"], details, study=name)
+
+
+def _details_of_subject(path: Path, study: studies.LengthsFile) -> dict[str, str]:
+    """Returns the evidence of a study of a user's model."""
+    (in_range,) = study["converged"]
+    bounds = "{:.4f} to {:.4f}".format(*in_range.get("interval", (0.0, 1.0)))
+    return {
+        "model": study.get("subject", ""),
+        "problems of": study["task"] if study["task"] != "problems" else "the subject's own function",
+        "trained on lengths": "{} to {}".format(*study["train_lengths"]),
+        "problems at each length": f"{study['examples']:,}",
+        "accuracy over the training lengths": f"{in_range.get('in_range', 0.0):.4f} (95% interval {bounds})",
+        "interval": "95% for every point, in the curves below; reach at 95% for all points together",
+        "check": join_reasons(study["withheld"]) or NOTHING_FORBIDDEN,
+        "command": command_of_lengths_of_subject(path, study),
+    }
 
 
 def findings_of_comparison(path: Path, study: studies.ComparisonFile) -> list[FindingJson]:
@@ -183,6 +203,19 @@ def command_of_lengths(sources: Sources, path: Path, study: studies.LengthsFile)
     return headway("lengths", study["task"], *words)
 
 
+def command_of_lengths_of_subject(path: Path, study: studies.LengthsFile) -> str:
+    longest, tested = study["train_lengths"][1], {row["length"] for row in study["rows"]}
+    tested = tested.union(*(each["lengths"] for each in study.get("remarks", ())))
+    flags = {
+        "lengths": sorted(tested - {longest}),
+        "probes": dict.fromkeys(row["probe"] for row in study["reach"]),
+        "examples": [] if study["examples"] == EXAMPLES_OF_LENGTH else [study["examples"]],
+        "out": [path.parent],
+    }
+    words = [word for name, values in flags.items() if values for word in (f"--{name}", ",".join(map(str, values)))]
+    return headway("lengths", study.get("asked", "SUBJECT"), *words)
+
+
 def command_of_lab(sources: Sources, folder: Path) -> str:
     full = any("--preset full" in (recorded_command(run) or "") for run in sources.runs)
     return headway("lab", *(["--preset", "full"] if full else []), "--out", folder)
@@ -219,9 +252,10 @@ def missing_parts(sources: Sources) -> list[dict[str, str]]:
         ("the end of an unfinished run" if count == 1 else f"the end of {count} unfinished runs", command)
         for command, count in {command: resuming.count(command) for command in resuming}.items()
     ]
-    if not sources.studies["heads"] and not sources.studies["heads-population"]:
+    only_own = bool(sources.studies["lengths-of-subject"]) and not sources.runs
+    if not sources.studies["heads"] and not sources.studies["heads-population"] and not only_own:
         parts.append(("heads", _command_for_heads(sources)))
-    if not sources.studies["lengths"]:
+    if not sources.studies["lengths"] and not sources.studies["lengths-of-subject"]:
         parts.append(("lengths", headway("lengths", "sortedness", "--out", sources.folders[0] / "lengths")))
     return [{"what": what, "command": command} for what, command in parts]
 

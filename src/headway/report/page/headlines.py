@@ -92,10 +92,11 @@ def headline_of_lengths(study: studies.LengthsFile, details: dict[str, str]) -> 
     """Answers the second question: how far the best entry works, and what its answers are like at the next length."""
     if not study["reach"]:
         return []
-    probe, trained = study["reach"][0]["probe"], study["train_lengths"][1]
+    probe, trained = headline_probe(study), study["train_lengths"][1]
     rows = [row for row in study["reach"] if row["probe"] == probe]
     learned = [row for row in rows if row["worst"] is not None]
-    rest = f"Reach of the worst seed on the probe {probe}: {', '.join(map(_describe_reach, rows))}."
+    whose = "Reach" if "subject" in study else "Reach of the worst seed"
+    rest = f"{whose} on the probe {probe}: {', '.join(map(_describe_reach, rows))}."
     if not learned:
         answer = "It did not learn the task, so nothing can be said about length"
         return _headline("length", FAR, answer, rest, details)
@@ -115,6 +116,14 @@ def headline_of_lengths(study: studies.LengthsFile, details: dict[str, str]) -> 
     return _headline("length", FAR, answer, rest, details)
 
 
+def headline_probe(study: studies.LengthsFile) -> str:
+    """Returns the probe that a headline is about: the first, or the one on which a user's model stops first."""
+    rows = study["reach"]
+    if "subject" not in study or rows[0].get("fails_in_range"):
+        return rows[0]["probe"]
+    return min(rows, key=lambda row: row["worst"] or 0)["probe"]
+
+
 def _reach_of(row: studies.ReachJson) -> int:
     every = row.get("reaches_all")
     return int((row["worst"] or 0) if every is None or row.get("fails_in_range") else every)
@@ -131,6 +140,13 @@ def _describe_next(study: studies.LengthsFile, learned: list[studies.ReachJson],
     names = {(row["positions"], row["index"]) for row in learned}
     rows = [row for row in study["rows"] if row["probe"] == probe and (row["positions"], row["index"]) in names]
     beyond = [row["length"] for row in rows if row["length"] > far]
+    blocked = [
+        min(each["lengths"])
+        for each in study.get("remarks", ())
+        if each["probe"] == probe and each["remark"].startswith("cannot run") and max(each["lengths"]) > far
+    ]
+    if blocked and (not beyond or min(blocked) < min(beyond)):
+        return f"; at {min(blocked)} it cannot run"
     if not beyond:
         return ", as far as was tested"
     following = [row for row in rows if row["length"] == min(beyond)]

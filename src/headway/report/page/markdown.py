@@ -25,11 +25,18 @@ def render_markdown(content: dict[str, Any], figures: Sequence[str] = ()) -> str
     if content["heads"] is not None:
         lines += ["", "## Heads", "", *_ranking(content["heads"])]
     for study in content["lengths"]:
-        lines += ["", f"## Length: {_escape(study['task'])}, {_escape(study['track'])} track", ""]
+        own = study.get("subject")
+        of = f"{_escape(study['task'])}, {_escape(study['track'])} track" if own is None else _escape(own)
+        lines += ["", f"## Length: {of}", ""]
         keys, failed = ("positions", "index", "probe", "worst", "median", "stopped_by"), "fails_in_range"
         reach = [[*(row.get(key) for key in keys), ", ".join(row.get(failed) or ())] for row in study["reach"]]
         names = ["encoding", "index", "probe", "reach of the worst seed", "median", "stopped by", "not held in range"]
         lines += _table(names, reach)
+        remarks = [
+            [row["probe"], ", ".join(map(str, row["lengths"])), row["remark"]] for row in study.get("remarks", ())
+        ]
+        names = ["probe", "lengths", "remark"]
+        lines += ["", *_table(names, remarks)] if remarks else []
     for study in content["comparisons"]:
         lines += ["", f"## Comparison by {_escape(', '.join(study['by']))}", "", *_groups(study)]
     if figures:

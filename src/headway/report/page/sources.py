@@ -15,7 +15,15 @@ from headway.runs import disk
 from headway.runs.folder import RunFolder
 from headway.runs.shapes import schema_of
 
-KINDS = ("heads", "heads-population", "lengths", "certificate", "compare", "lab")  # kinds of studies that a page shows
+KINDS = (
+    "heads",
+    "heads-population",
+    "lengths",
+    "lengths-of-subject",
+    "certificate",
+    "compare",
+    "lab",
+)  # kinds of studies that a page shows
 MOST_FILES = 1_000_000  # bytes of all packed files in the page; the largest files are left out
 Shape = TypeVar("Shape")
 

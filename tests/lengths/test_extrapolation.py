@@ -15,6 +15,7 @@ from headway.cli import main
 from headway.compare.index import list_runs
 from headway.errors import HeadwayError
 from headway.evaluation.exact import evaluate_chunks
+from headway.lengths.answer import LengthStudy
 from headway.lengths.diagnosis import diagnose
 from headway.lengths.probes import ProbeProblems, ProbeResult, reach
 from headway.models import Classifier, build_model
@@ -126,6 +127,7 @@ def test_the_tuned_track_chooses_one_learning_rate_for_all_seeds(tmp_path: Path)
         "sortedness", positions=["kerple"], index=["sequential", "randomized"], track="tuned", seeds=(0, 1),
         lengths=(20,), probes=("default",), out=tmp_path, steps=2, batch=16, **SMALL,
     )  # fmt: skip
+    assert isinstance(study, LengthStudy)
     assert len(list(tmp_path.rglob("training.json"))) == 2 * 3 * 2  # indices, rates, seeds
     for entry in study.plan.entries:
         own = [run for run in study.runs if run.entry == entry]

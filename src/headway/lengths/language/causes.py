@@ -1,0 +1,160 @@
+"""What stops recall, by intervention: a cause is established where its cure brings answers back that its sham does not.
+
+A cure undoes one thing: positions that training never reached, attention that spreads over more tokens, a penalty on
+distance, first tokens out of sight. Its sham changes as much without undoing that. Both answer the same questions as
+the untouched model, so gains are paired. Where one cure is shown to be better than another, what the lesser one brings
+counts for the better one's cause, unless both together bring more. What a window hides needs no cure: it is proved by
+changing the fact, where no logit of its question moves.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from headway.attach.cures import shams_for
+from headway.attach.order import Order
+from headway.evaluation.intervals import Interval
+from headway.lengths.language.cells import RecallCell, corrected, gain
+from headway.lengths.language.effective import NONE
+
+POSITIONS = {"rotary": "untrained angles", "table": "untrained rows", "alibi": "distance penalty"}
+"""by the way a model tells order: the cause that its cures of positions undo"""
+OTHERS = {"log-length": "dispersion", "sinks": "lost first tokens"}
+NO_CAUSE = ("none", "window")  # a window is a way to live with a limit; it undoes no single thing
+Ask = Callable[[str, int, str], RecallCell]
+"""called with a task, a length and a cure or a sham; measures it where that was not done"""
+
+
+@dataclass(frozen=True)
+class LanguageCause:
+    """What was tested as a cause, and what its cure brought."""
+
+    cause: str
+    task: str
+    length: int
+    cure: str | None
+    before: float | None
+    after: float | None
+    gain: Interval | None = None
+    sham: str | None = None
+    sham_accuracy: float | None = None
+    exceeds: Interval | None = None
+    """the gain of the cure over its sham"""
+    established: bool = False
+    evidence: str = ""
+    """what was read off the config and weights, or why it does not count as established"""
+
+    def to_json(self) -> dict[str, str | int | float | bool | list[float] | None]:
+        return {
+            "cause": self.cause,
+            "task": self.task,
+            "length": self.length,
+            "cure": self.cure,
+            "before": self.before,
+            "after": self.after,
+            "gain": None if self.gain is None else self.gain.to_json(),
+            "sham": self.sham,
+            "sham_accuracy": self.sham_accuracy,
+            "exceeds_sham": None if self.exceeds is None else self.exceeds.to_json(),
+            "established": self.established,
+            "evidence": self.evidence,
+        }
+
+
+@dataclass(frozen=True)
+class Suspects:
+    """Tests the causes that are possible in one model on one task."""
+
+    order: Order
+    task: str
+    failing: Sequence[int]
+    ask: Ask
+    tests: int
+    """intervals that hold together"""
+    evidence: Callable[[str, int], str]
+    """called with a cause and a length; says what the config and the weights tell"""
+
+    def find(self, cures: Sequence[str]) -> list[LanguageCause]:
+        """Tests every cause that one of these cures undoes, at every length that fails; then pairs of cures."""
+        groups: dict[str, list[str]] = {}
+        for cure in cures:
+            if cure not in NO_CAUSE:
+                cause = OTHERS.get(cure) or POSITIONS.get(self.order.kind)
+                groups.setdefault(cause or "positions", []).append(cure)
+        found = [self._best_length(cause, own) for cause, own in groups.items()]
+        found = [self._yield_to_better(each, found) for each in found]
+        if any(each.established for each in found):
+            return found
+        return found + self._test_pairs(groups)
+
+    def _best_length(self, cause: str, cures: Sequence[str]) -> LanguageCause:
+        """Returns the test of this cause at the length where its cure brings most."""
+        tested = [self._test(cause, max(cures, key=lambda cure: self._accuracy(n, cure)), n) for n in self.failing]
+        return max(tested, key=lambda each: (each.established, (each.after or 0.0) - (each.before or 0.0)))
+
+    def _accuracy(self, length: int, cure: str) -> float:
+        accuracy = self.ask(self.task, length, cure).accuracy
+        return -1.0 if accuracy is None else accuracy
+
+    def _test(self, cause: str, cure: str, length: int) -> LanguageCause:
+        before, after = self.ask(self.task, length, NONE), self.ask(self.task, length, cure)
+        shams = [sham for part in cure.split("+") if (sham := shams_for(self.order, part)) is not None]
+        sham = "+".join(shams) or None
+        placebo = None if sham is None else self.ask(self.task, length, sham)
+        won = _gain_over(before, after, self.tests)
+        exceeds = None if placebo is None else _gain_over(placebo, after, self.tests)
+        return LanguageCause(
+            cause=cause,
+            task=self.task,
+            length=length,
+            cure=cure,
+            before=before.accuracy,
+            after=after.accuracy,
+            gain=won,
+            sham=sham,
+            sham_accuracy=None if placebo is None else placebo.accuracy,
+            exceeds=exceeds,
+            established=_is_above(won) and _is_above(exceeds),
+            evidence=self.evidence(cause, length),
+        )
+
+    def _yield_to_better(self, each: LanguageCause, found: Sequence[LanguageCause]) -> LanguageCause:
+        """Withdraws a cause if another one's cure brings more at its length, and both together no more than that."""
+        for other in found:
+            if not (each.established and other.established) or other is each or each.cure is None or other.cure is None:
+                continue
+            mine, better = (self.ask(self.task, other.length, cure) for cure in (each.cure, other.cure))
+            if not _is_above(gain(mine, better, corrected(self.tests))):
+                continue
+            both = self.ask(self.task, other.length, f"{other.cure}+{each.cure}")
+            if not _is_above(gain(better, both, corrected(self.tests))):
+                reason = f"the cure for {other.cause} ({other.cure}) brings more, and adding this one brings no more"
+                return replace(each, established=False, evidence=reason)
+        return each
+
+    def _test_pairs(self, groups: dict[str, list[str]]) -> list[LanguageCause]:
+        """Tests a cure of positions together with one of another cause: both are causes if the pair brings more than
+        either."""
+        own = POSITIONS.get(self.order.kind)
+        firsts = groups.get(own or "", [])
+        for cause, seconds in groups.items():
+            if cause == own or not firsts:
+                continue
+            for length in self.failing:
+                first = max(firsts, key=lambda cure: self._accuracy(length, cure))
+                pair = f"{first}+{seconds[0]}"
+                test = self._test(f"{own} and {cause}", pair, length)
+                singles = [self.ask(self.task, length, cure) for cure in (first, seconds[0])]
+                both = self.ask(self.task, length, pair)
+                more = all(_is_above(gain(each, both, corrected(self.tests))) for each in singles)
+                if more and _is_above(test.gain):
+                    return [replace(test, established=True)]
+        return []
+
+
+def _gain_over(before: RecallCell, after: RecallCell, tests: int) -> Interval | None:
+    """Returns the corrected interval of a gain; a model that cannot run gets no answer right."""
+    return gain(replace(before, cannot_run=None), after, corrected(tests))
+
+
+def _is_above(interval: Interval | None) -> bool:
+    return interval is not None and interval.low > 0

@@ -110,8 +110,9 @@ class Prune(Common, PruneQuestion):
 @dataclass(frozen=True, kw_only=True)
 class Lengths(Common, LengthsQuestion):
     task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WHAT")] = "sortedness"
-    """a task to train on: sortedness, addition, or your own as module:Class; or your own trained model, tested as it is
-    with --lengths, --probes and --examples: file.py:function that returns a headway.Subject with `problems`"""
+    """a task to train on: sortedness, addition, or your own as module:Class; your own trained model, tested as it is
+    with --lengths, --probes and --examples: file.py:function that returns a headway.Subject with `problems`; or the
+    folder of a Hugging Face language model"""
     positions: str = "sinusoidal,learned,none"
     index: str = "sequential"
     pooling: str | None = None
@@ -120,6 +121,8 @@ class Lengths(Common, LengthsQuestion):
     seeds: str = "1"
     lengths: str | None = None
     probes: str | None = None
+    cures: str | None = None
+    text: str | None = None
     out: str | None = None
     option: tuple[str, ...] = ()
     """options of the task, as NAME=VALUE"""

@@ -3,11 +3,14 @@
 from pathlib import Path
 
 import torch
+from torch import nn
 
+from headway.api.lengths_of_language import study_folder, study_model
 from headway.api.lengths_of_subject import study_named, study_subject
 from headway.doctor.examination import find_vetoes
 from headway.lengths import extrapolation
 from headway.lengths.answer import LengthsPlan, LengthStudy
+from headway.lengths.language.answer import LanguageLengths
 from headway.lengths.question import LengthsQuestion
 from headway.lengths.subject_answer import SubjectLengths
 from headway.machine import choose_device
@@ -16,20 +19,25 @@ from headway.report.lengths import lengths_figures
 from headway.subjects.own import subject_of
 from headway.subjects.subject import Subject
 
-Studied = str | Subject
-"""what a length study is of: the name of a task, which is trained, or a trained model"""
+Studied = str | Subject | nn.Module
+"""what a length study is of: the name of a task, which is trained, or a trained model; a module is a language model of
+transformers"""
 
 
 @asks(LengthsQuestion)
 def study_lengths(
     task: Studied = "sortedness",
     question: LengthsQuestion = LengthsQuestion(),  # noqa: B008
-) -> LengthStudy | SubjectLengths:
+) -> LengthStudy | SubjectLengths | LanguageLengths:
     """Finds how far past its training length a model works, and what stops it. Of a task, each encoding is trained with
-    each index on short problems and tested on long ones; a user's model is tested as it is. Everything is saved in
-    `out`."""
+    each index on short problems and tested on long ones; a user's model is tested as it is, and so is a language model
+    of transformers, from its folder. Everything is saved in `out`."""
     if isinstance(task, Subject):
         return study_subject(task, question)
+    if isinstance(task, nn.Module):
+        return study_model(task, None, question)
+    if (read := study_folder(task, question)) is not None:
+        return read
     if (studied := study_named(task, question)) is not None:
         return studied
     return train_and_study(task, question)

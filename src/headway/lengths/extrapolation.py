@@ -76,6 +76,7 @@ def train_entries(
 
 def plan_study(task: str, question: LengthsQuestion) -> LengthsPlan:
     """Turns a question into a complete plan by filling in the defaults; rejects what is impossible."""
+    question.check_no_language()
     track = find_track(question.track)
     if question.rates is not None:
         rates = parse_rates(question.rates)
@@ -104,7 +105,7 @@ def plan_study(task: str, question: LengthsQuestion) -> LengthsPlan:
         raise HeadwayError(f"{', '.join(positions)} uses no index; add sequential to `index={','.join(index)}`")
     seeds, lengths = parse_seeds(question.seeds), lengths_of(made, parse_numbers("lengths", question.lengths))
     plan = LengthsPlan(task, tuple(entries), track, seeds, lengths, probes or made.probes, options)
-    return replace(plan, overrides=question.shared_overrides, examples=question.examples, test_seed=question.seed)
+    return replace(plan, overrides=question.shared_overrides, examples=question.problems, test_seed=question.seed)
 
 
 def lengths_of(task: Task, asked: Sequence[int]) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from headway.lengths.diagnosis import Diagnosis, first_failures
 from headway.lengths.drawn import DEFAULT, DrawnProblems
 from headway.lengths.looking import SubjectView, check_reading, describe_unrunnable, diagnose_subject
 from headway.lengths.points import SubjectPoint, measure_point, unrunnable
-from headway.lengths.question import LengthsQuestion
+from headway.lengths.question import LANGUAGE, LengthsQuestion
 from headway.lengths.subject_answer import SubjectLengths
 from headway.progress import Progress
 from headway.runs import disk
@@ -29,17 +29,32 @@ from headway.subjects.subject import Subject
 
 IN_RANGE, MOST_LENGTHS = 4_500, 9  # problems over the training lengths, and how many of these lengths are tested
 TIMES = (2, 4, 8, 16)  # of the longest training length: the default test lengths
-USED = ("examples", "probes", "lengths", "out", "seed", "device", "quiet")  # fields that a subject's study uses
+USED = (
+    "examples",
+    "probes",
+    "lengths",
+    "out",
+    "seed",
+    "device",
+    "quiet",
+    *LANGUAGE,
+)  # fields that a subject's study uses
 
 SubjectVeto = Callable[[Subject], tuple[dict[str, str], ...]]
 
 
 def check_question(question: LengthsQuestion) -> None:
-    """Raises where something is asked for that makes sense only where models are trained."""
+    """Raises where something is asked for that makes sense only where models are trained, or for a language model."""
+    question.check_no_language()
+    check_untrained(question, USED)
+
+
+def check_untrained(question: LengthsQuestion, used: Sequence[str]) -> None:
+    """Raises where a field other than these is given, which makes sense only where models are trained."""
     plain = LengthsQuestion()
     for name, value in vars(plain).items():
         given = getattr(question, name)
-        if name not in USED and given != value and given not in ({}, None):
+        if name not in used and given != value and given not in ({}, None):
             shown = given if isinstance(given, str | int | float) else ",".join(map(str, given))
             raise HeadwayError(f"`{name}={shown}` is for training, and this model is trained already; leave it out")
 
@@ -52,7 +67,7 @@ def study_subject_lengths(
     if subject.problems is None or subject.trained is None:
         raise HeadwayError(f"{subject.name} has no problems of other lengths; give Subject(problems=…): {FORM}")
     began, trained = time.monotonic(), subject.trained
-    drawn = DrawnProblems(subject, question.examples, question.seed)
+    drawn = DrawnProblems(subject, question.problems, question.seed)
     probes = drawn.find_probes(parse_words("probes", question.probes))
     lengths = lengths_to_test(trained, parse_numbers("lengths", question.lengths))
     for probe in dict.fromkeys((DEFAULT, *probes)):
@@ -70,7 +85,7 @@ def study_subject_lengths(
         asked=asked or subject.name,
         task="problems" if drawn.task is None else drawn.task.name,
         trained=trained,
-        examples=question.examples,
+        examples=question.problems,
         seed=question.seed,
         in_range=tuple(in_range),
         points=tuple(points),

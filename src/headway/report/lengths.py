@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from headway.compare.leaderboard import Entry as BoardEntry
 from headway.compare.leaderboard import board_of_rows
 from headway.report.figures import BLUE, GREEN, GREY, ORANGE, grid, needs_matplotlib, panels, save_figure
+from headway.report.lengths_of_language import KIND as LANGUAGE
+from headway.report.lengths_of_language import draw_language
 from headway.report.lengths_of_subject import KIND, draw_subject
 from headway.report.studies import EntryJson, LengthsFile, ReachJson, Real, SignalJson, fill_defaults
 from headway.runs import disk
@@ -37,8 +39,11 @@ Entry = tuple[str, str, str | None]  # positions, index and pooling
 def lengths_figures(study: Path, out: Path) -> list[Path]:
     """Draws the reach, the curves, and the tables, biases and likeness of each encoding; or a user's model's curve."""
     content = disk.read_json(study)
-    if schema_of(study, content, in_run=False) == KIND:
+    kind = schema_of(study, content, in_run=False)
+    if kind == KIND:
         return draw_subject(content, out)
+    if kind == LANGUAGE:
+        return draw_language(content, out)
     found = complete_lengths(fill_defaults(content, LengthsFile))
     written = [*_board(found, out), *curves_figure(found, out)]
     tables, biases, alike = (

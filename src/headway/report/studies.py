@@ -121,6 +121,25 @@ SubjectReachJson = TypedDict("SubjectReachJson", {
 SubjectDiagnosisJson = TypedDict("SubjectDiagnosisJson", {
     "probe": str, "length": int, "sentence": str, "causes": list[str],
 })
+DepthJson = TypedDict("DepthJson", {"depth": float, "examples": int, "accuracy": Real, "interval": Bounds | None})
+RecallRowJson = TypedDict("RecallRowJson", {
+    "task": str, "length": int, "cure": str, "examples": int, "accuracy": Real, "interval": Bounds | None,
+    "chance": float, "constant": bool, "cannot_run": str | None, "by_depth": list[DepthJson],
+})
+EffectiveJson = TypedDict("EffectiveJson", {"task": str, "cure": str, "learned": bool, "length": int | None})
+CureJson = TypedDict("CureJson", {
+    "task": str, "length": int, "cure": str, "accuracy": Real, "interval": Bounds | None, "in_range": Real,
+    "config": str,
+})
+CauseJson = TypedDict("CauseJson", {
+    "cause": str, "task": str, "length": int, "cure": str | None, "before": Real, "after": Real,
+    "gain": Bounds | None, "sham": str | None, "sham_accuracy": Real, "established": bool, "evidence": str,
+})
+ChoiceJson = TypedDict("ChoiceJson", {"length": int, "cure": str, "sentence": str, "config": str})
+BandJson = TypedDict("BandJson", {"first": int, "last": int, "loss": float, "interval": Bounds})
+LossJson = TypedDict("LossJson", {
+    "length": int, "windows": int, "rises_at": int | None, "bands": list[BandJson],
+})
 RemarkJson = TypedDict("RemarkJson", {"probe": str, "lengths": list[int], "remark": str})
 SpreadJson = TypedDict("SpreadJson", {
     "n": int, "missing": int, "unlearned": int, "median": Real, "mean": Real, "best": Real, "worst": Real,
@@ -158,6 +177,12 @@ LengthsFile = TypedDict("LengthsFile", {  # lengths.json, of a study of many run
     "signals": list[SignalJson], "findings": list[str], "withheld": list[WithheldJson],
     "level": NotRequired[dict],  # not in older files
     "subject": NotRequired[str], "asked": NotRequired[str], "remarks": NotRequired[list[RemarkJson]],  # a user's
+})
+LanguageLengthsFile = TypedDict("LanguageLengthsFile", {  # lengths.json, of a language model
+    "subject": str, "asked": str, "family": str, "trained": int, "trained_from": str, "lengths": list[int],
+    "depths": list[float], "tasks": list[str], "share": float, "rows": list[RecallRowJson],
+    "effective": list[EffectiveJson], "cures": list[CureJson], "choices": list[ChoiceJson], "causes": list[CauseJson],
+    "loss": LossJson | None, "findings": list[str], "withheld": list[WithheldJson],
 })
 SubjectLengthsFile = TypedDict("SubjectLengthsFile", {  # lengths.json, of a user's model
     "subject": str, "asked": str, "task": str, "train_lengths": tuple[int, int], "examples": int, "in_range": float,

@@ -74,8 +74,8 @@ class LanguageLengths:
         if not reach.learned:
             why = f"; {first.given:.0%} of its answers are token {first.commonest}" if first.constant else ""
             return (
-                f"{self.name}, {reach.task}: not learned (accuracy {first.accuracy or 0.0:.3f} at {first.length:,} tokens, "
-                f"n = {first.answers:,}, chance {first.chance:.3f}{why}), so it has no effective length."
+                f"{self.name}, {reach.task}: not learned (accuracy {first.accuracy or 0.0:.3f} at {first.length:,} "
+                f"tokens, n = {first.answers:,}, chance {first.chance:.3f}{why}), so it has no effective length."
             )
         opening = f"{self.name} ({trained}), {reach.task}: effective length {reach.length or 0:,}"
         later = [self.cells[reach.task, n, NONE] for n in self.lengths if n > (reach.length or 0)]
@@ -101,8 +101,8 @@ class LanguageLengths:
         band = next(band for band in losses.bands if band.first == place)
         last = losses.bands[-1]
         return (
-            f"The loss on the text begins to rise at position {place:,} (by {band.rise:.3f} nats over the best octave before "
-            f"it, at least {band.rise_at_least:.3f}; {about}); over the last positions it is {last.loss:.3f}."
+            f"The loss on the text begins to rise at position {place:,} (by {band.rise:.3f} nats over the best octave "
+            f"before it, at least {band.rise_at_least:.3f}; {about}); over the last positions it is {last.loss:.3f}."
         )
 
     def table(self) -> list[JsonRow]:
@@ -204,7 +204,11 @@ class LanguageLengths:
         reach = [{"task": each.task, "cure": each.cure, "effective length": each.length} for each in self.effective]
         table = [{"task": row["task"], "cure": row["cure"], **row["accuracy"]} for row in self.table()]  # pyright: ignore[reportGeneralTypeIssues]
         more = [("Accuracy by length", table)]
-        return Output(self.to_json(), f"Effective length of {self.name}", reach, more, self.findings())
+        words = self.findings()
+        for each in self.choices:
+            if each.config:
+                words += ["", f"To use {each.cure} at {each.length:,} tokens:", "", each.config]
+        return Output(self.to_json(), f"Effective length of {self.name}", reach, more, words)
 
     def _repr_html_(self) -> str:
         """Shows the findings and the effective lengths in a notebook."""
@@ -230,4 +234,5 @@ def _describe_cause(each: LanguageCause) -> str:
     before = "where untouched it cannot run" if each.before is None else f"from {each.before:.2f}"
     sham = "" if each.sham_accuracy is None else f", its sham ({each.sham}) {each.sham_accuracy:.2f}"
     bounds = "" if each.gain is None else f", a gain of {each.gain.low:.2f} to {each.gain.high:.2f}"
-    return f"{each.cause}{why}: at {each.length:,} tokens {each.cure} brings {each.after or 0.0:.2f} {before}{bounds}{sham}"
+    brought = f"at {each.length:,} tokens {each.cure} brings {each.after or 0.0:.2f} {before}"
+    return f"{each.cause}{why}: {brought}{bounds}{sham}"

@@ -85,7 +85,7 @@ def choose_cures(rows: Sequence[CureRow], tasks: Sequence[str]) -> list[CureChoi
         sentence = (
             f"At {length:,} tokens use {best}: {cell.task} {cell.accuracy:.2f} (95% interval {bounds.low:.2f} to "
             f"{bounds.high:.2f}, n = {cell.answers:,}) where untouched it is {plain:.2f}{inside}"
-            f"{', which is worse than untouched' if loses else ''}. {row.config}"
+            f"{', which is worse than untouched' if loses else ''}."
         )
         found.append(CureChoice(length, best, cell.accuracy, plain, row.config, sentence))
     return found

@@ -74,8 +74,8 @@ class LanguageReader:
         try:
             with cured(self.model, self.order, cure, setting):
                 return torch.cat(self.in_pieces(read, len(prompts), prompts.length)), None
-        except HeadwayError:
-            raise
+        except HeadwayError as error:  # its table is too short, say
+            return None, str(error)
         except Exception as error:  # what a model raises past its training length is a result
             if prompts.length <= setting.trained and cure == "none":
                 raise HeadwayError(f"{self.name} cannot run at {prompts.length:,} tokens: {_shorten(error)}") from error

@@ -131,8 +131,8 @@ class LanguageWork:
             if blind:
                 nearest = min(each.nearest for each in blind)
                 words = (
-                    f"changing the facts at {len(blind)} of {len(seen)} depths, {nearest:,} tokens and more before their "
-                    "questions, changes no logit by a single bit"
+                    f"changing the facts at {len(blind)} of {len(seen)} depths, {nearest:,} tokens and more before "
+                    "their questions, changes no logit by a single bit"
                 )
                 cell = self.ask(task, length, NONE)
                 return [

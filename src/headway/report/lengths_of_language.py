@@ -78,7 +78,7 @@ def _depths(study: LanguageLengthsFile, out: Path) -> list[Path]:
         panel.set_xticks(range(len(lengths)), [f"{length:,}" for length in lengths], fontsize=8)
         panel.set_yticks(range(len(depths)), [f"{depth:.2f}" for depth in depths], fontsize=8)
         panel.set(title=task, xlabel="length")
-    axes[0].set_ylabel("depth of the fact (0: the beginning)")
+    axes[0].set_ylabel("depth of the fact")
     return save_figure(figure, out)
 
 

@@ -76,6 +76,8 @@ def make_plan(question: LengthsQuestion, order: Order, material: Material, train
     if not 1 <= question.depths <= 20:
         raise HeadwayError(f"`depths={question.depths}`: test 1 to 20 depths")
     tasks = choose_tasks(parse_words("probes", question.probes), material)
+    if not given and not all(task.fits(lengths[0], question.depths, material) for task in tasks):
+        lengths = tuple(length for length in lengths if length >= trained)  # half of it is too short for the facts
     layouts = {task.name: task.layout(lengths[0], question.depths, material) for task in tasks}
     cures = (NONE, *(name for name in known if name in named)) if named else known
     return LanguagePlan(

@@ -101,6 +101,14 @@ class RecallTask:
     in_words: bool = False
     """whether it is written in words, which takes a text and a tokenizer"""
 
+    def fits(self, shortest: int, depths: int, material: Material) -> bool:
+        """Whether prompts of this length have room for facts at so many depths."""
+        try:
+            self.layout(shortest, depths, material)
+        except HeadwayError:
+            return False
+        return True
+
     def layout(self, shortest: int, depths: int, material: Material) -> Layout:
         """Returns the layout of the shortest prompts; longer ones hold the same facts."""
         least, most = (_passkey_width(material),) * 2 if self.in_words else self.widths

@@ -9,7 +9,7 @@ from headway.attach.order import Order
 from headway.lengths.language.causes import LanguageCause
 from headway.lengths.language.cells import RecallCell, corrected
 from headway.lengths.language.choice import CureChoice, CureRow, choose_cures
-from headway.lengths.language.effective import NONE, SHARE, EffectiveLength
+from headway.lengths.language.effective import NONE, SHARE, EffectiveLength, share_interval
 from headway.lengths.language.losses import LossCurve
 from headway.output import Output, as_csv, as_html
 
@@ -81,7 +81,10 @@ class LanguageLengths:
         later = [self.cells[reach.task, n, NONE] for n in self.lengths if n > (reach.length or 0)]
         if not later:
             return f"{opening}, the longest length tested (accuracy {self._accuracy(reach)})."
-        return f"{opening}; at {later[0].length:,} tokens {_describe_cell(later[0])}."
+        first, next_one = self.cells[reach.task, self.lengths[0], NONE], later[0]
+        bounds = share_interval(next_one, first, self.tests)
+        short = "" if bounds is None or bounds.high < SHARE else ", too few answers or too little lost to decide"
+        return f"{opening}; at {next_one.length:,} tokens {_describe_cell(next_one)}{short}."
 
     def _accuracy(self, reach: EffectiveLength) -> str:
         return f"{self.cells[reach.task, reach.length or self.lengths[0], NONE].accuracy or 0.0:.3f}"

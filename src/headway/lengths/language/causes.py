@@ -11,7 +11,7 @@ changing the fact, where no logit of its question moves.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from headway.attach.cures import shams_for
 from headway.attach.order import Order
@@ -25,6 +25,7 @@ OTHERS = {"log-length": "dispersion", "sinks": "lost first tokens"}
 NO_CAUSE = ("none", "window")  # a window is a way to live with a limit; it undoes no single thing
 
 
+@runtime_checkable
 class Ask(Protocol):
     """Called with a task, a length, a cure or a sham, and the length that it is set for (default: the same); measures
     it where that was not done."""

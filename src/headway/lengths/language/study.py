@@ -21,7 +21,7 @@ from headway.lengths.language.causes import LanguageCause, Suspects
 from headway.lengths.language.cells import RecallCell, corrected, gain
 from headway.lengths.language.choice import CureRow
 from headway.lengths.language.corpus import Material, prepare_material
-from headway.lengths.language.effective import NONE, find_effective, has_learned, share_interval
+from headway.lengths.language.effective import NONE, SHARE, find_effective, has_learned, share_interval
 from headway.lengths.language.evidence import describe_positions
 from headway.lengths.language.losses import LossCurve, longest_window, measure_losses
 from headway.lengths.language.plan import TIMES, LanguagePlan, find_trained, make_plan
@@ -86,12 +86,12 @@ class LanguageWork:
         return has_learned(self.ask(task, self.plan.lengths[0], NONE))
 
     def failing(self, task: str) -> list[int]:
-        """Returns the lengths past training at which the untouched model is shown to have lost something."""
+        """Returns the lengths past training at which the untouched model is shown to keep less than the share that counts."""
         reference = self.ask(task, self.plan.lengths[0], NONE)
         found = []
         for length in self.plan.beyond:
             bounds = share_interval(self.ask(task, length, NONE), reference, self.plan.tests)
-            if bounds is None or bounds.high < 1:
+            if bounds is None or bounds.high < SHARE:
                 found.append(length)
         return found
 

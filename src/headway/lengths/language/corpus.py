@@ -27,7 +27,7 @@ class Material:
     """the tokens that facts are made of; the filler uses none of them"""
     text: Int[Tensor, " token"] | None = None
     """the user's text; documents follow one another"""
-    fillers: Int[Tensor, " word"] | None = None
+    fillers: Int[Tensor, " filler"] | None = None
     """without a text: the tokens that random filler is drawn from"""
     start: int | None = None
     """the token that every prompt begins with, where the tokenizer adds one"""

@@ -43,14 +43,19 @@ def test_every_family_is_studied_under_every_cure(family: str) -> None:
 
 
 def t5() -> Any:
-    size = {"d_model": 16, "d_kv": 8, "num_heads": 2, "d_ff": 16, "num_layers": 1, "vocab_size": 40}
-    return transformers.T5ForConditionalGeneration(transformers.T5Config(**size, decoder_start_token_id=0))
+    size: dict[str, Any] = {"d_model": 16, "d_kv": 8, "num_heads": 2, "d_ff": 16, "num_layers": 1, "vocab_size": 40}
+    return transformers.T5ForConditionalGeneration(transformers.T5Config(**size))
 
 
 def test_what_is_no_causal_language_model_is_refused_in_one_sentence() -> None:
     with pytest.raises(HeadwayError, match="two stacks; a length study of language models is for causal models"):
         study_language(t5(), None, LengthsQuestion(**ASKED), "t5")
-    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    size: dict[str, Any] = {
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 16,
+    }
     bert = transformers.BertForMaskedLM(transformers.BertConfig(vocab_size=40, **size))
     with pytest.raises(HeadwayError, match="not a causal language model"):
         study_language(bert, None, LengthsQuestion(**ASKED), "bert")

@@ -15,7 +15,7 @@ from headway.output import Output, as_csv, as_html
 
 SCHEMA = "headway.lengths-of-language/1"
 KNOWN_FROM = {"given": "as given", "config": "by its config", "loss": "where its loss begins to rise"}
-Json = str | int | float | bool | list["Json"] | dict[str, "Json"] | None
+Json = str | int | float | bool | Sequence["Json"] | Mapping[str, "Json"] | None
 JsonRow = dict[str, Json]
 
 
@@ -137,8 +137,8 @@ class LanguageLengths:
                     "examples": cell.answers,
                     "prompts": len(cell.right),
                     "accuracy": cell.accuracy,
-                    "interval": None if bounds is None else [*bounds.to_json()],
-                    "corrected": None if strict is None else [*strict.to_json()],
+                    "interval": None if bounds is None else bounds.to_json(),
+                    "corrected": None if strict is None else strict.to_json(),
                     "chance": cell.chance,
                     "constant": cell.constant,
                     "commonest_token": cell.commonest,
@@ -155,7 +155,7 @@ class LanguageLengths:
         found: list[Json] = []
         for number, place in enumerate(self.places):
             answers, accuracy, bounds = cell.at_depth(number)
-            found.append({"depth": place, "examples": answers, "accuracy": accuracy, "interval": [*bounds.to_json()]})
+            found.append({"depth": place, "examples": answers, "accuracy": accuracy, "interval": bounds.to_json()})
         return found
 
     def to_json(self) -> dict[str, Json]:
@@ -174,14 +174,14 @@ class LanguageLengths:
             "seed": self.seed,
             "share": SHARE,
             "level": {"tests": self.tests, "confidence": corrected(self.tests), "corrected_over": "every cell"},
-            "rows": [*self.rows()],
-            "table": [*self.table()],
-            "effective": [{**each.to_json()} for each in self.effective],
-            "cures": [{**each.to_json()} for each in self.cures],
-            "choices": [{**each.to_json()} for each in self.choices],
-            "causes": [{**each.to_json()} for each in self.causes],
-            "loss": None if self.losses is None else {**self.losses.to_json()},
-            "findings": list(self.findings()),
+            "rows": self.rows(),
+            "table": self.table(),
+            "effective": [each.to_json() for each in self.effective],
+            "cures": [each.to_json() for each in self.cures],
+            "choices": [each.to_json() for each in self.choices],
+            "causes": [each.to_json() for each in self.causes],
+            "loss": None if self.losses is None else self.losses.to_json(),
+            "findings": self.findings(),
             "withheld": [],
             "seconds": self.seconds,
         }

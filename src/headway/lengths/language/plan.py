@@ -63,7 +63,8 @@ def make_plan(question: LengthsQuestion, order: Order, material: Material, train
     while 2 * ladder[-1] <= most:
         ladder.append(2 * ladder[-1])
     given = parse_numbers("lengths", question.lengths)
-    lengths = tuple(sorted({trained, *(given or (*ladder, *([most] if most > trained else [])))}))
+    wanted = given or (*ladder, most if most > trained else trained)
+    lengths: tuple[int, ...] = tuple(sorted({trained, *wanted}))
     if lengths[0] < SHORTEST:
         raise HeadwayError(f"`lengths={lengths[0]}`: prompts have at least {SHORTEST} tokens")
     known, named = cures_for(order), parse_words("cures", question.cures)

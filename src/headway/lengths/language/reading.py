@@ -114,11 +114,11 @@ class LanguageReader:
         if not self._weights:
             digest = hashlib.sha256(str(self.model.config.to_json_string()).encode())
             for each in self.model.state_dict().values():
-                digest.update(each.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+                digest.update(each.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
             self._weights = digest.hexdigest()
         digest = hashlib.sha256(f"{self._weights} {cure} {setting} {prompts.task}".encode())
         for table in (prompts.tokens, prompts.at, prompts.question):
-            digest.update(table.contiguous().numpy())
+            digest.update(table.contiguous().numpy().tobytes())
         return digest.hexdigest()
 
     def forget(self) -> None:

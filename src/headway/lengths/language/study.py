@@ -86,7 +86,7 @@ class LanguageWork:
         return has_learned(self.ask(task, self.plan.lengths[0], NONE))
 
     def failing(self, task: str) -> list[int]:
-        """Returns the lengths past training at which the untouched model is shown to keep less than the share that counts."""
+        """Returns the lengths past training at which the untouched model is shown to keep too little."""
         reference = self.ask(task, self.plan.lengths[0], NONE)
         found = []
         for length in self.plan.beyond:

@@ -25,6 +25,7 @@ OPTIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "Qwen2": ("Qwen2Config", "Qwen2ForCausalLM", GROUPED),
     "Qwen3": ("Qwen3Config", "Qwen3ForCausalLM", GROUPED),
     "Phi-3": ("Phi3Config", "Phi3ForCausalLM", {**SHAPE, "num_key_value_heads": 2}),
+    "Mixtral": ("MixtralConfig", "MixtralForCausalLM", {**SHAPE, "num_key_value_heads": 2, "num_local_experts": 2}),
     "Gemma 2": ("Gemma2Config", "Gemma2ForCausalLM", {**LOCAL, "attn_implementation": "eager"}),
     "Gemma 3": ("Gemma3TextConfig", "Gemma3ForCausalLM", LOCAL),
     "GPT-OSS": ("GptOssConfig", "GptOssForCausalLM", {**LOCAL, "num_local_experts": 2, "num_experts_per_tok": 1}),

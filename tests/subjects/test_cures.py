@@ -18,7 +18,7 @@ import headway
 from headway import HeadwayError
 from headway.attach.cures import config_lines, cured, cures_for, shams_for
 from headway.attach.intervention import replace_forward
-from headway.attach.order import Order, Setting, find_order
+from headway.attach.order import Setting, TokenOrder, find_order
 from headway.attach.rotations import find_rotations
 from headway.attach.scores import factors
 from headway.attach.tables import change_rows
@@ -66,6 +66,19 @@ def test_cures_equal_those_of_transformers(name: str, tmp_path: Path) -> None:
         assert torch.equal(logits(pasted["model"].eval()), expected), cure
 
 
+def test_families_that_transformers_describes_in_their_own_way(tmp_path: Path) -> None:
+    """Phi-3 keeps its training length outside the rope parameters; Mixtral leaves the width of heads open."""
+    for name in ("Phi-3", "Mixtral"):
+        make(name).save_pretrained(tmp_path / name)
+        model = type(make(name)).from_pretrained(tmp_path / name)
+        order = find_order(model)
+        for cure in LIBRARY:
+            pasted: dict[str, Any] = {}
+            exec(config_lines(model, order, cure, SETTING), pasted)
+            with cured(model, order, cure, SETTING):
+                assert (logits(model) - logits(pasted["model"].eval())).abs().max() < 1e-4, cure
+
+
 def test_dynamic_frequencies_follow_each_text() -> None:
     model = make("Llama")
     order = find_order(model)
@@ -79,7 +92,7 @@ def test_dynamic_frequencies_follow_each_text() -> None:
 def state(model: Any) -> tuple[Any, ...]:
     """Returns everything that a cure could leave changed."""
     modules = [
-        {name: copy.copy(value) for name, value in vars(module).items() if name != "config"}
+        {name: copy.copy(value) if isinstance(value, dict | set) else value for name, value in vars(module).items()}
         for module in model.modules()
     ]
     return modules, str(model.config), model.config._attn_implementation
@@ -95,7 +108,7 @@ def same(one: Any, other: Any) -> bool:
     return one is other or one == other
 
 
-def interrupted(model: Any, order: Order, cure: str, setting: Setting) -> Tensor:
+def interrupted(model: Any, order: TokenOrder, cure: str, setting: Setting) -> Tensor:
     """Returns the logits under a cure whose context an exception ends."""
     found = None
     try:
@@ -277,7 +290,8 @@ def test_a_clamped_table_runs_past_its_end(name: str) -> None:
     model = make(name)
     place = torch.arange(LENGTH).expand(2, -1)
     with torch.no_grad():
-        expected = model(input_ids=tokens(), position_ids=place.clamp(max=TRAINED - 1), use_cache=False).logits
+        given = {"position_ids": place.clamp(max=TRAINED - 1), "attention_mask": torch.ones_like(place)}
+        expected = model(input_ids=tokens(), **given, use_cache=False).logits
     order = find_order(model)
     with cured(model, order, "clamp", SETTING):
         assert (logits(model) - expected).abs().max() < 1e-4
@@ -339,6 +353,15 @@ def test_what_cannot_be_cured_is_refused_in_one_sentence() -> None:
         cured(llama, order, "yam", SETTING).__enter__()
     with pytest.raises(HeadwayError, match="ntk and yarn both change the model's order"):
         cured(llama, order, "ntk+yarn", SETTING).__enter__()
+    pair = make("GPT-NeoX", rope_parameters={"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.25})
+    for cure in ("ntk", "dynamic-ntk"):
+        with (
+            pytest.raises(
+                HeadwayError, match=f"{cure} needs more than 2 rotated numbers a head, and this model rotates 2"
+            ),
+            cured(pair, find_order(pair), cure, SETTING),
+        ):
+            logits(pair)
     for name in ("Llama", "BLOOM"):
         model = make(name)
         with torch.no_grad(), headway.cured(model, "log-length", trained=16, length=48):
@@ -367,5 +390,5 @@ def test_other_models_are_not_changed_meanwhile() -> None:
 
 
 def test_nothing_else_is_needed_for_models_without_order() -> None:
-    assert cures_for(Order("none", (), None, None, None, 2)) == ("none", "log-length", "window")
+    assert cures_for(TokenOrder("none", (), None, None, None, 2)) == ("none", "log-length", "window")
     assert isinstance(make("Llama"), nn.Module)

@@ -11,19 +11,21 @@ from language import make, tokens
 
 from headway import HeadwayError
 from headway.attach.cures import cures_for, shams_for
-from headway.attach.order import Order, Setting, find_order
+from headway.attach.order import Setting, TokenOrder, find_order
 
 ROTARY = ("none", "interpolation", "ntk", "dynamic-ntk", "yarn", "log-length", "window")
 FOUND = {
-    "Llama": Order("rotary", ("model.rotary_emb",), None, 64, None, 2),
-    "Qwen2": Order("rotary", ("model.rotary_emb",), None, 64, None, 2),
-    "Gemma 2": Order("rotary", ("model.rotary_emb",), None, 64, None, 2),
-    "Gemma 3": Order("rotary", ("model.rotary_emb",), None, 64, None, 2),
-    "Mistral": Order("rotary", ("model.rotary_emb",), None, 64, 12, 2),
-    "GPT-NeoX": Order("rotary", ("gpt_neox.rotary_emb",), None, 64, None, 2),
-    "GPT-2": Order("table", ("transformer.wpe",), 24, 24, None, 2),
-    "OPT": Order("table", ("model.decoder.embed_positions",), 24, 24, None, 2),
-    "BLOOM": Order("alibi", tuple(f"transformer.h.{layer}.self_attention" for layer in (0, 1)), None, None, None, 2),
+    "Llama": TokenOrder("rotary", ("model.rotary_emb",), None, 64, None, 2),
+    "Qwen2": TokenOrder("rotary", ("model.rotary_emb",), None, 64, None, 2),
+    "Gemma 2": TokenOrder("rotary", ("model.rotary_emb",), None, 64, None, 2),
+    "Gemma 3": TokenOrder("rotary", ("model.rotary_emb",), None, 64, None, 2),
+    "Mistral": TokenOrder("rotary", ("model.rotary_emb",), None, 64, 12, 2),
+    "GPT-NeoX": TokenOrder("rotary", ("gpt_neox.rotary_emb",), None, 64, None, 2),
+    "GPT-2": TokenOrder("table", ("transformer.wpe",), 24, 24, None, 2),
+    "OPT": TokenOrder("table", ("model.decoder.embed_positions",), 24, 24, None, 2),
+    "BLOOM": TokenOrder(
+        "alibi", tuple(f"transformer.h.{layer}.self_attention" for layer in (0, 1)), None, None, None, 2
+    ),
 }
 
 
@@ -89,6 +91,13 @@ def test_other_models_are_refused_in_one_sentence() -> None:
         find_order(FAMILIES["T5"][0]())
     with pytest.raises(HeadwayError, match=r"^BertForSequenceClassification is not a causal language model; load"):
         find_order(FAMILIES["BERT, classifying"][0]())
+    bert: dict[str, Any] = {**small, "num_attention_heads": 2, "intermediate_size": 8}
+    with pytest.raises(HeadwayError, match=r"^BertLMHeadModel reads in both directions; load it with is_decoder=True"):
+        find_order(other("BertConfig", "BertLMHeadModel", **bert))
+    assert (
+        "position_ids also ends at 512"
+        in find_order(other("BertConfig", "BertLMHeadModel", **bert, is_decoder=True)).fixed
+    )
     with pytest.raises(HeadwayError, match=r"^MambaForCausalLM has no attention that compares tokens"):
         find_order(other("MambaConfig", "MambaForCausalLM", **small, state_size=4))
     with pytest.raises(HeadwayError, match=r"^GPTJForCausalLM tells order in a way that Headway does not know"):

@@ -10,8 +10,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 from headway.attach import rotations, scores, tables
-from headway.attach.order import Order
 from headway.attach.order import Setting as Setting
+from headway.attach.order import TokenOrder
 from headway.errors import HeadwayError, unknown
 
 NONE = "none"
@@ -30,21 +30,21 @@ SHAMS = {
 """the sham of all cures of each kind of order"""
 
 
-def cures_for(order: Order) -> tuple[str, ...]:
+def cures_for(order: TokenOrder) -> tuple[str, ...]:
     """Returns the cures that a model can have, beginning with `none`."""
     of_order = () if order.fixed else OF_ORDER[order.kind]
     of_scores = ("log-length", "window") if order.scores else ()
     return (NONE, *of_order, *of_scores, *(("sinks",) if order.scores and order.window is not None else ()))
 
 
-def shams_for(order: Order, cure: str) -> str | None:
+def shams_for(order: TokenOrder, cure: str) -> str | None:
     """Returns the sham that a cure must beat; None if it has none."""
     of_scores = {"log-length": "temperature", "sinks": "sinks-elsewhere"}
     return SHAMS[order.kind] if cure in OF_ORDER[order.kind] else of_scores.get(cure)
 
 
 @contextmanager
-def cured(model: Any, order: Order, name: str, setting: Setting) -> Iterator[None]:
+def cured(model: Any, order: TokenOrder, name: str, setting: Setting) -> Iterator[None]:
     """Applies a cure or a sham inside the context; the model is restored to the bit afterwards."""
     parts = name.split("+")
     _check_parts(order, parts, setting)
@@ -57,7 +57,7 @@ def cured(model: Any, order: Order, name: str, setting: Setting) -> Iterator[Non
         yield
 
 
-def config_lines(model: Any, order: Order, name: str, setting: Setting) -> str:
+def config_lines(model: Any, order: TokenOrder, name: str, setting: Setting) -> str:
     """Returns the Python lines that apply a cure: with transformers alone where it has the cure, else with Headway."""
     if name == NONE:
         return ""
@@ -74,7 +74,7 @@ def config_lines(model: Any, order: Order, name: str, setting: Setting) -> str:
     return f"import headway\n\nwith headway.cured(model, {name!r}, {options}):\n    ..."
 
 
-def _apply(model: Any, order: Order, part: str, setting: Setting) -> AbstractContextManager[None]:
+def _apply(model: Any, order: TokenOrder, part: str, setting: Setting) -> AbstractContextManager[None]:
     if part in scores.SCALES or part in scores.MASKS:
         return scores.change_scores(model, part, setting)
     if order.kind == "rotary":
@@ -84,7 +84,7 @@ def _apply(model: Any, order: Order, part: str, setting: Setting) -> AbstractCon
     return scores.change_alibi(model, order.modules, part, setting)
 
 
-def _check_parts(order: Order, parts: list[str], setting: Setting) -> None:
+def _check_parts(order: TokenOrder, parts: list[str], setting: Setting) -> None:
     """Raises unless every part applies to the model, at most one of them changes its order, and it can run then."""
     known = cures_for(order)
     shams = {sham for cure in known if (sham := shams_for(order, cure)) is not None}

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from torch import nn
 
+from headway.attach.huggingface import CROSS
 from headway.attach.rotations import find_rotations, why_fixed
 from headway.errors import HeadwayError
 
@@ -18,6 +19,7 @@ TABLE = re.compile(r"^wpe$|pos(?!t)", re.IGNORECASE)
 """matches the names of tables of positions"""
 POSITIONS = re.compile(r"pos(?!t)|rel(?!u)|alibi|rotary|freqs|slopes", re.IGNORECASE)
 """matches the names of modules, parameters and buffers that may tell order"""
+ATTENTION = re.compile(r"Attention|MLA$")
 NOT_SOFTMAX = re.compile(r"Linear|Lightning|Rwkv")
 """matches the classes of attention without scores, which no cure of scores can change"""
 FALCON, MPT = "its ALiBi is part of its mask", "its ALiBi is made for its longest text"
@@ -26,7 +28,7 @@ CLAIMS = ("original_max_position_embeddings", "max_position_embeddings", "seq_le
 
 
 @dataclass(frozen=True)
-class Order:
+class TokenOrder:
     """How a model tells order, and how far it can see."""
 
     kind: Kind
@@ -65,7 +67,7 @@ class Setting:
         return max(1.0, self.length / self.trained)
 
 
-def find_order(model: Any) -> Order:
+def find_order(model: Any) -> TokenOrder:
     """Finds how a causal language model of transformers tells order; raises for any other model."""
     config = _check_causal(model)
     attentions = attention_modules(model)
@@ -74,7 +76,11 @@ def find_order(model: Any) -> Order:
             f"{type(model).__name__} has no attention that compares tokens; a length study of language models is for "
             "models with attention"
         )
-    found = Order("none", (), None, _claimed(config), _window(config), len(attentions))
+    if all(getattr(module, "is_causal", True) is False for module in attentions.values()):  # BERT's family
+        raise HeadwayError(
+            f"{type(model).__name__} reads in both directions; load it with is_decoder=True if it was trained as causal"
+        )
+    found = TokenOrder("none", (), None, _claimed(config), _window(config), len(attentions))
     found = replace(found, scores=all(_scores_change(module) for module in attentions.values()))
     if (why := _alibi_of(model, attentions)) is not None:
         longest = model.config.max_seq_len if why == MPT else None
@@ -97,12 +103,14 @@ def find_order(model: Any) -> Order:
 
 
 def attention_modules(model: nn.Module) -> dict[str, nn.Module]:
-    """Returns the attention modules, without those that only contain another."""
-    among = {each for each in model.modules() if "Attention" in type(each).__name__}
+    """Returns the self-attention modules, without those that only contain another."""
+    among = {each for each in model.modules() if ATTENTION.search(type(each).__name__)}
     return {
         path: module
         for path, module in model.named_modules()
-        if among & set(module.modules()) == {module} and not NOT_SOFTMAX.search(type(module).__name__)
+        if among & set(module.modules()) == {module}
+        and not NOT_SOFTMAX.search(type(module).__name__)
+        and not CROSS.search(path.rpartition(".")[2])
     }
 
 
@@ -147,9 +155,12 @@ def _window(config: Any) -> int | None:
     size, kinds = getattr(config, "sliding_window", None), getattr(config, "layer_types", None)
     if kinds is None:
         return size if getattr(config, "use_sliding_window", True) else None
-    spans = {"sliding_attention": size, "chunked_attention": getattr(config, "attention_chunk_size", None)}
-    found = [spans.get(kind) for kind in kinds if "attention" in kind and kind != "linear_attention"]
-    return None if not found or None in found else max(found)
+    spans: dict[str, int | None] = {
+        "sliding_attention": size,
+        "chunked_attention": getattr(config, "attention_chunk_size", None),
+    }
+    found = {spans.get(kind) for kind in kinds if "attention" in kind and kind != "linear_attention"}
+    return None if None in found else max((each for each in found if each is not None), default=None)
 
 
 def _scores_change(module: nn.Module) -> bool:

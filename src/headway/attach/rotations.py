@@ -27,7 +27,10 @@ SHAM = "interpolation-in-range"
 SCALED, MOVING = ("default", "linear", "llama3", "yarn"), ("dynamic", "longrope")
 """the rope_types with frequencies that a cure can start from, and those that change them with the length of the text"""
 LOCAL = ("sliding", "chunked")
-Parameters = Mapping[str, Any]
+Parameters = dict[str, float | str]
+"""rope parameters, as transformers names them"""
+Entry = int | Parameters | dict[str, Parameters]
+"""an entry of a config"""
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class Rotation:
 
     @property
     def rope_type(self) -> str:
-        return self.parameters.get("rope_type", "default")
+        return str(self.parameters.get("rope_type", "default"))
 
     def set(self, frequencies: Tensor, scaling: float) -> None:
         """Sets the frequencies; `keep` restores them."""
@@ -80,7 +83,7 @@ class Rotation:
         kind = {} if self.layer_type is None else {"layer_type": self.layer_type}
         if every["rope_type"] == "default":
             return self.module.compute_default_rope_parameters(config, **kind)
-        return ROPE_INIT_FUNCTIONS[every["rope_type"]](config, seq_len=tokens, **kind)
+        return ROPE_INIT_FUNCTIONS[str(every["rope_type"])](config, seq_len=tokens, **kind)
 
 
 def find_rotations(module: nn.Module) -> list[Rotation]:
@@ -115,27 +118,29 @@ def why_fixed(rotation: Rotation) -> str:
     return ""
 
 
-def cured_parameters(rotation: Rotation, cure: str, setting: "Setting") -> tuple[dict[str, Any], dict[str, int]]:
+def cured_parameters(rotation: Rotation, cure: str, setting: "Setting") -> tuple[Parameters, dict[str, int]]:
     """Returns the rope parameters of a cure, as if the model had no scaling yet, and other entries of the config."""
-    kept = {
-        name: rotation.parameters[name]
-        for name in ("rope_theta", "partial_rotary_factor")
-        if name in rotation.parameters
-    }
-    made: dict[str, Any] = {"rope_type": LIBRARY[cure], **kept}
+    config, kept = rotation.module.config, ("rope_theta", "partial_rotary_factor")
+    made: Parameters = {"rope_type": LIBRARY[cure]}
+    made |= {name: rotation.parameters[name] for name in kept if name in rotation.parameters}
+    changed: dict[str, int] = {}
+    if getattr(config, "head_dim", 0) is None:  # Mixtral; some functions of transformers need it
+        changed["head_dim"] = config.hidden_size // config.num_attention_heads
+    width = 2 * len(rotation.frequencies)
+    if "ntk" in cure and width <= 2:
+        raise HeadwayError(f"{cure} needs more than 2 rotated numbers a head, and this model rotates {width}")
     if cure == "ntk":
-        width = 2 * len(rotation.frequencies)
-        if width <= 2:
-            raise HeadwayError("ntk needs heads of which more than 2 numbers are rotated")
-        return made | {"rope_theta": made["rope_theta"] * setting.factor ** (width / (width - 2))}, {}
+        made["rope_theta"] = float(made["rope_theta"]) * setting.factor ** (width / (width - 2))
+        return made, changed
     made["factor"] = setting.factor
     if cure == "dynamic-ntk":
-        return made, {"max_position_embeddings": setting.trained}
+        changed["max_position_embeddings"] = setting.trained
     if cure == "yarn":
-        original = "original_max_position_embeddings"  # Phi-3 keeps it outside the rope parameters, and it wins there
-        outside = {original: setting.trained} if hasattr(rotation.module.config, original) else {}
-        return made | {original: setting.trained}, outside
-    return made, {}
+        original = "original_max_position_embeddings"
+        made[original] = setting.trained
+        if hasattr(config, original):  # Phi-3 keeps it outside the rope parameters, and it wins there
+            changed[original] = setting.trained
+    return made, changed
 
 
 def _change(rotation: Rotation, cure: str, setting: "Setting", tokens: int) -> tuple[Tensor, float]:
@@ -198,19 +203,19 @@ def _follow_length(rotations: list[Rotation], setting: "Setting") -> Callable[..
     return hook
 
 
-def config_of(model: Any, modules: tuple[str, ...], cure: str, setting: "Setting") -> dict[str, Any] | None:
+def config_of(model: Any, modules: tuple[str, ...], cure: str, setting: "Setting") -> dict[str, Entry] | None:
     """Returns the config entries with which transformers loads the model with a cure; None if it has none for it."""
     found = [rotation for path in modules for rotation in find_rotations(model.get_submodule(path))]
     if any(rotation.rope_type not in ("default", "linear") for rotation in found):
         return None
     if any(rotation.rope_type == "linear" for rotation in found) and cure != "interpolation":
         return None
-    entries: dict[str, Any] = {}
+    entries: dict[str, Entry] = {}
     parameters = found[0].module.config.rope_parameters
     for rotation in found:
         made, changed = cured_parameters(rotation, cure, setting)
         if rotation.rope_type == "linear":
-            made["factor"] *= rotation.parameters["factor"]
+            made["factor"] = setting.factor * float(rotation.parameters["factor"])
         parameters = made if rotation.layer_type is None else {**parameters, rotation.layer_type: made}
         entries |= changed
     return {"rope_parameters": parameters, **entries}

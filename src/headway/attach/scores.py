@@ -157,11 +157,11 @@ def change_alibi(model: nn.Module, modules: tuple[str, ...], name: str, setting:
 def _change_bloom(module: Any, cure: ScoreCure, changed: set[nn.Module]) -> Iterator[None]:
     """Changes queries and mask of one attention module of BLOOM."""
 
-    def mask(_: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def mask(_: nn.Module, inputs: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
         cache, tokens = options.get("layer_past"), inputs[0].shape[1]
         _check_length(tokens, tokens + (0 if cache is None else cache.get_seq_length(module.layer_idx)))
         changed.add(module)
-        return inputs, options | {"attention_mask": cure.mask(options.get("attention_mask"), inputs[0])}
+        return inputs, {**options, "attention_mask": cure.mask(options.get("attention_mask"), inputs[0])}
 
     def scale(_: nn.Module, inputs: tuple[Any, ...], fused: Tensor) -> Tensor:
         parts = fused.view(*fused.shape[:2], module.num_heads, 3, module.head_dim).transpose(

@@ -37,7 +37,8 @@ def change_table(model: nn.Module, path: str, cure: str, setting: "Setting") -> 
     """Puts a table with the rows of a cure in the place of the model's, inside the context."""
     table = model.get_submodule(path)
     assert isinstance(table, nn.Embedding)
-    own, offset = table.weight, offset_of(table)
+    own, offset = table._parameters["weight"], offset_of(table)
+    assert own is not None
     with torch.no_grad():
         rows = torch.cat((own[:offset], change_rows(own[offset:], cure, setting)))
     try:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from headway.attach.order import Order
+from headway.attach.order import TokenOrder
 from headway.lengths.language.causes import LanguageCause
 from headway.lengths.language.cells import RecallCell, corrected
 from headway.lengths.language.choice import CureChoice, CureRow, choose_cures
@@ -27,7 +27,7 @@ class LanguageLengths:
     asked: str
     family: str
     parameters: int
-    order: Order
+    order: TokenOrder
     trained: int
     trained_from: str
     lengths: tuple[int, ...]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 from headway.attach.cures import shams_for
-from headway.attach.order import Order
+from headway.attach.order import TokenOrder
 from headway.evaluation.intervals import Interval
 from headway.lengths.language.cells import RecallCell, corrected, gain
 from headway.lengths.language.effective import NONE
@@ -77,7 +77,7 @@ class LanguageCause:
 class Suspects:
     """Tests the causes that are possible in one model on one task."""
 
-    order: Order
+    order: TokenOrder
     task: str
     failing: Sequence[int]
     trained: int

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from headway.attach.cures import Setting, cured
-from headway.attach.order import Order
+from headway.attach.order import TokenOrder
 from headway.attach.readers import unembed_only
 from headway.errors import HeadwayError
 from headway.lengths.language.cells import RecallCell, count_commonest
@@ -28,7 +28,7 @@ REASON = 160  # characters of what a model raised
 class LanguageReader:
     """Runs one language model, untouched or under a cure, and remembers what it has measured."""
 
-    def __init__(self, model: Any, order: Order, memory: int, partial: Path | None = None) -> None:
+    def __init__(self, model: Any, order: TokenOrder, memory: int, partial: Path | None = None) -> None:
         self.model, self.order, self.memory, self.partial = model, order, memory, partial
         self.known = {} if partial is None else read_sealed(partial)
         self._weights = ""

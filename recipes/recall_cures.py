@@ -48,7 +48,9 @@ def table(found: dict[str, dict[str, Any]], task: str) -> list[str]:
 
 def effective(found: dict[str, dict[str, Any]], task: str) -> list[str]:
     """Returns the effective length of every seed under each cure."""
-    rows = {(name, row["cure"]): row for name, each in found.items() for row in each["effective"] if row["task"] == task}
+    rows = {
+        (name, row["cure"]): row for name, each in found.items() for row in each["effective"] if row["task"] == task
+    }
     lines = [f"| cure | {' | '.join(found)} |", f"|---|{'---|' * len(found)}"]
     for cure in dict.fromkeys(cure for _, cure in rows):
         own = [rows.get((name, cure)) for name in found]

@@ -40,8 +40,9 @@ def row(task: str, length: int, cure: str, accuracy: float | None) -> dict[str, 
 
 
 def cause(name: str, cure: str | None, established: bool, **more: Any) -> dict[str, Any]:
-    usual = {"task": "repeat", "length": 256, "before": 0.1, "after": 0.6, "gain": [0.4, 0.6], "sham": "interpolation-in-range",
-             "sham_accuracy": 0.04, "exceeds_sham": [0.46, 0.65], "evidence": "5 of 8 pairs turn further"}  # fmt: skip
+    usual = {"task": "repeat", "length": 256, "before": 0.1, "after": 0.6, "gain": [0.4, 0.6],
+             "sham": "interpolation-in-range", "sham_accuracy": 0.04, "exceeds_sham": [0.46, 0.65],
+             "evidence": "5 of 8 pairs turn further"}  # fmt: skip
     return {"cause": name, "cure": cure, "established": established, **usual, **more}
 
 
@@ -213,7 +214,9 @@ def test_the_page_has_the_answer_first_and_no_empty_section(page: Any) -> None:
     assert page.locator(".headline strong").inner_text() == (
         "On repeat it recalls from up to 64 tokens, its training length; what stops it: untrained angles"
     )
-    drawn = page.get_by_role("img", name="how far it recalls, rotary, repeat").locator(".legend text").all_text_contents()
+    drawn = (
+        page.get_by_role("img", name="how far it recalls, rotary, repeat").locator(".legend text").all_text_contents()
+    )
     assert drawn == ["untouched", "yarn", "chance", "trained on 64 tokens"]
     assert page.locator(".language .summary dd").all_inner_texts() == [
         "effective length 64 tokens",
@@ -296,11 +299,15 @@ def test_causes_and_cures_are_shown_with_what_they_cost(page: Any) -> None:
     assert "Why not: the model cannot run under its cure, log-length." in cards.last.inner_text()
     cures = table(page, "cures by length, rotary, repeat")
     assert [line[0] for line in cures] == ["untouched", "ntk", "yarn", "log-length"]
-    assert [cell.split() for cell in cures[2][1:]] == [
-        "0.90 0.86 to 0.94 in range 0.80 ▼".split(), "0.60 ▲ 0.56 to 0.64 in range 0.80 ▼".split(), ["64"],
-    ]  # fmt: skip
+    assert [" ".join(cell.split()) for cell in cures[2][1:]] == [
+        "0.90 0.86 to 0.94 in range 0.80 ▼",
+        "0.60 ▲ 0.56 to 0.64 in range 0.80 ▼",
+        "64",
+    ]
     assert cures[3][1:3] == ["cannot run", "cannot run"]
-    assert "Cannot run at 128, 256 tokens: log-length. RuntimeError: no such thing" in page.locator("#length").inner_text()
+    assert (
+        "Cannot run at 128, 256 tokens: log-length. RuntimeError: no such thing" in page.locator("#length").inner_text()
+    )
     assert page.locator(".choice p").all_inner_texts() == [each["sentence"] for each in make_study()["choices"]]
     assert page.locator(".choice pre").all_inner_texts() == [CONFIG]
     saved = save_file(page, page.get_by_label("save as CSV: cures by length, rotary, repeat")).read_text().splitlines()
@@ -355,7 +362,9 @@ def test_a_study_of_which_little_was_measured_is_shown_as_far_as_it_goes(browser
 def test_a_hostile_study_is_shown_as_text(browser: Any, tmp_path: Path) -> None:
     causes = [cause(HOSTILE, HOSTILE, False, evidence=HOSTILE)]
     choices = [{"length": 256, "cure": HOSTILE, "sentence": HOSTILE, "config": f"{HOSTILE}\r```\n# not a heading"}]
-    path = report_of(tmp_path, subject=HOSTILE, findings=[HOSTILE], causes=causes, choices=choices, trained_from=HOSTILE)
+    path = report_of(
+        tmp_path, subject=HOSTILE, findings=[HOSTILE], causes=causes, choices=choices, trained_from=HOSTILE
+    )
     visited = Visit(browser, path)  # nothing is logged, nothing is asked for
     assert visited.page.locator("#length img[src]").count() == 0
     assert HOSTILE in visited.page.locator(".choice pre").inner_text()

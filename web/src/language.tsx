@@ -186,7 +186,7 @@ function change(bounds: Bounds | null | undefined): keyof typeof CHANGES | null 
   return bounds[0] > 0 ? "helps" : bounds[1] < 0 ? "hurts" : null;
 }
 
-function CureCell({ row, entry }: { row: RecallRow | undefined; entry: Language["cures"][number] | undefined }) {
+function CureCell({ row, entry, alone }: { row: RecallRow | undefined; entry: Language["cures"][number] | undefined; alone: boolean }) {
   if (!row) return <td>–</td>;
   if (row.accuracy == null) return <td class="critical">cannot run</td>;
   const way = change(entry?.gain), inside = change(entry?.in_range_gain);
@@ -195,7 +195,7 @@ function CureCell({ row, entry }: { row: RecallRow | undefined; entry: Language[
       <b class={way === "helps" ? "right" : way === "hurts" ? "wrong" : ""}>{share(row.accuracy)}{way && <span role="img" aria-label={way === "helps" ? "better than untouched" : "worse than untouched"}> {CHANGES[way]}</span>}</b>
       {span(row.interval) && <small>{span(row.interval)}</small>}
       {row.constant && <small class="critical">one answer to nearly all</small>}
-      {entry?.in_range != null && <small class={inside === "hurts" ? "critical" : ""}>in range {share(entry.in_range)}{inside && <span role="img" aria-label={inside === "helps" ? "better than untouched" : "worse than untouched"}> {CHANGES[inside]}</span>}</small>}
+      {entry?.in_range != null && !alone && <small class={inside === "hurts" ? "critical" : ""}>in range {share(entry.in_range)}{inside && <span role="img" aria-label={inside === "helps" ? "better than untouched" : "worse than untouched"}> {CHANGES[inside]}</span>}</small>}
     </td>
   );
 }
@@ -217,7 +217,7 @@ function CureTable({ study, task }: { study: Language; task: string }) {
       <caption>{task}</caption>
       <thead><tr><th scope="col">cure</th>{lengths.map((length) => <th key={length} scope="col" class="number">{count(length)}</th>)}<th scope="col">effective length</th></tr></thead>
       <tbody>{cures.map((cure) => (
-        <tr key={cure}><th scope="row">{called(cure)}</th>{lengths.map((length) => <CureCell key={length} row={rowsOf(study, task, cure).find((row) => row.length === length)} entry={entry(cure, length)} />)}<td class="number">{reach(cure)}</td></tr>
+        <tr key={cure}><th scope="row">{called(cure)}</th>{lengths.map((length) => <CureCell key={length} row={rowsOf(study, task, cure).find((row) => row.length === length)} entry={entry(cure, length)} alone={cures.length === 1} />)}<td class="number">{reach(cure)}</td></tr>
       ))}</tbody>
     </Table>
   );

@@ -167,9 +167,7 @@ def findings_of_language(sources: Sources, path: Path, study: LanguageLengthsFil
     reason = join_reasons(study["withheld"]) or None
     texts = ["How far it recalls"] if reason else study["findings"]
     details, name = details_of_language(path, study), sources.name(path)
-    return [
-        {"text": text, "details": details, "withheld": reason, "about": "length", "study": name} for text in texts
-    ]
+    return [{"text": text, "details": details, "withheld": reason, "about": "length", "study": name} for text in texts]
 
 
 def headline_of_language(path: Path, study: LanguageLengthsFile) -> Headline:

@@ -4,9 +4,9 @@
     python recipes/recall_cures.py runs/recall --to 512 --out runs/recall-cures
     python recipes/recall_cures.py runs/recall-large --to 4096 --device cuda --out runs/recall-large-cures    # on a GPU
 
-Every folder seed-N is studied as `headway lengths` does, and finished studies are read, not repeated. Writes `cures.md`:
-tables of task × length × cure with the accuracy of every seed, the seeds in which each cause was established, and how often
-each cure was the best. No seed is left out; one that has not learned a task says so.
+Every folder seed-N is studied as `headway lengths` does, and finished studies are read, not repeated. Writes
+`cures.md`: tables of task × length × cure with the accuracy of every seed, the seeds in which each cause was
+established, and how often each cure was the best. No seed is left out; one that has not learned a task says so.
 """
 
 from __future__ import annotations

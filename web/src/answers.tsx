@@ -1,6 +1,7 @@
 // The first screen: each question answered in plain words, with a small picture and its evidence one click away.
 import { Chart } from "./chart";
 import { content, type Headline } from "./content";
+import { RecallPicture } from "./language";
 import { Details, Findings } from "./evidence";
 import { learningOf } from "./learning";
 import { firstProbe, linesOf } from "./lengths";
@@ -11,6 +12,7 @@ import { Counts } from "./seeds";
 function Picture({ about }: { about: Headline["about"] }) {
   if (about === "heads") return <NeededPart />;
   if (about === "seeds") return content.seeds.length > 1 ? <Counts small /> : null;
+  if (about === "language") return <RecallPicture study={content.languages[0]!} />;
   if (about === "lab") {
     const [run] = learningOf("try");
     return run ? <Chart bare label={`how it learned, ${run.run}`} x="training step" y="accuracy" lines={[{ name: "whole answers right, training batch", points: run.training }]} /> : null;
@@ -20,8 +22,8 @@ function Picture({ about }: { about: Headline["about"] }) {
   return <Chart bare log label={`how far it works, ${study.task}, ${probe}`} x={`length (trained: shaded)`} y="accuracy" shaded={study.train_lengths} lines={linesOf(study, probe)} />;
 }
 
-const PLACES: Record<Headline["about"], string> = { lab: "try", heads: "heads", seeds: "heads", length: "length" };
-const ORDER: Headline["about"][] = ["heads", "seeds", "length", "lab"]; // the two questions first
+const PLACES: Record<Headline["about"], string> = { lab: "try", heads: "heads", seeds: "heads", length: "length", language: "length" };
+const ORDER: Headline["about"][] = ["heads", "seeds", "length", "language", "lab"]; // the two questions first
 
 function Answer({ each }: { each: Headline }) {
   return (

@@ -13,7 +13,7 @@ export interface Finding {
 
 /** An answer in plain words, with a picture of what it is about. */
 export interface Headline {
-  about: "lab" | "heads" | "seeds" | "length";
+  about: "lab" | "heads" | "seeds" | "length" | "language";
   question: string;
   answer: string;
   rest: string;
@@ -139,6 +139,61 @@ export interface Lengths {
   remarks?: { probe: string; lengths: number[]; remark: string }[]; // where it cannot run, or its answers hardly vary
 }
 
+export interface RecallRow {
+  task: string;
+  length: number;
+  cure: string; // "none": untouched
+  examples: number;
+  accuracy: number | null; // null where it cannot run
+  interval: Bounds | null;
+  chance: number;
+  constant: boolean;
+  cannot_run: string | null;
+  by_depth: { depth: number; examples: number; accuracy: number | null; interval: Bounds | null }[];
+}
+
+export interface Cause {
+  cause: string;
+  task: string;
+  length: number;
+  cure: string | null;
+  before: number | null;
+  after: number | null;
+  gain: Bounds | null;
+  sham: string | null;
+  sham_accuracy: number | null;
+  established: boolean;
+  evidence: string;
+  why_not: string | null; // of what was tried and is not established
+}
+
+export interface Losses {
+  length: number;
+  windows: number;
+  rises_at: number | null;
+  bands: { first: number; last: number; loss: number | null; interval: Bounds }[];
+}
+
+/** A length study of a language model. */
+export interface Language {
+  name: string;
+  subject: string;
+  family: string;
+  trained: number;
+  trained_from: string;
+  lengths: number[];
+  depths: number[]; // 0 is the beginning of the context, 1 its end
+  tasks: string[];
+  share: number; // of the accuracy above chance in short contexts that an effective length keeps
+  rows: RecallRow[];
+  effective: { task: string; cure: string; learned: boolean; length: number | null }[];
+  cures: { task: string; length: number; cure: string; gain: Bounds | null; in_range: number | null; in_range_gain: Bounds | null }[];
+  choices: { length: number; cure: string; sentence: string; config: string }[];
+  causes: Cause[]; // established ones first
+  loss: Losses | null;
+  withheld: { check: string; reason: string }[];
+}
+
 interface Moment {
   table: (number | null)[][] | null; // position × feature
   bias: (number | null)[][] | null; // head × distance
@@ -223,6 +278,7 @@ export interface Content {
   examples: Example[];
   seeds: { subject: string; alone: number; alone_removed_together: number; together: number; together_accuracy: number; critical: string[] }[];
   lengths: Lengths[];
+  languages: Language[];
   comparisons: Comparison[];
   classroom?: Classroom; // the page of a class shows nothing else
   certificates: { run: string; contexts: number; smallest_margin: number | null; refused: string | null }[];

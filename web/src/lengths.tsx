@@ -4,6 +4,7 @@ import { content, type Lengths } from "./content";
 import { fixed } from "./cost";
 import { Encodings } from "./encodings";
 import { Findings } from "./evidence";
+import { LanguageStudy } from "./language";
 import { Learned, learningOf } from "./learning";
 import { Missing } from "./missing";
 import { spoken } from "./names";
@@ -137,7 +138,8 @@ export function LengthsSection() {
         const statement = `Proved right at every length: ${each.run}, ${each.contexts.toLocaleString("en")} contexts, none wrong, smallest margin ${fixed(each.smallest_margin, 1)}.`;
         return each.refused ? <p key={each.run} class="certificate withheld"><s>{statement}</s> Invalid: {each.refused}.</p> : <p key={each.run} class="certificate">{statement}</p>;
       })}
-      {content.lengths.length ? content.lengths.map((study) => <Study key={study.name} study={study} />) : <Missing what="lengths" />}
+      {content.languages.map((study) => <LanguageStudy key={study.name} study={study} />)}
+      {content.lengths.length ? content.lengths.map((study) => <Study key={study.name} study={study} />) : !content.languages.length && <Missing what="lengths" />}
       <ReachingPart />
       <Learned runs={learningOf("length")} title="How these runs learned" />
     </>

@@ -6,7 +6,7 @@ import { theme } from "./theme";
 const MOST_TOKENS = 24; // above which the axes of a small map are left out
 
 /** From the background colour to blue, evenly in lightness; dark on light paper and the other way round. */
-function colour(share: number, dark: boolean): number[] {
+export function colour(share: number, dark: boolean): number[] {
   const paper = dark ? [24, 27, 33] : [255, 255, 255];
   const full = dark ? [120, 190, 255] : [0, 60, 130];
   return paper.map((from, i) => Math.round(from + (full[i]! - from) * share));

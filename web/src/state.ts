@@ -10,9 +10,11 @@ const usual = ["457", "968"].map((text) => text.slice(-(model?.digits ?? text.le
 const fits = (text: string): boolean => /^\d+$/.test(text) && Number(text) <= most;
 
 export const landed = location.hash.slice(1); // the address when the page was opened
-// a page of comparisons alone has no model and no study to show
-const compares = content.comparisons.length > 0, alone = compares && !content.made.runs.length && !content.heads && !content.seeds.length && !content.lengths.length;
-export const SECTIONS = content.classroom ? ["mistakes", "submissions"] : ["answers", ...(alone ? [] : ["try", "heads", ...(content.tries ? ["try-length"] : []), "length"]), ...(compares ? ["comparison"] : []), "made"];
+// a page of comparisons alone has no model and no study to show, and one of a language model's length has none of heads
+const compares = content.comparisons.length > 0, headless = !content.made.runs.length && !content.heads && !content.seeds.length && !content.lengths.length;
+const far = content.languages.length > 0, alone = headless && compares && !far;
+const tried = headless && far ? [] : ["try", "heads"];
+export const SECTIONS = content.classroom ? ["mistakes", "submissions"] : ["answers", ...(alone ? [] : [...tried, ...(content.tries ? ["try-length"] : []), "length"]), ...(compares ? ["comparison"] : []), "made"];
 
 /** The name of the precomputed answer with exactly these heads closed; null where there is none. */
 function workedName(shut: ReadonlySet<string>): string | null {

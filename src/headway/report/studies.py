@@ -127,16 +127,16 @@ RecallRowJson = TypedDict("RecallRowJson", {
     "chance": float, "constant": bool, "cannot_run": str | None, "by_depth": list[DepthJson],
 })
 EffectiveJson = TypedDict("EffectiveJson", {"task": str, "cure": str, "learned": bool, "length": int | None})
-CureJson = TypedDict("CureJson", {
-    "task": str, "length": int, "cure": str, "accuracy": Real, "interval": Bounds | None, "in_range": Real,
-    "config": str,
+CureJson = TypedDict("CureJson", {  # the accuracy is in the row of the same task, length and cure
+    "task": str, "length": int, "cure": str, "gain": Bounds | None, "in_range": Real, "in_range_gain": Bounds | None,
 })
 CauseJson = TypedDict("CauseJson", {
     "cause": str, "task": str, "length": int, "cure": str | None, "before": Real, "after": Real,
-    "gain": Bounds | None, "sham": str | None, "sham_accuracy": Real, "established": bool, "evidence": str,
+    "gain": Bounds | None, "sham": str | None, "sham_accuracy": Real, "exceeds_sham": Bounds | None,
+    "established": bool, "evidence": str,
 })
 ChoiceJson = TypedDict("ChoiceJson", {"length": int, "cure": str, "sentence": str, "config": str})
-BandJson = TypedDict("BandJson", {"first": int, "last": int, "loss": float, "interval": Bounds})
+BandJson = TypedDict("BandJson", {"first": int, "last": int, "loss": Real, "interval": Bounds})
 LossJson = TypedDict("LossJson", {
     "length": int, "windows": int, "rises_at": int | None, "bands": list[BandJson],
 })
@@ -180,7 +180,7 @@ LengthsFile = TypedDict("LengthsFile", {  # lengths.json, of a study of many run
 })
 LanguageLengthsFile = TypedDict("LanguageLengthsFile", {  # lengths.json, of a language model
     "subject": str, "asked": str, "family": str, "trained": int, "trained_from": str, "lengths": list[int],
-    "depths": list[float], "tasks": list[str], "share": float, "rows": list[RecallRowJson],
+    "depths": list[float], "tasks": list[str], "seed": int, "share": float, "rows": list[RecallRowJson],
     "effective": list[EffectiveJson], "cures": list[CureJson], "choices": list[ChoiceJson], "causes": list[CauseJson],
     "loss": LossJson | None, "findings": list[str], "withheld": list[WithheldJson],
 })

@@ -11,7 +11,7 @@ from headway.report import studies
 from headway.report.figures import thin_out
 from headway.report.lengths import complete_lengths
 from headway.report.lengths_of_subject import KIND, as_lengths_file
-from headway.report.page import findings, headlines
+from headway.report.page import findings, headlines, language
 from headway.report.page.models import pack_adder, pack_length_models
 from headway.report.page.sources import Sources, pack_files
 from headway.report.training import thin_log
@@ -34,6 +34,7 @@ def build_content(sources: Sources) -> dict[str, Any]:
     populations = sources.read("heads-population", studies.PopulationFile)[:1]
     lengths = [(path, complete_lengths(study)) for path, study in sources.read("lengths", studies.LengthsFile)]
     lengths += [(path, as_lengths_file(study)) for path, study in sources.read(KIND, studies.SubjectLengthsFile)]
+    languages = language.read_languages(sources)
     comparisons = sources.read("compare", studies.ComparisonFile)
     labs = sources.read("lab", studies.LabFile)[-1:]
     maps = studies.fill_defaults({}, studies.MapsFile)
@@ -48,12 +49,14 @@ def build_content(sources: Sources) -> dict[str, Any]:
     found = [findings.findings_of_heads(sources, *each, len(seeds)) for each in heads[:1]]
     found += [findings.findings_of_population(*each) for each in populations]
     found += [findings.findings_of_lengths(sources, *each) for each in lengths]
+    found += [language.findings_of_language(sources, *each) for each in languages]
     found += [findings.findings_of_comparison(*each) for each in comparisons]
     found += [findings.findings_of_lab(sources, *each) for each in labs]
     about_lengths = bool(labs) or any(study["task"] == "sortedness" and "subject" not in study for _, study in lengths)
     return {
         "title": f"Headway: {sources.root.name or sources.root}",
-        "headlines": _headlines(sources, heads, populations, lengths, labs, len(seeds)),
+        "headlines": _headlines(sources, heads, populations, lengths, labs, len(seeds))
+        + [language.headline_of_language(*each) for each in languages[:1] if not lengths],
         "findings": list(chain.from_iterable(found)),
         "model": None if adder is None else {"run": sources.name(adder.path), **pack_adder(adder)},
         "only": None,
@@ -64,6 +67,7 @@ def build_content(sources: Sources) -> dict[str, Any]:
         "examples": [{**each, "maps": _round_maps(each["maps"])} for each in maps["examples"] if adder is None],
         "seeds": seeds,
         "lengths": [{"name": sources.name(path), **study} for path, study in lengths],
+        "languages": [language.shown_language(sources, *each) for each in languages],
         "comparisons": [_comparison(sources, *each) for each in comparisons],
         "certificates": [_certificate(sources, *each) for each in sources.read("certificate", studies.CertificateFile)],
         "made": {

@@ -252,10 +252,11 @@ def missing_parts(sources: Sources) -> list[dict[str, str]]:
         ("the end of an unfinished run" if count == 1 else f"the end of {count} unfinished runs", command)
         for command, count in {command: resuming.count(command) for command in resuming}.items()
     ]
-    only_own = bool(sources.studies["lengths-of-subject"]) and not sources.runs
+    own = bool(sources.studies["lengths-of-subject"] or sources.studies["lengths-of-language"])
+    only_own = own and not sources.runs
     if not sources.studies["heads"] and not sources.studies["heads-population"] and not only_own:
         parts.append(("heads", _command_for_heads(sources)))
-    if not sources.studies["lengths"] and not sources.studies["lengths-of-subject"]:
+    if not sources.studies["lengths"] and not own:
         parts.append(("lengths", headway("lengths", "sortedness", "--out", sources.folders[0] / "lengths")))
     return [{"what": what, "command": command} for what, command in parts]
 

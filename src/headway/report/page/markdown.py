@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
+from headway.report.page.language import tables_of_language
 from headway.report.studies import ComparisonFile, HeadJson, HeadsFile, Real, SpreadJson, group_values
 
 TITLE = "# Headway: "
@@ -37,6 +38,12 @@ def render_markdown(content: dict[str, Any], figures: Sequence[str] = ()) -> str
         ]
         names = ["probe", "lengths", "remark"]
         lines += ["", *_table(names, remarks)] if remarks else []
+    for study in content["languages"]:
+        lines += ["", f"## Length: {_escape(study['subject'])}, a language model"]
+        for title, names, cells in tables_of_language(study):
+            lines += ["", f"### {_escape(title)}", "", *_table(names, cells)]
+        for each in study["choices"]:
+            lines += ["", _escape(each["sentence"]), *(["", *_indent(each["config"])] if each["config"] else [])]
     for study in content["comparisons"]:
         lines += ["", f"## Comparison by {_escape(', '.join(study['by']))}", "", *_groups(study)]
     if figures:
@@ -86,6 +93,11 @@ def _groups(study: ComparisonFile) -> list[str]:
     ]
     more = len(study["rows"]) - LISTED
     return _table(names, rows) + (["", f"And {more:,} more groups, in compare.csv."] if more > 0 else [])
+
+
+def _indent(text: str) -> list[str]:
+    """Shows lines as code, whatever they hold."""
+    return [f"    {line}".rstrip() for line in text.splitlines()]
 
 
 def _table(names: list[str], rows: Sequence[list[Any]]) -> list[str]:

@@ -20,6 +20,7 @@ KINDS = (
     "heads-population",
     "lengths",
     "lengths-of-subject",
+    "lengths-of-language",
     "certificate",
     "compare",
     "lab",

@@ -17,7 +17,7 @@ os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 if TYPE_CHECKING:
     from headway import api as api
-    from headway.api import evaluate, examine, open, pretrained, prune, study_heads, study_lengths, train
+    from headway.api import cured, evaluate, examine, open, pretrained, prune, study_heads, study_lengths, train
     from headway.attach.from_transformers import subject_from_transformers as huggingface
     from headway.attach.module import candidates
     from headway.errors import HeadwayError
@@ -37,6 +37,7 @@ __all__ = [
     "Subject",
     "Task",
     "candidates",
+    "cured",
     "evaluate",
     "examine",
     "huggingface",

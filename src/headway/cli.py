@@ -20,7 +20,7 @@ COMMANDS = {
     "evaluate": "Measure exact match, by strata, of a run or of a folder of runs.",
     "heads": "Find which heads a model needs, and which can be removed together.",
     "prune": "Write a model without the heads that can be removed together.",
-    "lengths": "Measure how far past its training length an encoding, or your own model, works, and what stops it.",
+    "lengths": "Measure how far past its training length an encoding or a model of yours works, and what stops it.",
     "certify": "Prove that a windowed model is right at every length, in float32: check every context, bound rounding.",
     "doctor": "Check whether conclusions may be drawn: tests a model and its evaluation, and says what is wrong.",
     "new": "Write a commented adapter: how the doctor runs your model, or each submission of a class.",

@@ -9,6 +9,7 @@ import torch
 
 from headway.api.certifying import add as add
 from headway.api.certifying import certify_run as certify_run
+from headway.api.curing import cured as cured
 from headway.api.evaluating import evaluate as evaluate
 from headway.api.evaluating import evaluate_runs as evaluate_runs
 from headway.api.examining import examine as examine

@@ -2,12 +2,13 @@
 
 Headway's attention function is registered beside the library's, together with a mask function: registering the first
 alone silently drops the causal mask. It calls the model family's eager attention, so that softcaps, sinks and position
-biases are the family's, and passes the heads' outputs and maps to listeners. The model's original implementation is
+biases are the family's, and passes the heads' outputs and maps to listeners; changes of queries and masks are made
+before it. The model's original implementation is
 restored afterwards.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
@@ -21,15 +22,23 @@ NAME = "headway"
 Listener = Callable[[nn.Module, Tensor, Tensor | None], Tensor]
 """Called with an attention module, z [batch, query, head, dim] and the map; returns what replaces z."""
 _LISTENERS: list[Listener] = []
+Change = Callable[[nn.Module, Tensor, Tensor, Tensor | None, Mapping[str, Any]], tuple[Tensor, Tensor | None]]
+"""Called with an attention module, its queries and keys [batch, head, token, dim], mask and options before it attends;
+returns what replaces queries and mask."""
+_CHANGES: list[Change] = []
 WRAPPED = {"eager": NAME, "sdpa": "headway_sdpa"}
 """the name of Headway's wrapper of each implementation; only eager attention returns maps, the other is faster"""
 
 
 def _wrap(attend: Callable[..., tuple[Tensor, Tensor | None]]) -> Callable[..., tuple[Tensor, Tensor | None]]:
-    """Wraps an implementation of attention so that the listeners are called."""
+    """Wraps an implementation of attention so that the changes are made before it and the listeners called after."""
 
-    def attention(module: nn.Module, *inputs: Any, **options: Any) -> tuple[Tensor, Tensor | None]:
-        z, maps = attend(module, *inputs, **options)
+    def attention(
+        module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        for change in _CHANGES:
+            query, attention_mask = change(module, query, key, attention_mask, options)
+        z, maps = attend(module, query, key, value, attention_mask, **options)
         for listen in _LISTENERS:
             z = listen(module, z, maps)
         return z, maps
@@ -82,11 +91,22 @@ def configs_of(model: nn.Module) -> list[Any]:
     return list({id(config): config for config in found}.values())
 
 
+def wrapper_of(model: nn.Module) -> str:
+    """Returns the name of Headway's wrapper of the attention that the model uses now; eager where they differ."""
+    current = {config._attn_implementation for config in configs_of(model)}
+    one = current.pop() if len(current) == 1 else ""
+    return one if one in WRAPPED.values() else WRAPPED.get(one, NAME)
+
+
 @contextmanager
-def use_attention(model: Any, implementation: str, *listeners: Listener) -> Iterator[None]:
-    """Switches the model to another implementation of attention, with these listeners, inside the context."""
+def use_attention(
+    model: Any, implementation: str, *listeners: Listener, changes: Sequence[Change] = ()
+) -> Iterator[None]:
+    """Switches the model to another implementation of attention, with these listeners and changes, inside the
+    context."""
     before = [(config, config._attn_implementation) for config in configs_of(model)]
     _LISTENERS.extend(listeners)
+    _CHANGES.extend(changes)
     try:
         model.set_attn_implementation(implementation)
         yield
@@ -95,6 +115,8 @@ def use_attention(model: Any, implementation: str, *listeners: Listener) -> Iter
             config._attn_implementation = original
         for listen in listeners:
             _LISTENERS.remove(listen)
+        for change in changes:
+            _CHANGES.remove(change)
 
 
 def dispatch_hook(model: nn.Module, sites: Mapping[nn.Module, Site], gated: set[Site]) -> Hook:
@@ -109,9 +131,7 @@ def dispatch_hook(model: nn.Module, sites: Mapping[nn.Module, Site], gated: set[
                 intervention.record_map(site, maps)
             return z
 
-        current = {config._attn_implementation for config in configs_of(model)}
-        fast = len(current) == 1 and intervention.trace is None
-        return use_attention(model, WRAPPED.get(current.pop(), NAME) if fast else NAME, listen)
+        return use_attention(model, wrapper_of(model) if intervention.trace is None else NAME, listen)
 
     return hook
 

@@ -5,17 +5,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from headway.attach.order import Order
+from headway.attach.order import TokenOrder
 from headway.lengths.language.causes import LanguageCause
 from headway.lengths.language.cells import RecallCell, corrected
 from headway.lengths.language.choice import CureChoice, CureRow, choose_cures
-from headway.lengths.language.effective import NONE, SHARE, EffectiveLength
+from headway.lengths.language.effective import NONE, SHARE, EffectiveLength, share_interval
 from headway.lengths.language.losses import LossCurve
 from headway.output import Output, as_csv, as_html
 
 SCHEMA = "headway.lengths-of-language/1"
 KNOWN_FROM = {"given": "as given", "config": "by its config", "loss": "where its loss begins to rise"}
-Json = str | int | float | bool | list["Json"] | dict[str, "Json"] | None
+Json = str | int | float | bool | Sequence["Json"] | Mapping[str, "Json"] | None
 JsonRow = dict[str, Json]
 
 
@@ -27,7 +27,7 @@ class LanguageLengths:
     asked: str
     family: str
     parameters: int
-    order: Order
+    order: TokenOrder
     trained: int
     trained_from: str
     lengths: tuple[int, ...]
@@ -81,7 +81,10 @@ class LanguageLengths:
         later = [self.cells[reach.task, n, NONE] for n in self.lengths if n > (reach.length or 0)]
         if not later:
             return f"{opening}, the longest length tested (accuracy {self._accuracy(reach)})."
-        return f"{opening}; at {later[0].length:,} tokens {_describe_cell(later[0])}."
+        first, next_one = self.cells[reach.task, self.lengths[0], NONE], later[0]
+        bounds = share_interval(next_one, first, self.tests)
+        short = "" if bounds is None or bounds.high < SHARE else ", too few answers or too little lost to decide"
+        return f"{opening}; at {next_one.length:,} tokens {_describe_cell(next_one)}{short}."
 
     def _accuracy(self, reach: EffectiveLength) -> str:
         return f"{self.cells[reach.task, reach.length or self.lengths[0], NONE].accuracy or 0.0:.3f}"
@@ -134,8 +137,8 @@ class LanguageLengths:
                     "examples": cell.answers,
                     "prompts": len(cell.right),
                     "accuracy": cell.accuracy,
-                    "interval": None if bounds is None else [*bounds.to_json()],
-                    "corrected": None if strict is None else [*strict.to_json()],
+                    "interval": None if bounds is None else bounds.to_json(),
+                    "corrected": None if strict is None else strict.to_json(),
                     "chance": cell.chance,
                     "constant": cell.constant,
                     "commonest_token": cell.commonest,
@@ -152,7 +155,7 @@ class LanguageLengths:
         found: list[Json] = []
         for number, place in enumerate(self.places):
             answers, accuracy, bounds = cell.at_depth(number)
-            found.append({"depth": place, "examples": answers, "accuracy": accuracy, "interval": [*bounds.to_json()]})
+            found.append({"depth": place, "examples": answers, "accuracy": accuracy, "interval": bounds.to_json()})
         return found
 
     def to_json(self) -> dict[str, Json]:
@@ -171,14 +174,14 @@ class LanguageLengths:
             "seed": self.seed,
             "share": SHARE,
             "level": {"tests": self.tests, "confidence": corrected(self.tests), "corrected_over": "every cell"},
-            "rows": [*self.rows()],
-            "table": [*self.table()],
-            "effective": [{**each.to_json()} for each in self.effective],
-            "cures": [{**each.to_json()} for each in self.cures],
-            "choices": [{**each.to_json()} for each in self.choices],
-            "causes": [{**each.to_json()} for each in self.causes],
-            "loss": None if self.losses is None else {**self.losses.to_json()},
-            "findings": list(self.findings()),
+            "rows": self.rows(),
+            "table": self.table(),
+            "effective": [each.to_json() for each in self.effective],
+            "cures": [each.to_json() for each in self.cures],
+            "choices": [each.to_json() for each in self.choices],
+            "causes": [each.to_json() for each in self.causes],
+            "loss": None if self.losses is None else self.losses.to_json(),
+            "findings": self.findings(),
             "withheld": [],
             "seconds": self.seconds,
         }

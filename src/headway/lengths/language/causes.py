@@ -1,17 +1,20 @@
 """What stops recall, by intervention: a cause is established where its cure brings answers back that its sham does not.
 
 A cure undoes one thing: positions that training never reached, attention that spreads over more tokens, a penalty on
-distance, first tokens out of sight. Its sham changes as much without undoing that. Both answer the same questions as
-the untouched model, so gains are paired. Where one cure is shown to be better than another, what the lesser one brings
+distance, first tokens out of sight. Its shams change as much without undoing that: a cure of positions must beat the
+same change of positions that training did reach, and a constant temperature; and it must bring more than it brings in
+range, where there is nothing to cure. All answer the same questions as the untouched model, so gains are paired. Where
+one cure is shown to be better than another, what the lesser one brings
 counts for the better one's cause, unless both together bring more. What a window hides needs no cure: it is proved by
 changing the fact, where no logit of its question moves.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
 
 from headway.attach.cures import shams_for
-from headway.attach.order import Order
+from headway.attach.order import TokenOrder
 from headway.evaluation.intervals import Interval
 from headway.lengths.language.cells import RecallCell, corrected, gain
 from headway.lengths.language.effective import NONE
@@ -20,8 +23,14 @@ POSITIONS = {"rotary": "untrained angles", "table": "untrained rows", "alibi": "
 """by the way a model tells order: the cause that its cures of positions undo"""
 OTHERS = {"log-length": "dispersion", "sinks": "lost first tokens"}
 NO_CAUSE = ("none", "window")  # a window is a way to live with a limit; it undoes no single thing
-Ask = Callable[[str, int, str], RecallCell]
-"""called with a task, a length and a cure or a sham; measures it where that was not done"""
+
+
+@runtime_checkable
+class Ask(Protocol):
+    """Called with a task, a length, a cure or a sham, and the length that it is set for (default: the same); measures
+    it where that was not done."""
+
+    def __call__(self, task: str, length: int, cure: str, target: int | None = None, /) -> RecallCell: ...
 
 
 @dataclass(frozen=True)
@@ -36,9 +45,12 @@ class LanguageCause:
     after: float | None
     gain: Interval | None = None
     sham: str | None = None
+    """the one of its shams that does best"""
     sham_accuracy: float | None = None
     exceeds: Interval | None = None
-    """the gain of the cure over its sham"""
+    """the gain of the cure over that sham"""
+    in_range: float | None = None
+    """what the same setting of the cure brings at the training length"""
     established: bool = False
     evidence: str = ""
     """what was read off the config and weights, or why it does not count as established"""
@@ -55,6 +67,7 @@ class LanguageCause:
             "sham": self.sham,
             "sham_accuracy": self.sham_accuracy,
             "exceeds_sham": None if self.exceeds is None else self.exceeds.to_json(),
+            "in_range_gain": self.in_range,
             "established": self.established,
             "evidence": self.evidence,
         }
@@ -64,9 +77,10 @@ class LanguageCause:
 class Suspects:
     """Tests the causes that are possible in one model on one task."""
 
-    order: Order
+    order: TokenOrder
     task: str
     failing: Sequence[int]
+    trained: int
     ask: Ask
     tests: int
     """intervals that hold together"""
@@ -97,11 +111,13 @@ class Suspects:
 
     def _test(self, cause: str, cure: str, length: int) -> LanguageCause:
         before, after = self.ask(self.task, length, NONE), self.ask(self.task, length, cure)
-        shams = [sham for part in cure.split("+") if (sham := shams_for(self.order, part)) is not None]
-        sham = "+".join(shams) or None
-        placebo = None if sham is None else self.ask(self.task, length, sham)
+        shams = [self.ask(self.task, length, sham) for sham in self._shams(cure)]
+        best = max(shams, key=lambda sham: sham.accuracy or 0.0, default=None)
         won = _gain_over(before, after, self.tests)
-        exceeds = None if placebo is None else _gain_over(placebo, after, self.tests)
+        exceeds = None if best is None else _gain_over(best, after, self.tests)
+        untouched, cured = self.ask(self.task, self.trained, NONE), self.ask(self.task, self.trained, cure, length)
+        inside = (cured.accuracy or 0.0) - (untouched.accuracy or 0.0)
+        beaten = all(_is_above(_gain_over(sham, after, self.tests)) for sham in shams)
         return LanguageCause(
             cause=cause,
             task=self.task,
@@ -110,12 +126,19 @@ class Suspects:
             before=before.accuracy,
             after=after.accuracy,
             gain=won,
-            sham=sham,
-            sham_accuracy=None if placebo is None else placebo.accuracy,
+            sham=None if best is None else best.cure,
+            sham_accuracy=None if best is None else best.accuracy,
             exceeds=exceeds,
-            established=_is_above(won) and _is_above(exceeds),
+            in_range=inside,
+            established=bool(shams) and beaten and won is not None and won.low > max(0.0, inside),
             evidence=self.evidence(cause, length),
         )
+
+    def _shams(self, cure: str) -> list[str]:
+        """Returns the shams that a cure must beat; a pair must beat those of both together."""
+        own = [sham for part in cure.split("+") if (sham := shams_for(self.order, part)) is not None]
+        together = ["+".join(dict.fromkeys(own))] if own else []
+        return list(dict.fromkeys([*together, *(["temperature"] if self.order.scores and own else [])]))
 
     def _yield_to_better(self, each: LanguageCause, found: Sequence[LanguageCause]) -> LanguageCause:
         """Withdraws a cause if another one's cure brings more at its length, and both together no more than that."""

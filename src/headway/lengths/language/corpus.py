@@ -27,7 +27,7 @@ class Material:
     """the tokens that facts are made of; the filler uses none of them"""
     text: Int[Tensor, " token"] | None = None
     """the user's text; documents follow one another"""
-    fillers: Int[Tensor, " word"] | None = None
+    fillers: Int[Tensor, " filler"] | None = None
     """without a text: the tokens that random filler is drawn from"""
     start: int | None = None
     """the token that every prompt begins with, where the tokenizer adds one"""
@@ -103,10 +103,10 @@ def _documents(content: str, path: Path) -> Iterator[str | list[int]]:
         except (ValueError, RecursionError) as error:
             raise HeadwayError(f"line {number} of {path} is not valid JSON: {error}") from error
         found = item.get("tokens", item.get("text")) if isinstance(item, dict) else item
-        whole = isinstance(found, list) and all(type(each) is int for each in found)
-        if not isinstance(found, str) and not whole:
+        if isinstance(found, str) or (isinstance(found, list) and all(type(each) is int for each in found)):
+            yield found
+        else:
             raise HeadwayError(f'line {number} of {path} has neither "text" nor "tokens"')
-        yield found
 
 
 def _tokens(document: str | list[int], tokenizer: Any, path: Path) -> list[int]:

@@ -3,10 +3,10 @@
 import math
 from typing import Any
 
-from headway.attach.order import Order
+from headway.attach.order import TokenOrder
 
 
-def describe_positions(model: Any, order: Order, trained: int, cause: str, length: int) -> str:
+def describe_positions(model: Any, order: TokenOrder, trained: int, cause: str, length: int) -> str:
     """Says what a model meets at this length that it never met in training."""
     if cause == "untrained rows":
         path = order.modules[0]

@@ -20,6 +20,7 @@ from headway.lengths.language.reading import LanguageReader
 WINDOWS, FEWEST = 16, 4  # passages of the text, at most and at least
 PLACES = 24  # in a band, of which the loss is measured, evenly spread
 BANDS, FIRST = 4, 16  # bands an octave, and where the first ends
+LEAST = 0.01  # nats; less is no rise that anybody would notice
 Measure = Callable[[int, int], None]
 
 
@@ -59,7 +60,7 @@ class LossCurve:
     def rises_at(self) -> int | None:
         """Where the loss begins to rise: the first place of the first band that is shown to be worse than an earlier
         one; None if none is."""
-        return next((band.first for band in self.bands if band.rise_at_least > 0), None)
+        return next((band.first for band in self.bands if band.rise_at_least > 0 and band.rise > LEAST), None)
 
     def to_json(self) -> dict[str, int | list[dict[str, float | list[float]]] | None]:
         bands = [band.to_json() for band in self.bands]

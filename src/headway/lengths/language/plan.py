@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from headway.attach.cures import cures_for
-from headway.attach.order import Order
+from headway.attach.order import TokenOrder
 from headway.errors import HeadwayError, unknown
 from headway.flags import parse_numbers, parse_range, parse_words
 from headway.lengths.language.corpus import Material
@@ -44,7 +44,7 @@ class LanguagePlan:
         return len(self.tasks) * (len(self.lengths) + len(self.beyond) * (len(self.cures) - 1))
 
 
-def find_trained(order: Order, question: LengthsQuestion) -> tuple[int, str]:
+def find_trained(order: TokenOrder, question: LengthsQuestion) -> tuple[int, str]:
     """Returns the training length, and where it is known from."""
     if question.train_lengths is not None:
         longest = parse_range("train_lengths", question.train_lengths)[1]
@@ -56,14 +56,15 @@ def find_trained(order: Order, question: LengthsQuestion) -> tuple[int, str]:
     return order.claimed, "config"
 
 
-def make_plan(question: LengthsQuestion, order: Order, material: Material, trained: int, source: str) -> LanguagePlan:
+def make_plan(question: LengthsQuestion, order: TokenOrder, material: Material, trained: int, source: str) -> LanguagePlan:
     """Fills in the defaults; rejects what is impossible."""
     most = question.to or TIMES * trained
     ladder = [max(SHORTEST, trained // 2), trained]
     while 2 * ladder[-1] <= most:
         ladder.append(2 * ladder[-1])
     given = parse_numbers("lengths", question.lengths)
-    lengths = tuple(sorted({trained, *(given or (*ladder, *([most] if most > trained else [])))}))
+    wanted = given or (*ladder, most if most > trained else trained)
+    lengths: tuple[int, ...] = tuple(sorted({trained, *wanted}))
     if lengths[0] < SHORTEST:
         raise HeadwayError(f"`lengths={lengths[0]}`: prompts have at least {SHORTEST} tokens")
     known, named = cures_for(order), parse_words("cures", question.cures)

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from headway.attach.cures import Setting, cured
-from headway.attach.order import Order
+from headway.attach.order import TokenOrder
 from headway.attach.readers import unembed_only
 from headway.errors import HeadwayError
 from headway.lengths.language.cells import RecallCell, count_commonest
@@ -28,7 +28,7 @@ REASON = 160  # characters of what a model raised
 class LanguageReader:
     """Runs one language model, untouched or under a cure, and remembers what it has measured."""
 
-    def __init__(self, model: Any, order: Order, memory: int, partial: Path | None = None) -> None:
+    def __init__(self, model: Any, order: TokenOrder, memory: int, partial: Path | None = None) -> None:
         self.model, self.order, self.memory, self.partial = model, order, memory, partial
         self.known = {} if partial is None else read_sealed(partial)
         self._weights = ""
@@ -114,11 +114,11 @@ class LanguageReader:
         if not self._weights:
             digest = hashlib.sha256(str(self.model.config.to_json_string()).encode())
             for each in self.model.state_dict().values():
-                digest.update(each.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+                digest.update(each.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
             self._weights = digest.hexdigest()
         digest = hashlib.sha256(f"{self._weights} {cure} {setting} {prompts.task}".encode())
         for table in (prompts.tokens, prompts.at, prompts.question):
-            digest.update(table.contiguous().numpy())
+            digest.update(table.contiguous().numpy().tobytes())
         return digest.hexdigest()
 
     def forget(self) -> None:

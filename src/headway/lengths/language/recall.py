@@ -17,6 +17,7 @@ from headway.lengths.language.corpus import Material
 
 SEGMENT = 8  # tokens of a segment that is repeated
 MOST_FACTS = 16  # at each depth
+TAIL = 8  # tokens of filler before the questions
 SHARE = 0.5  # of the shortest prompt, at most, that facts and questions take
 _NAMES = """Anna Ben Carl Dora Emma Frank Greta Henry Ida Jack Karen Leo Mary Nick Olga Paul Rita Sam Tina Victor Wendy
 Adam Bella Clara David Ella Felix Grace Hugo Irene Jane Kurt Laura Mark Nora Oscar Peter Rosa Simon Tom Alice Bruno
@@ -82,7 +83,9 @@ class Layout:
         return torch.arange(self.depths).repeat_interleave(self.facts)
 
     def gaps(self, filler: int) -> list[int]:
-        """Returns how much of the filler stands before each fact: those of a depth stand close together."""
+        """Returns how much of the filler stands before each fact: those of a depth stand close together. Some
+        filler stands between the last fact and the questions."""
+        filler -= min(TAIL, filler // 8)
         middle = [n / (self.depths - 1) if self.depths > 1 else 0.5 for n in range(self.depths)]
         spread = 0.25 / max(1, self.depths - 1) / self.facts
         places = [m + spread * (n - (self.facts - 1) / 2) for m in middle for n in range(self.facts)]

@@ -86,12 +86,12 @@ class LanguageWork:
         return has_learned(self.ask(task, self.plan.lengths[0], NONE))
 
     def failing(self, task: str) -> list[int]:
-        """Returns the lengths past training at which the untouched model keeps too little."""
+        """Returns the lengths past training at which the untouched model is shown to keep too little."""
         reference = self.ask(task, self.plan.lengths[0], NONE)
         found = []
         for length in self.plan.beyond:
             bounds = share_interval(self.ask(task, length, NONE), reference, self.plan.tests)
-            if bounds is None or bounds.low < SHARE:
+            if bounds is None or bounds.high < SHARE:
                 found.append(length)
         return found
 
@@ -113,7 +113,7 @@ class LanguageWork:
             tests = 3 * len(plan.tasks) * len(plan.beyond) * max(1, len(plan.cures) - 1)
             evidence = partial(describe_positions, self.reader.model, self.reader.order, plan.trained)
             hidden = self._find_hidden(name, failing)
-            own = Suspects(self.reader.order, name, failing, self.ask, tests, evidence).find(plan.cures)
+            own = Suspects(self.reader.order, name, failing, plan.trained, self.ask, tests, evidence).find(plan.cures)
             found += hidden + own
             if not any(each.established for each in hidden + own):
                 cell = self.ask(name, failing[0], NONE)

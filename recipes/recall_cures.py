@@ -4,9 +4,9 @@
     python recipes/recall_cures.py runs/recall --to 512 --out runs/recall-cures
     python recipes/recall_cures.py runs/recall-large --to 4096 --device cuda --out runs/recall-large-cures    # on a GPU
 
-Every folder seed-N is studied as `headway lengths` does, and finished studies are read, not repeated. Writes `cures.md`:
-tables of task × length × cure with the accuracy of every seed, the seeds in which each cause was established, and how often
-each cure was the best. No seed is left out; one that has not learned a task says so.
+Every folder seed-N is studied as `headway lengths` does, and finished studies are read, not repeated. Writes
+`cures.md`: tables of task × length × cure with the accuracy of every seed, the seeds in which each cause was
+established, and how often each cure was the best. No seed is left out; one that has not learned a task says so.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ def table(found: dict[str, dict[str, Any]], task: str) -> list[str]:
 
 def effective(found: dict[str, dict[str, Any]], task: str) -> list[str]:
     """Returns the effective length of every seed under each cure."""
-    rows = {(name, row["cure"]): row for name, each in found.items() for row in each["effective"] if row["task"] == task}
+    rows = {
+        (name, row["cure"]): row for name, each in found.items() for row in each["effective"] if row["task"] == task
+    }
     lines = [f"| cure | {' | '.join(found)} |", f"|---|{'---|' * len(found)}"]
     for cure in dict.fromkeys(cure for _, cure in rows):
         own = [rows.get((name, cure)) for name in found]

@@ -8,7 +8,7 @@ from headway.errors import HeadwayError, unknown
 from headway.flags import parse_numbers, parse_range, parse_words
 from headway.lengths.language.corpus import Material
 from headway.lengths.language.effective import NONE
-from headway.lengths.language.recall import Layout, RecallTask, choose_tasks
+from headway.lengths.language.recall import PromptLayout, RecallTask, choose_tasks
 from headway.lengths.question import LengthsQuestion
 
 TIMES = 4  # of the training length: the longest default length
@@ -26,7 +26,7 @@ class LanguagePlan:
     """given, config or loss"""
     lengths: tuple[int, ...]
     tasks: tuple[RecallTask, ...]
-    layouts: dict[str, Layout]
+    layouts: dict[str, PromptLayout]
     cures: tuple[str, ...]
     depths: int
     answers: int
@@ -56,7 +56,9 @@ def find_trained(order: TokenOrder, question: LengthsQuestion) -> tuple[int, str
     return order.claimed, "config"
 
 
-def make_plan(question: LengthsQuestion, order: TokenOrder, material: Material, trained: int, source: str) -> LanguagePlan:
+def make_plan(
+    question: LengthsQuestion, order: TokenOrder, material: Material, trained: int, source: str
+) -> LanguagePlan:
     """Fills in the defaults; rejects what is impossible."""
     most = question.to or TIMES * trained
     ladder = [max(SHORTEST, trained // 2), trained]

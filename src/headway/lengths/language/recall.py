@@ -64,7 +64,7 @@ class RecallPrompts:
 
 
 @dataclass(frozen=True)
-class Layout:
+class PromptLayout:
     """Where facts stand in prompts of one length."""
 
     length: int
@@ -98,7 +98,7 @@ class RecallTask:
 
     name: str
     about: str
-    draw: Callable[[Layout, Material, int, Generator], RecallPrompts]
+    draw: Callable[[PromptLayout, Material, int, Generator], RecallPrompts]
     widths: tuple[int, int] = (2, 2)
     """the fewest and the most tokens of a fact"""
     in_words: bool = False
@@ -112,7 +112,7 @@ class RecallTask:
             return False
         return True
 
-    def layout(self, shortest: int, depths: int, material: Material) -> Layout:
+    def layout(self, shortest: int, depths: int, material: Material) -> PromptLayout:
         """Returns the layout of the shortest prompts; longer ones hold the same facts."""
         least, most = (_passkey_width(material),) * 2 if self.in_words else self.widths
         room = int(SHARE * shortest) // (2 * depths)  # a fact stands in the context and again at the end
@@ -124,24 +124,24 @@ class RecallTask:
                 f"prompts of {shortest} tokens are too short for facts at {depths} depths (task {self.name}); use "
                 "fewer `depths`, or longer `lengths`"
             )
-        return Layout(shortest, depths, facts, width)
+        return PromptLayout(shortest, depths, facts, width)
 
 
-def draw_recall(task: RecallTask, layout: Layout, material: Material, rows: int, seed: int) -> RecallPrompts:
+def draw_recall(task: RecallTask, layout: PromptLayout, material: Material, rows: int, seed: int) -> RecallPrompts:
     """Draws prompts; the same seed gives the same ones."""
     generator = Generator().manual_seed(1_000_003 * seed + layout.length)
     return task.draw(layout, material, rows, generator)
 
 
-def _draw_key_value(layout: Layout, material: Material, rows: int, generator: Generator) -> RecallPrompts:
+def _draw_key_value(layout: PromptLayout, material: Material, rows: int, generator: Generator) -> RecallPrompts:
     return _write("key-value", layout, material, rows, generator)
 
 
-def _draw_repeat(layout: Layout, material: Material, rows: int, generator: Generator) -> RecallPrompts:
+def _draw_repeat(layout: PromptLayout, material: Material, rows: int, generator: Generator) -> RecallPrompts:
     return _write("repeat", layout, material, rows, generator)
 
 
-def _write(task: str, layout: Layout, material: Material, rows: int, generator: Generator) -> RecallPrompts:
+def _write(task: str, layout: PromptLayout, material: Material, rows: int, generator: Generator) -> RecallPrompts:
     """Writes facts into filler, and asks for all of them at the end in random order: the first token of each is given,
     and every other is the answer to a question of its own."""
     count, width = layout.all_facts, layout.width
@@ -178,7 +178,7 @@ def _write(task: str, layout: Layout, material: Material, rows: int, generator: 
     )
 
 
-def _draw_passkey(layout: Layout, material: Material, rows: int, generator: Generator) -> RecallPrompts:
+def _draw_passkey(layout: PromptLayout, material: Material, rows: int, generator: Generator) -> RecallPrompts:
     drawn = [_write_passkeys(layout, material, generator) for _ in range(rows)]
     longest = max(len(at) for _, at, _, _, _ in drawn)
 
@@ -198,7 +198,7 @@ def _draw_passkey(layout: Layout, material: Material, rows: int, generator: Gene
 
 
 def _write_passkeys(
-    layout: Layout, material: Material, generator: Generator
+    layout: PromptLayout, material: Material, generator: Generator
 ) -> tuple[list[int], list[int], list[int], list[int], list[int]]:
     """Writes one prompt: its tokens, where its answers stand, the question of each, the depth of each question, and
     where the facts stand that answer them."""

@@ -155,6 +155,9 @@ def test_why_a_cause_that_was_tried_is_not_established() -> None:
     assert why(exceeds_sham=[-0.02, 0.1]) == (
         "log-length is not shown to bring more than its sham (the difference is -0.02 to +0.10)"
     )
+    assert why(in_range_gain=0.45) == (
+        "log-length brings about as much in range, where there is nothing to cure (+0.45)"
+    )
     assert why(sham=None) == "there is no sham that its cure could be compared with"
     assert why(evidence="the cure for lost first tokens brings more") == "the cure for lost first tokens brings more"
     assert why_not(cause("untrained angles", "yarn", True)) is None  # pyright: ignore[reportArgumentType]

@@ -172,7 +172,7 @@ function Causes({ causes }: { causes: Cause[] }) {
   return (
     <>
       <h4>What stops it</h4>
-      <p>A cause is established if undoing it brings answers back, and brings more of them than a sham: a change of the same kind and size that does not undo it.</p>
+      <p>A cause is established if undoing it brings answers back: more of them than a sham does, a change of the same kind and size that does not undo it, and more than the same cure brings in range, where there is nothing to cure.</p>
       <div class="cards">{shown.map((each) => <CauseCard key={each.task + each.cause + each.cure + each.length} each={each} />)}</div>
     </>
   );

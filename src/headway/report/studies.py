@@ -134,6 +134,7 @@ CauseJson = TypedDict("CauseJson", {
     "cause": str, "task": str, "length": int, "cure": str | None, "before": Real, "after": Real,
     "gain": Bounds | None, "sham": str | None, "sham_accuracy": Real, "exceeds_sham": Bounds | None,
     "established": bool, "evidence": str,
+    "in_range_gain": NotRequired[Real],  # what the cure brings at the training length, where there is nothing to cure
 })
 ChoiceJson = TypedDict("ChoiceJson", {"length": int, "cure": str, "sentence": str, "config": str})
 BandJson = TypedDict("BandJson", {"first": int, "last": int, "loss": Real, "interval": Bounds})

@@ -113,11 +113,14 @@ def why_not(cause: CauseJson) -> str | None:
         return "there is no sham that its cure could be compared with"
     if not _is_above(over):
         return f"{cure} is not shown to bring more than its sham{_span(over)}"
+    inside = cause.get("in_range_gain") or 0.0
+    if not _is_above(gain, inside):
+        return f"{cure} brings about as much in range, where there is nothing to cure ({inside:+.2f})"
     return cause["evidence"] or "another cause explains it better"
 
 
-def _is_above(bounds: Sequence[Real] | None) -> bool:
-    return bounds is not None and bounds[0] is not None and bounds[0] > 0
+def _is_above(bounds: Sequence[Real] | None, least: float = 0.0) -> bool:
+    return bounds is not None and bounds[0] is not None and bounds[0] > least
 
 
 def _span(bounds: Sequence[Real] | None) -> str:

@@ -33,11 +33,11 @@ from headway.training.tracks import Track
 
 GREEDY_CHECKED, CLASSIFIED, PAIRS, BLIND_STEPS = 20_000, 9_000, 1_000, 50
 STAGES = {  # with the seconds of each on two cores (results/first-minutes.md), from which the time left is estimated
-    "training the adder": 30.0,
-    "all sums": 24.0,
-    "its heads": 93.0,
-    "training three classifiers": 21.0,
-    "longer sequences": 10.0,
+    "training the adder": 45.0,
+    "all sums": 47.0,
+    "its heads": 155.0,
+    "training three classifiers": 27.0,
+    "longer sequences": 15.0,
 }
 ADDER, SUMS, HEADS, CLASSIFIERS, LONGER = STAGES
 

@@ -21,6 +21,7 @@ from headway.heads.result import HeadStudy
 from headway.heads.study import study_subject
 from headway.heads.together import remove_greedily
 from headway.heads.variants import Variants
+from headway.report import maps as maps_module
 from headway.runs.folder import RunFolder
 from headway.subjects.own import open_run, open_stack, subject_of
 
@@ -86,8 +87,9 @@ def test_a_member_has_the_same_study_as_alone(folders: list[RunFolder], margin: 
 def test_a_folder_of_runs_has_distributions_over_all_runs(
     folders: list[RunFolder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for drawing in ("heads_figures", "problem_figure", "several_figure"):  # only the population is looked at
-        monkeypatch.setattr(heads_module, drawing, lambda *_: [])
+    drawing = [(heads_module, "heads_figures"), (heads_module, "problem_figure"), (maps_module, "several_figure")]
+    for home, name in drawing:  # only the population is looked at
+        monkeypatch.setattr(home, name, lambda *_: [])
     home = folders[0].path.parent
     study = study_members(home, examples=600, max_drop=0.05, kinds=True, device="cpu")
     found = distribution(study.members)

@@ -26,6 +26,7 @@ from headway.heads.question import HeadsQuestion
 from headway.heads.result import HeadStudy
 from headway.heads.study import study_subject
 from headway.models import Head, heads_of
+from headway.report import maps as maps_module
 from headway.subjects.own import open_one, subject_of
 from headway.subjects.runner import HeadwayRunner
 from small import flags, small_model
@@ -47,8 +48,8 @@ def study(home: Path) -> HeadStudy:
         patch.setattr(
             heads_module, "heads_figures", lambda file, out: (out / "heads.svg").write_bytes(file.read_bytes())
         )
-        for drawing in ("problem_figure", "several_figure"):
-            patch.setattr(heads_module, drawing, lambda maps, path: path.with_suffix(".svg").touch())
+        for module, drawing in ((heads_module, "problem_figure"), (maps_module, "several_figure")):
+            patch.setattr(module, drawing, lambda maps, path: path.with_suffix(".svg").touch())
         return study_heads("pretrained:adder", examples=1000, budget=0, out=home)
 
 

@@ -153,7 +153,7 @@ function Strata({ heads }: { heads: Heads }) {
         cells={(r, c) => {
           const { stratum, examples, errors } = heads.heads[r]!.by_stratum[c]!;
           return { value: errors / Math.max(1, examples), title: `without ${headTitle(heads.heads[r]!.head)}, ${stratum}: ${errors} of ${examples} wrong` };
-        }} /><p>The error rate on each kind of problem without the head: the darker, the more of them go wrong. A row that is dark in a few columns only belongs to a head with a special job.</p></div>
+        }} /><p>The error rate on each kind of problem without the head: the stronger the blue, the more of them go wrong. A row that is blue in only a few columns belongs to a head with a special job.</p></div>
     </>
   );
 }

@@ -30,13 +30,13 @@ from headway.heads.result import HeadStudy
 from headway.heads.screening import Screening, screen
 from headway.heads.study import add_search, study_subject
 from headway.heads.variants import Ledger, Variants
-from headway.machine import choose_device, environment, full_precision_matmul
+from headway.machine import choose_device, environment, full_precision_matmul, threads
 from headway.models import Head, Model
 from headway.models.sites import HeadNames, find_heads
 from headway.progress import Progress
 from headway.question import asks
 from headway.report.heads import heads_figures, population_figures
-from headway.report.maps import problem_figure, several_figure
+from headway.report.maps import drawing_several, problem_figure
 from headway.report.page import Inline
 from headway.runs import disk
 from headway.runs.folder import RunFolder
@@ -94,8 +94,6 @@ def _save(study: HeadStudy, subject: Subject, home: Path, seed: int) -> None:
     """Writes heads.json, heads.csv, maps.json and the figures."""
     RunFolder(home).record("heads", study.to_json())
     disk.write_bytes(home / "heads.csv", study.to_csv().encode())
-    if not study.withheld:
-        heads_figures(home / "heads.json", home)
     problems = subject.runner.select_one_length(draw_split(subject, Split.REPORT, MAPPED, seed))
     tokens = problems.source.shape[1] + problems.answer.shape[1]
     fitting = MOST_WEIGHTS // (len(subject.heads) * tokens**2)  # a page holds the maps of all heads
@@ -108,9 +106,11 @@ def _save(study: HeadStudy, subject: Subject, home: Path, seed: int) -> None:
     disk.write_json(home / "maps.json", maps)
     if not maps["problem"]["maps"]:
         print(f"the attention maps of {subject.name} cannot be read; no figure shows them", file=sys.stderr)
-    problem_figure(maps["problem"], home / "maps-problem")
-    problem_figure(maps["average"]["all"], home / "maps-average")
-    several_figure(maps["several"], home / "maps-twelve")
+    with drawing_several(home / "maps.json", home / "maps-twelve", at_once=threads() > 1):
+        if not study.withheld:
+            heads_figures(home / "heads.json", home)
+        problem_figure(maps["problem"], home / "maps-problem")
+        problem_figure(maps["average"]["all"], home / "maps-average")
 
 
 def _map_several(study: HeadStudy, subject: Subject, problems: Problems) -> dict[str, Any]:

@@ -74,11 +74,13 @@ class Variants:
     @torch.inference_mode()
     def _run_batch(self, batch: Problems, donors: Problems | None, variants: Sequence[Closed], base: Closed) -> Outcome:
         outputs = self.ablation.replacements(donors)
+        metric = self.subject.measured_by
+        needs_whole = metric is not None and metric.needs_whole
+        if len(variants) == 1 and base and not needs_whole:  # what is closed from the start needs no pass of its own
+            base, variants = base | variants[0], [base | variants[0]]
         recording = self.runner.record(batch, self._gates([base], outputs, len(batch)))
         right = torch.empty(len(variants), len(batch), dtype=torch.bool, device=batch.source.device)
         losses = torch.empty(len(variants), len(batch), device=batch.source.device)
-        metric = self.subject.measured_by
-        needs_whole = metric is not None and metric.needs_whole
         whole = (self.runner.record(batch) if base else recording).logits if needs_whole else None
         changed = [_changes(closed, base) for closed in variants]
         replayed = self.runner.replay_each(

@@ -6,18 +6,23 @@ Reads only the JSON of maps: rows are queries, columns are keys, with tokens on 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headway.errors import HeadwayError
 from headway.report.figures import ORANGE, grid, needs_matplotlib, save_figure
 from headway.report.studies import SeveralMapsJson, SiteMapsJson
+from headway.runs import disk
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 ACROSS, LONGEST = 6, 18  # panels in a row; characters in a title
+DRAW = "import sys; from headway.report import maps; maps.draw_several(*sys.argv[1:])"
 
 
 def site_figure(content: dict[str, Any], site: str, out: Path) -> list[Path]:
@@ -75,6 +80,29 @@ def several_figure(content: SeveralMapsJson | None, out: Path) -> list[Path]:
             spare.set_axis_off()
     figure.colorbar(axes[0].images[0], ax=figure.axes, label="attention", shrink=0.3)
     return save_figure(figure, out)
+
+
+def draw_several(maps: str, out: str) -> None:
+    """Draws the figure of several problems from the file maps.json."""
+    several_figure(disk.read_json(Path(maps))["several"], Path(out))
+
+
+@contextmanager
+def drawing_several(maps: Path, out: Path, at_once: bool) -> Iterator[None]:
+    """Draws that figure in a process of its own while the block runs; afterwards, here, if not `at_once` or if that
+    process fails, such as where it cannot import Headway."""
+    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    command = [sys.executable, "-P", "-c", DRAW, str(maps), str(out)]
+    process = subprocess.Popen(command, **quiet) if at_once else None
+    try:
+        yield
+    except BaseException:
+        if process is not None:
+            process.kill()
+            process.wait()
+        raise
+    if process is None or process.wait() != 0:
+        draw_several(str(maps), str(out))
 
 
 def _join(tokens: Sequence[str]) -> str:

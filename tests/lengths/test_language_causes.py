@@ -56,9 +56,9 @@ def disperse(model: Any, trained: int, power: float) -> Any:
 
 def test_attention_that_spreads_over_more_tokens() -> None:
     """The model was trained on 64 tokens, so that its angles are in range throughout."""
-    asked = {"train_lengths": "32", "lengths": "32,48,64", "depths": 2, "probes": "repeat"}
-    found = study(disperse(load("rotary"), 32, 3.0), **asked)
-    assert established(found, "repeat") == ["dispersion"]
+    asked = {"train_lengths": "32", "lengths": "32,48,64", "depths": 2}
+    found = study(disperse(load("rotary"), 32, 5.0), **asked)
+    assert [established(found, task) for task in found.tasks] == [["dispersion"], ["dispersion"]]
     assert study(load("rotary"), **asked).causes == ()  # nothing stops it there
 
 

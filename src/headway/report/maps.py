@@ -91,9 +91,9 @@ def draw_several(maps: str, out: str) -> None:
 def drawing_several(maps: Path, out: Path, at_once: bool) -> Iterator[None]:
     """Draws that figure in a process of its own while the block runs; afterwards, here, if not `at_once` or if that
     process fails, such as where it cannot import Headway."""
-    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    none = subprocess.DEVNULL
     command = [sys.executable, "-P", "-c", DRAW, str(maps), str(out)]
-    process = subprocess.Popen(command, **quiet) if at_once else None
+    process = subprocess.Popen(command, stdin=none, stdout=none, stderr=none) if at_once else None
     try:
         yield
     except BaseException:

@@ -4,6 +4,7 @@ helps, and the findings."""
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from headway.attach.order import TokenOrder
 from headway.lengths.language.causes import LanguageCause
@@ -41,7 +42,8 @@ class LanguageLengths:
     cures: tuple[CureRow, ...]
     causes: tuple[LanguageCause, ...]
     losses: LossCurve | None
-    has_text: bool
+    text: str | None
+    """the name of the text, if one was given"""
     seconds: float
 
     @cached_property
@@ -64,7 +66,7 @@ class LanguageLengths:
         found += [each.sentence for each in self.choices]
         if self.losses is not None:
             found.append(self._describe_losses(self.losses))
-        elif self.has_text:
+        elif self.text is not None:
             found.append("The text is too short to measure the loss by position.")
         return found
 
@@ -158,7 +160,7 @@ class LanguageLengths:
             found.append({"depth": place, "examples": answers, "accuracy": accuracy, "interval": bounds.to_json()})
         return found
 
-    def to_json(self) -> dict[str, Json]:
+    def to_json(self) -> dict[str, Any]:
         return {
             "schema": SCHEMA,
             "subject": self.name,
@@ -172,6 +174,7 @@ class LanguageLengths:
             "depths": list(self.places),
             "tasks": list(self.tasks),
             "seed": self.seed,
+            "text": self.text,
             "share": SHARE,
             "level": {"tests": self.tests, "confidence": corrected(self.tests), "corrected_over": "every cell"},
             "rows": self.rows(),

@@ -72,7 +72,9 @@ def choose_cures(rows: Sequence[CureRow], tasks: Sequence[str]) -> list[CureChoi
             return round(worst[cure].cell.accuracy or 0.0, 2), inside
 
         best = max(worst, key=value)
-        row, plain = worst[best], worst[NONE].cell.accuracy or 0.0
+        row = worst[best]
+        untouched = [each for each in own if each.cell.cure == NONE and each.cell.task == row.cell.task]
+        plain = untouched[0].cell.accuracy or 0.0
         if best == NONE or row.gain is None or row.gain.low <= 0:
             sentence = f"At {length:,} tokens no cure is shown to help (untouched: {plain:.2f})."
             found.append(CureChoice(length, NONE, plain, plain, "", sentence))

@@ -187,7 +187,7 @@ def study_language(
         cures=tuple(_cure_rows(work)),
         causes=tuple(causes),
         losses=losses,
-        has_text=material.text is not None,
+        text=None if question.text is None else str(question.text),
         seconds=round(time.monotonic() - began, 1),
     )
 

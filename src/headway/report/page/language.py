@@ -158,7 +158,7 @@ def command_of_language(path: Path, study: LanguageLengthsFile) -> str:
         "depths": [len(study["depths"])] if len(study["depths"]) != DEPTHS else [],
         "examples": [answers] if answers != ANSWERS else [],
         "seed": [study["seed"]] if study["seed"] else [],
-        "text": ["TEXT"] if study["loss"] is not None or "passkey" in study["tasks"] else [],
+        "text": [text] if (text := study.get("text")) else [],
         "out": [path.parent],
     }
     filled = {name: ",".join(map(str, values)) for name, values in flags.items()}

@@ -202,7 +202,8 @@ def train(setting: Setting, seed: int, device: str) -> PreTrainedModel:
     """Trains a model with the loss of every next token; prints how well it recalls fresh rows."""
     torch.manual_seed(seed)
     generator = Generator().manual_seed(seed)
-    model: Any = build(setting).to(device).train()
+    model: Any = build(setting)
+    model = model.to(device).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=setting.rate, betas=(0.9, 0.98), weight_decay=0.1)
 
     def pace(step: int) -> float:

@@ -70,7 +70,7 @@ def make_study(**changes: Any) -> dict[str, Any]:
         for first, last, loss in zip(edges[:-1], edges[1:], losses, strict=True)
     ]
     return {
-        "schema": "headway.lengths-of-language/1", "subject": "rotary", "asked": "models/rotary",
+        "schema": "headway.lengths-of-language/1", "subject": "rotary", "asked": "models/rotary", "text": "corpus.txt",
         "family": "LlamaForCausalLM", "trained": 64, "trained_from": "config", "lengths": list(LENGTHS),
         "depths": list(DEPTHS), "tasks": ["repeat", "key-value"], "seed": 0, "share": 0.9, "rows": rows,
         "effective": [
@@ -128,12 +128,20 @@ def test_the_command_of_a_study_is_the_one_that_repeats_it(tmp_path: Path, capsy
         (found,) = {each.split('"')[0] for each in text.split('"command": "')[1:]}
         return shlex.split(found)
 
-    ends = ["--text", "TEXT", "--out", str(tmp_path)]
+    ends = ["--text", "corpus.txt", "--out", str(tmp_path)]
     usual = ["headway", "lengths", "models/rotary", "--lengths", "64,128,256", "--probes", "repeat,key-value"]
     assert command() == [*usual, "--depths", "3", *ends]
     learned = make_study()["effective"][:4]
     rows = [each for each in make_study()["rows"] if each["task"] == "repeat"]
-    alone = {"tasks": ["repeat"], "effective": learned, "rows": rows, "trained_from": "given", "seed": 3, "loss": None}
+    alone = {
+        "tasks": ["repeat"],
+        "effective": learned,
+        "rows": rows,
+        "trained_from": "given",
+        "seed": 3,
+        "loss": None,
+        "text": None,
+    }
     found = command(**alone, cures=[])
     assert found == [
         "headway", "lengths", "models/rotary", "--train-lengths", "64", "--lengths", "64,128,256", "--probes", "repeat",

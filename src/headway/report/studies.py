@@ -180,7 +180,8 @@ LengthsFile = TypedDict("LengthsFile", {  # lengths.json, of a study of many run
     "subject": NotRequired[str], "asked": NotRequired[str], "remarks": NotRequired[list[RemarkJson]],  # a user's
 })
 LanguageLengthsFile = TypedDict("LanguageLengthsFile", {  # lengths.json, of a language model
-    "text": NotRequired[str | None], "subject": str, "asked": str, "family": str, "trained": int, "trained_from": str, "lengths": list[int],
+    "text": NotRequired[str | None], "subject": str, "asked": str, "family": str, "trained": int,
+    "trained_from": str, "lengths": list[int],
     "depths": list[float], "tasks": list[str], "seed": int, "share": float, "rows": list[RecallRowJson],
     "effective": list[EffectiveJson], "cures": list[CureJson], "choices": list[ChoiceJson], "causes": list[CauseJson],
     "loss": LossJson | None, "findings": list[str], "withheld": list[WithheldJson],

@@ -86,7 +86,7 @@ def shown_language(sources: Sources, path: Path, study: LanguageLengthsFile) -> 
     """Returns what the page shows of a study: what it reads of each entry, and why a cause does not count."""
     rows = [{key: row.get(key) for key in RecallRowJson.__annotations__} for row in study["rows"]]
     cures = [{key: row.get(key) for key in studies.CureJson.__annotations__} for row in study["cures"]]
-    read = {key: study[key] for key in LanguageLengthsFile.__annotations__}
+    read = {key: study[key] for key in LanguageLengthsFile.__annotations__ if key in study}
     causes = [{**cause, "why_not": why_not(cause)} for cause in ordered_causes(study)]
     return {**read, "name": sources.name(path), "rows": rows, "cures": cures, "causes": causes}
 

@@ -42,6 +42,31 @@ def test_rotary_angles_that_training_never_reached() -> None:
     assert cause.gain.low > 0.2
 
 
+def test_rows_of_a_table_that_were_never_trained() -> None:
+    found = study(load("table"), to=256)
+    for task in found.tasks:
+        assert established(found, task) == ["untrained rows"]
+
+
+def penalize(model: Any, trained: int) -> Any:
+    """Multiplies the penalty on distance by n / trained where there are n > trained tokens."""
+
+    def scale(module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        return inputs, {**options, "alibi": options["alibi"] * max(1.0, options["alibi"].shape[-1] / trained)}
+
+    for layer in model.transformer.h:
+        layer.self_attention.register_forward_pre_hook(scale, with_kwargs=True)
+    return model
+
+
+def test_a_penalty_on_distance() -> None:
+    """The model was trained on 64 tokens, so that nothing but the penalty that was added stops it before."""
+    asked = {"train_lengths": "32", "lengths": "32,48,64", "depths": 2}
+    found = study(penalize(load("alibi"), 32), **asked)
+    assert [established(found, task) for task in found.tasks] == [["distance penalty"], ["distance penalty"]]
+    assert study(load("alibi"), **asked).causes == ()
+
+
 def disperse(model: Any, trained: int, power: float) -> Any:
     """Multiplies the scores by (ln trained / ln n) to a power, where a query sees n > trained tokens."""
 

@@ -37,7 +37,7 @@ class LossBand:
     rise_at_least: float
     """the lower end of its interval, corrected over all bands"""
 
-    def to_json(self) -> dict[str, float | list[float]]:
+    def to_json(self) -> dict[str, int | float | list[float]]:
         return {
             "first": self.first,
             "last": self.last,
@@ -62,7 +62,7 @@ class LossCurve:
         one; None if none is."""
         return next((band.first for band in self.bands if band.rise_at_least > 0 and band.rise > LEAST), None)
 
-    def to_json(self) -> dict[str, int | list[dict[str, float | list[float]]] | None]:
+    def to_json(self) -> dict[str, int | list[dict[str, int | float | list[float]]] | None]:
         bands = [band.to_json() for band in self.bands]
         return {"length": self.length, "windows": self.windows, "rises_at": self.rises_at, "bands": bands}
 

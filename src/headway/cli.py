@@ -61,6 +61,7 @@ FIRST = f"""{ABOUT}
   headway lab --open                    trains, checks and studies the standard models; one HTML page
   headway new subject                   a file to fill in; then the doctor checks your own experiment
   headway lengths --positions FILE.py:CLASS,kerple    how far an encoding of yours works
+  headway lengths FOLDER --text FILE    how long a context your language model uses, and what helps
   headway COMMAND --help                an example, and every flag of a command
   headway --help                        all commands
 """

@@ -13,7 +13,11 @@ shorter ones are learned by distance alone, and then recall emerges late or not 
 counts ten times in the loss, and a token that recall does not predict a tenth.
 
 The families differ in how a model tells order: `rotary` (Llama), `table` (GPT-2, with four times the rows that training
-uses), `alibi` (BLOOM) and `window` (Mistral, whose window is the training length: in training it hides nothing).
+uses; the others stay as they began, at random), `alibi` (BLOOM, whose heads with the gentlest slope are silenced behind
+the first layer) and `window` (Mistral, with a window of the training length, which hides nothing in training: from the
+same seed its weights are those of `rotary`). Small ones are in recipes/recall, trained by
+
+    python recipes/recall.py --family FAMILY --out recipes/recall/FAMILY --text recipes/recall/text.jsonl
 
 Writes a plain `transformers` model, and `text.jsonl`: local text alone, lines of {"tokens": [...]}. Several seeds go to
 seed-N each; those that are there already are not trained again. The same seed gives the same rows on every device, and
@@ -27,7 +31,7 @@ import json
 import math
 import shutil
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +56,7 @@ CHAIN_SEED = 26  # of the text's chain, which all models share
 
 @dataclass(frozen=True)
 class Setting:
-    """The sizes of the language, of the model and of training; the defaults train on a CPU."""
+    """The sizes of the language, of the model and of training."""
 
     family: str = "rotary"
     length: int = 64
@@ -78,6 +82,12 @@ class Setting:
         return min(self.length // 8, self.text_tokens // 2)
 
 
+SMALL = {
+    "rotary": Setting(),
+    "table": Setting("table", steps=2500),
+    "alibi": Setting("alibi", layers=3, rate=3e-3),
+    "window": Setting("window"),
+}
 LARGE = Setting(
     length=256,
     text_tokens=256,
@@ -172,17 +182,21 @@ def draw_recall(rows: int, setting: Setting, generator: Generator) -> Rows:
 def draw_rows(rows: int, setting: Setting, generator: Generator) -> Rows:
     """Draws half of the rows of either kind."""
     one, other = draw_repeats(rows // 2, setting, generator), draw_recall(rows - rows // 2, setting, generator)
-    return Rows(*(torch.cat([getattr(one, name), getattr(other, name)]) for name in Rows.__dataclass_fields__))
+    return Rows(
+        *(torch.cat([getattr(one, name), getattr(other, name)]) for name in (field.name for field in fields(Rows)))
+    )
 
 
-def build(setting: Setting) -> PreTrainedModel:
+def build(setting: Setting) -> Any:
     """Builds the model of a family, without special tokens, with its training length in its config."""
     none = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None, "tie_word_embeddings": True}
     sizes = {"vocab_size": setting.vocabulary, "hidden_size": setting.width, "initializer_range": setting.scale, **none}
     if setting.family == "table":
-        sizes |= {"n_layer": setting.layers, "n_head": setting.heads, "n_positions": 4 * setting.length}
-        sizes |= {"original_max_position_embeddings": setting.length}
-        return GPT2LMHeadModel(GPT2Config(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, **sizes))
+        sizes |= {"n_layer": setting.layers, "n_head": setting.heads}
+        sizes |= {"n_positions": 4 * setting.length, "original_max_position_embeddings": setting.length}
+        model = GPT2LMHeadModel(GPT2Config(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, **sizes))
+        torch.nn.init.normal_(model.transformer.wpe.weight, std=2 * setting.scale)
+        return model
     if setting.family == "alibi":
         sizes |= {"n_layer": setting.layers, "n_head": setting.heads, "max_position_embeddings": setting.length}
         return BloomForCausalLM(BloomConfig(**sizes))
@@ -194,6 +208,19 @@ def build(setting: Setting) -> PreTrainedModel:
     return LlamaForCausalLM(LlamaConfig(**sizes))
 
 
+@torch.no_grad()
+def silence_gentlest(model: Any) -> None:
+    """Silences the heads with the gentlest slope behind BLOOM's first layer, so that recall needs a steeper one.
+
+    The gentlest slope is 1/256 in every BLOOM: a penalty that hardly matters within a few hundred tokens.
+    """
+    for block in model.transformer.h[1:]:
+        attention = block.self_attention
+        gentlest = 2 ** (attention.num_heads.bit_length() - 1) - 1  # slopes of the heads behind it lie between others
+        start = gentlest * attention.head_dim
+        attention.dense.weight[:, start : start + attention.head_dim] = 0
+
+
 def share(right: Tensor, mask: Tensor) -> float:
     return (right & mask).sum().item() / max(int(mask.sum()), 1)
 
@@ -202,9 +229,11 @@ def train(setting: Setting, seed: int, device: str) -> PreTrainedModel:
     """Trains a model with the loss of every next token; prints how well it recalls fresh rows."""
     torch.manual_seed(seed)
     generator = Generator().manual_seed(seed)
-    model: Any = build(setting)
-    model = model.to(device).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=setting.rate, betas=(0.9, 0.98), weight_decay=0.1)
+    model = build(setting).to(device).train()
+    positions = [weight for name, weight in model.named_parameters() if "wpe" in name]
+    others = [weight for name, weight in model.named_parameters() if "wpe" not in name]
+    groups = [{"params": others}, {"params": positions, "weight_decay": 0.0}]  # rows never used stay as they began
+    optimizer = torch.optim.AdamW(groups, lr=setting.rate, betas=(0.9, 0.98), weight_decay=0.1)
 
     def pace(step: int) -> float:
         return min((step + 1) / min(200, setting.steps), 0.5 + 0.5 * math.cos(math.pi * step / setting.steps))
@@ -226,6 +255,8 @@ def train(setting: Setting, seed: int, device: str) -> PreTrainedModel:
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
+        if setting.family == "alibi":
+            silence_gentlest(model)
         if step % 100 == 0 or step == setting.steps:
             right = logits.argmax(-1).cpu() == rows.tokens[:, 1:]
             figures = {name: share(right, getattr(rows, name)[:, 1:]) for name in ("repeats", "answers", "final")}
@@ -265,8 +296,8 @@ def main(argv: list[str] | None = None) -> None:
     for name in ("rate", "scale", "answer-weight", "other-weight"):
         parser.add_argument(f"--{name}", type=float)
     options = vars(parser.parse_args(argv))
-    given = {name: options[name] for name in Setting.__dataclass_fields__ if options.get(name) is not None}
-    setting = Setting(**{**(vars(LARGE) if options["large"] else {}), **given})
+    given = {field.name: options[field.name] for field in fields(Setting) if options.get(field.name) is not None}
+    setting = replace(LARGE if options["large"] else SMALL[options["family"]], **given)
     out, seeds = options["out"], options["seeds"]
     if options["device"] == "cpu":
         torch.set_num_threads(1)  # a fixed order of summation gives the same bytes

@@ -25,7 +25,6 @@ OF_ORDER = {
 SHAMS = {
     "rotary": rotations.SHAM,
     "table": tables.SHAM,
-    "alibi": "temperature-of-all",
 }
 """the sham of all cures of each kind of order"""
 
@@ -38,9 +37,11 @@ def cures_for(order: TokenOrder) -> tuple[str, ...]:
 
 
 def shams_for(order: TokenOrder, cure: str) -> str | None:
-    """Returns the sham that a cure must beat; None if it has none."""
-    of_scores = {"log-length": "temperature", "sinks": "sinks-elsewhere"}
-    return SHAMS[order.kind] if cure in OF_ORDER[order.kind] else of_scores.get(cure)
+    """Returns the sham that a cure must beat; None if it has none. Dividing all scores would divide ALiBi's bias as well,
+    so the sham of its cure is a constant temperature of q·k."""
+    if cure in OF_ORDER[order.kind]:
+        return SHAMS.get(order.kind, "temperature" if order.scores else None)
+    return {"log-length": "temperature", "sinks": "sinks-elsewhere"}.get(cure)
 
 
 @contextmanager
@@ -81,7 +82,7 @@ def _apply(model: Any, order: TokenOrder, part: str, setting: Setting) -> Abstra
         return rotations.change_rotations(model, order.modules, part, setting)
     if order.kind == "table":
         return tables.change_table(model, order.modules[0], part, setting)
-    return scores.change_alibi(model, order.modules, part, setting)
+    return scores.change_alibi(model, order.modules, setting)
 
 
 def _check_parts(order: TokenOrder, parts: list[str], setting: Setting) -> None:

@@ -24,8 +24,6 @@ SINKS = 4
 ELSEWHERE = 8
 """the first of the tokens that stay visible in the sham of sinks; early as they are, but not the first"""
 SCALES, MASKS = ("log-length", "temperature"), ("window", "sinks", "sinks-elsewhere")
-ALIBI = {"interpolation": False, "temperature-of-all": True}
-"""cures of BLOOM's ALiBi, and whether q·k is divided too"""
 
 
 def log_length(setting: Setting, tokens: int, window: int | None = None) -> Float[Tensor, " token"]:
@@ -139,18 +137,17 @@ def change_scores(model: Any, name: str, setting: Setting) -> Iterator[None]:
 
 
 @contextmanager
-def change_alibi(model: nn.Module, modules: tuple[str, ...], name: str, setting: Setting) -> Iterator[None]:
-    """Divides BLOOM's ALiBi by the factor inside the context, in the sham all scores."""
+def change_alibi(model: nn.Module, modules: tuple[str, ...], setting: Setting) -> Iterator[None]:
+    """Divides BLOOM's ALiBi by the factor inside the context."""
     attentions: list[Any] = [model.get_submodule(path) for path in modules]
-    before = [(module, module.beta, module.inv_norm_factor) for module in attentions]
+    before = [(module, module.beta) for module in attentions]
     try:
-        for module, beta, norm in before:
+        for module, beta in before:
             module.beta = beta / setting.factor
-            module.inv_norm_factor = norm / setting.factor if ALIBI[name] else norm
         yield
     finally:
-        for module, beta, norm in before:
-            module.beta, module.inv_norm_factor = beta, norm
+        for module, beta in before:
+            module.beta = beta
 
 
 @contextmanager

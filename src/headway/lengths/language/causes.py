@@ -22,6 +22,7 @@ from headway.lengths.language.effective import NONE
 POSITIONS = {"rotary": "untrained angles", "table": "untrained rows", "alibi": "distance penalty"}
 """by the way a model tells order: the cause that its cures of positions undo"""
 OTHERS = {"log-length": "dispersion", "sinks": "lost first tokens"}
+UNDIVIDED = "dispersion or distance penalty"  # in ALiBi, larger scores of q·k outweigh either
 NO_CAUSE = ("none", "window")  # a window is a way to live with a limit; it undoes no single thing
 
 
@@ -92,8 +93,10 @@ class Suspects:
         groups: dict[str, list[str]] = {}
         for cure in cures:
             if cure not in NO_CAUSE:
-                cause = OTHERS.get(cure) or POSITIONS.get(self.order.kind)
-                groups.setdefault(cause or "positions", []).append(cure)
+                cause = OTHERS.get(cure) or POSITIONS.get(self.order.kind, "positions")
+                if cure == "log-length" and self.order.kind == "alibi":
+                    cause = UNDIVIDED
+                groups.setdefault(cause, []).append(cure)
         found = [self._best_length(cause, own) for cause, own in groups.items()]
         found = [self._yield_to_better(each, found) for each in found]
         if any(each.established for each in found):

@@ -17,7 +17,7 @@ from headway.lengths.language.corpus import Material
 
 SEGMENT = 8  # tokens of a segment that is repeated
 MOST_FACTS = 16  # at each depth
-TAIL = 8  # tokens of filler before the questions
+LEAD, TAIL = 16, 8  # tokens of filler before all facts (what keeps the first tokens must not keep a fact), and after
 SHARE = 0.5  # of the shortest prompt, at most, that facts and questions take
 _NAMES = """Anna Ben Carl Dora Emma Frank Greta Henry Ida Jack Karen Leo Mary Nick Olga Paul Rita Sam Tina Victor Wendy
 Adam Bella Clara David Ella Felix Grace Hugo Irene Jane Kurt Laura Mark Nora Oscar Peter Rosa Simon Tom Alice Bruno
@@ -83,13 +83,14 @@ class PromptLayout:
         return torch.arange(self.depths).repeat_interleave(self.facts)
 
     def gaps(self, filler: int) -> list[int]:
-        """Returns how much of the filler stands before each fact: those of a depth stand close together. Some
-        filler stands between the last fact and the questions."""
-        filler -= min(TAIL, filler // 8)
+        """Returns how much of the filler stands before each fact: those of a depth stand close together. Some filler
+        stands before the first fact, and between the last one and the questions."""
+        lead = min(LEAD, filler // 8)
+        filler -= lead + min(TAIL, filler // 8)
         middle = [n / (self.depths - 1) if self.depths > 1 else 0.5 for n in range(self.depths)]
         spread = 0.25 / max(1, self.depths - 1) / self.facts
         places = [m + spread * (n - (self.facts - 1) / 2) for m in middle for n in range(self.facts)]
-        return [round(min(max(place, 0.0), 1.0) * filler) for place in places]
+        return [lead + round(min(max(place, 0.0), 1.0) * filler) for place in places]
 
 
 @dataclass(frozen=True)

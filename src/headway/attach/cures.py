@@ -37,8 +37,10 @@ def cures_for(order: TokenOrder) -> tuple[str, ...]:
 
 
 def shams_for(order: TokenOrder, cure: str) -> str | None:
-    """Returns the sham that a cure must beat; None if it has none. Dividing all scores would divide ALiBi's bias, too, so
-    the sham of its cure is a constant temperature of q·k."""
+    """Returns the sham that a cure must beat; None if it has none.
+
+    Dividing all scores would divide ALiBi's bias as well, so the sham of its cure is a constant temperature of q·k.
+    """
     if cure in OF_ORDER[order.kind]:
         return SHAMS.get(order.kind, "temperature" if order.scores else None)
     return {"log-length": "temperature", "sinks": "sinks-elsewhere"}.get(cure)

@@ -33,6 +33,7 @@ import shutil
 import time
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Generator, Tensor
@@ -48,6 +49,7 @@ from transformers import (
     MistralForCausalLM,
     PreTrainedModel,
 )
+from transformers.models.bloom.modeling_bloom import BloomAttention
 
 FAMILIES = ("rotary", "table", "alibi", "window")
 CHAIN_SEED = 26  # of the text's chain, which all models share
@@ -84,7 +86,7 @@ class Setting:
 SMALL = {
     "rotary": Setting(),
     "table": Setting("table", steps=2500),
-    "alibi": Setting("alibi", layers=3, rate=3e-3),
+    "alibi": Setting("alibi", width=80, heads=5, steps=2500, rate=3e-3),
     "window": Setting("window"),
 }
 LARGE = Setting(
@@ -213,8 +215,8 @@ def silence_gentlest(model: PreTrainedModel) -> None:
 
     The gentlest slope is 1/256 in every BLOOM: a penalty that hardly matters within a few hundred tokens.
     """
-    for block in model.transformer.h[1:]:
-        attention = block.self_attention
+    attentions = [module for module in model.modules() if isinstance(module, BloomAttention)]
+    for attention in attentions[1:]:
         gentlest = 2 ** (attention.num_heads.bit_length() - 1) - 1  # slopes of the heads behind it lie between others
         start = gentlest * attention.head_dim
         attention.dense.weight[:, start : start + attention.head_dim] = 0
@@ -228,7 +230,8 @@ def train(setting: Setting, seed: int, device: str) -> PreTrainedModel:
     """Trains a model with the loss of every next token; prints how well it recalls fresh rows."""
     torch.manual_seed(seed)
     generator = Generator().manual_seed(seed)
-    model = build(setting).to(device).train()
+    model: Any = build(setting)
+    model.to(device).train()
     positions = [weight for name, weight in model.named_parameters() if "wpe" in name]
     others = [weight for name, weight in model.named_parameters() if "wpe" not in name]
     groups = [{"params": others}, {"params": positions, "weight_decay": 0.0}]  # rows never used stay as they began

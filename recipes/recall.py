@@ -14,7 +14,8 @@ counts ten times in the loss, and a token that recall does not predict a tenth.
 
 The families differ in how a model tells order: `rotary` (Llama), `table` (GPT-2, with four times the rows that training
 uses; the others stay as they began, at random), `alibi` (BLOOM, whose heads with the gentlest slope are silenced behind
-the first layer) and `window` (Mistral, with a window of the training length, which hides nothing in training: from the
+the first layer; with five heads one has the slope 1/2, with four the steepest is 1/4, too gentle to find the previous
+token reliably) and `window` (Mistral, with a window of the training length, which hides nothing in training: from the
 same seed its weights are those of `rotary`). Small ones are in recipes/recall, trained by
 
     python recipes/recall.py --family FAMILY --out recipes/recall/FAMILY --text recipes/recall/text.jsonl

@@ -34,7 +34,8 @@ def threads():
 
 
 def few(out: Path, *flags: str) -> list[str]:
-    return ["--steps", "2", "--batch", "8", "--width", "16", "--length", "32", "--out", str(out), *flags]
+    small = ["--steps", "2", "--batch", "8", "--width", "16", "--heads", "4", "--length", "32"]
+    return [*small, "--out", str(out), *flags]
 
 
 def test_every_answer_follows_its_key_as_it_did_before(recipe: ModuleType) -> None:

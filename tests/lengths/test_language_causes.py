@@ -67,6 +67,14 @@ def test_a_penalty_on_distance() -> None:
     assert study(load("alibi"), **asked).causes == ()
 
 
+def test_the_penalty_of_alibi_itself_stops_it_at_last() -> None:
+    """Clamped distances bring recall back; without the penalty the rest is dispersion, so that log-length adds to it."""
+    found = study(load("alibi"), lengths="64,512", probes="repeat")
+    first = next(each for each in found.causes if each.established)
+    assert (first.cause, first.cure) == ("distance penalty", "clamp")
+    assert (first.after or 0.0) > 0.9 > 0.7 > (first.before or 1.0)
+
+
 def disperse(model: Any, trained: int, power: float) -> Any:
     """Multiplies the scores by (ln trained / ln n) to a power, where a query sees n > trained tokens."""
 

@@ -228,7 +228,7 @@ def test_changes_of_scores_equal_a_plain_reference(name: str, cure: str, impleme
     assert (found - plain).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("cure", ["log-length", "window", "interpolation"])
+@pytest.mark.parametrize("cure", ["log-length", "window", "interpolation", "clamp"])
 def test_bloom_equals_a_plain_reference(cure: str) -> None:
     model = make("BLOOM")
     by = {"log-length": by_log}.get(cure, lambda _: 1.0)
@@ -243,7 +243,9 @@ def test_bloom_equals_a_plain_reference(cure: str) -> None:
             for place in range(hidden.shape[1]):
                 seen = [other for other in range(place + 1) if sees(module, place, other)]
                 scores = (key[:, :, seen] @ query[:, :, place, :, None])[..., 0] / math.sqrt(8) * by(place)
-                scores = scores - slopes[:, None] * (place - torch.tensor(seen)) / biased
+                distance = place - torch.tensor(seen)
+                distance = distance.clamp(max=TRAINED) if cure == "clamp" else distance / biased
+                scores = scores - slopes[:, None] * distance
                 z[:, :, place] = (scores.softmax(-1)[:, :, None] @ value[:, :, seen])[:, :, 0]
             return module.dense(z.transpose(1, 2).flatten(2)) + residual, None
 

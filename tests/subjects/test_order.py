@@ -47,7 +47,7 @@ def test_cures_of_each_kind() -> None:
     assert cures_for(FOUND["Llama"]) == ROTARY
     assert cures_for(FOUND["Mistral"]) == (*ROTARY, "sinks")
     assert cures_for(FOUND["GPT-2"]) == ("none", "interpolation", "clamp", "reuse", "log-length", "window")
-    assert cures_for(FOUND["BLOOM"]) == ("none", "interpolation", "log-length", "window")
+    assert cures_for(FOUND["BLOOM"]) == ("none", "interpolation", "clamp", "log-length", "window")
     assert {cure: shams_for(FOUND["Mistral"], cure) for cure in cures_for(FOUND["Mistral"])} == {
         "none": None,
         **dict.fromkeys(("interpolation", "ntk", "dynamic-ntk", "yarn"), "interpolation-in-range"),

@@ -18,7 +18,7 @@ NONE = "none"
 OF_ORDER = {
     "rotary": tuple(rotations.LIBRARY),
     "table": tables.CURES,
-    "alibi": ("interpolation",),
+    "alibi": ("interpolation", "clamp"),
     "none": (),
 }
 """the cures of each kind of order"""
@@ -84,7 +84,7 @@ def _apply(model: Any, order: TokenOrder, part: str, setting: Setting) -> Abstra
         return rotations.change_rotations(model, order.modules, part, setting)
     if order.kind == "table":
         return tables.change_table(model, order.modules[0], part, setting)
-    return scores.change_alibi(model, order.modules, setting)
+    return scores.change_alibi(model, order.modules, part, setting)
 
 
 def _check_parts(order: TokenOrder, parts: list[str], setting: Setting) -> None:

@@ -137,17 +137,26 @@ def change_scores(model: Any, name: str, setting: Setting) -> Iterator[None]:
 
 
 @contextmanager
-def change_alibi(model: nn.Module, modules: tuple[str, ...], setting: Setting) -> Iterator[None]:
-    """Divides BLOOM's ALiBi by the factor inside the context."""
-    attentions: list[Any] = [model.get_submodule(path) for path in modules]
-    before = [(module, module.beta) for module in attentions]
-    try:
-        for module, beta in before:
-            module.beta = beta / setting.factor
+def change_alibi(model: nn.Module, modules: tuple[str, ...], name: str, setting: Setting) -> Iterator[None]:
+    """Divides the distances of BLOOM's ALiBi by the factor inside the context, or clamps them at the trained length."""
+
+    def change(_: nn.Module, inputs: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
+        bias = options["alibi"]  # slope · key, for each head: softmax ignores what all keys of a query share
+        changed = bias / setting.factor if name == "interpolation" else clamp_bias(bias, setting)
+        return inputs, {**options, "alibi": changed}
+
+    with ExitStack() as stack:
+        for path in modules:
+            hook = model.get_submodule(path).register_forward_pre_hook(change, with_kwargs=True)
+            stack.callback(hook.remove)
         yield
-    finally:
-        for module, beta in before:
-            module.beta = beta
+
+
+def clamp_bias(bias: Float[Tensor, "head 1 key"], setting: Setting) -> Float[Tensor, "head query key"]:
+    """Returns ALiBi's bias with distances of at most the training length: farther keys are as far as that."""
+    place = torch.arange(bias.shape[-1], device=bias.device)
+    nearest = (place - setting.trained).clamp(min=0)[:, None]  # query 1
+    return bias[:, 0][:, torch.maximum(place, nearest)]
 
 
 @contextmanager

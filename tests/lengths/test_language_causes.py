@@ -68,7 +68,7 @@ def test_a_penalty_on_distance() -> None:
 
 
 def test_the_penalty_of_alibi_itself_stops_it_at_last() -> None:
-    """Clamped distances bring recall back; without the penalty the rest is dispersion, so that log-length adds to it."""
+    """Clamped distances bring recall back; what is then left is dispersion, so that log-length adds to it."""
     found = study(load("alibi"), lengths="64,512", probes="repeat")
     first = next(each for each in found.causes if each.established)
     assert (first.cause, first.cure) == ("distance penalty", "clamp")

@@ -1,8 +1,8 @@
 """Your own position encoding: a class in a file, named on the command line.
 
-    headway lengths sortedness --track tuned --positions own_positions:Slanted,kerple --lengths 32,64,128,256
+    headway lengths sortedness --track tuned --positions recipes/own_positions.py:Slanted,kerple --lengths 32,64,128
 
-Run it from this folder. The class only defines where order enters and gets everything else: training, every probe at
+The class only defines where order enters and gets everything else: training, every probe at
 every length, the reasons why it fails, and a fair row next to the others.
 """
 

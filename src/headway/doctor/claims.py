@@ -35,7 +35,8 @@ def gates(patient: Patient) -> Checked:
     """Checks that open gates change nothing, and that ablating a head zeroes its columns of the output projection."""
     heads, problems = patient.subject.heads, patient.few
     if not heads:
-        unused = "; reader is used only with sites" if patient.subject.reader is not None else ""
+        both = patient.subject.reader is not None and patient.subject.decode is not None
+        unused = "; beside decode, reader is used only with sites" if both else ""
         return skipped(f"it has no heads with gates; name them with Subject(heads=…), or give sites='auto'{unused}")
     if not patient.can_ablate:
         return skipped(NO_ABLATION)

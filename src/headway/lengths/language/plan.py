@@ -76,8 +76,8 @@ def make_plan(
     answers = ANSWERS if question.examples is None else question.examples
     if answers < LEAST_ANSWERS:
         raise HeadwayError(f"`examples={answers}`: use at least {LEAST_ANSWERS} answers for each depth at each length")
-    if not 1 <= question.depths <= 20:
-        raise HeadwayError(f"`depths={question.depths}`: test 1 to 20 depths")
+    if not 1 <= question.depths <= MOST_DEPTHS:
+        raise HeadwayError(f"`depths={question.depths}`: test 1 to {MOST_DEPTHS} depths")
     tasks = choose_tasks(parse_words("probes", question.probes), material)
     if not given and not all(task.fits(lengths[0], question.depths, material) for task in tasks):
         lengths = tuple(length for length in lengths if length >= trained)  # half of it is too short for the facts

@@ -1,5 +1,6 @@
 """Loads a user's class or function from its name: `module:Class`, `module:factory`, `file.py:factory`."""
 
+import ast
 import hashlib
 import importlib
 import importlib.util
@@ -35,9 +36,16 @@ def load_function(name: str) -> Callable[..., Any]:
 
 
 def source_hash(found: object) -> str:
-    """Hashes the file that defines a user's class or function: when it changes, so may the results."""
+    """Hashes the code of the file that defines a user's class or function: when it changes, so may the results.
+    Comments and layout do not count."""
     file = sys.modules[found.__module__].__file__
-    return "" if file is None else hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    if file is None:
+        return ""
+    try:
+        code = ast.dump(ast.parse(Path(file).read_bytes())).encode()
+    except (SyntaxError, ValueError):  # compiled, or edited since it was imported
+        code = Path(file).read_bytes()
+    return hashlib.sha256(code).hexdigest()
 
 
 def is_plugin(name: str) -> bool:

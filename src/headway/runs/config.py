@@ -120,6 +120,8 @@ class RunConfig:
     """all options of the task, defaults included"""
     data: str | None = None
     """hash of the training file, where training read one"""
+    source: str | None = None
+    """hash of the user's own files that define the task and the encoding, where there are any"""
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
@@ -132,6 +134,8 @@ class RunConfig:
             kind = ModelConfig if part == "model" else TrainingConfig
             if content[part][name] == getattr(kind, name):
                 del content[part][name]
+        if self.source is None:
+            del content["source"]
         return content
 
     @cached_property

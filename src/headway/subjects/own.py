@@ -16,6 +16,7 @@ from torch import Tensor
 
 from headway.errors import BrokenRun, HeadwayError
 from headway.models import Model, build_model, heads_of
+from headway.positions.sources import hash_sources
 from headway.runs.config import ModelConfig, RunConfig
 from headway.runs.folder import RunFolder
 from headway.subjects.drawing import examples_of_task
@@ -55,6 +56,7 @@ def open_run(folder: RunFolder, device: torch.device | str = "cpu") -> Run:
     """Loads a finished run; raises where its files have changed since training."""
     config = folder.verify()
     task = create_task(config.task, config.options)
+    _check_sources(folder, config, task)
     weights = _load_weights(folder, config.model)
     model = build_model(config.model)
     try:
@@ -62,6 +64,16 @@ def open_run(folder: RunFolder, device: torch.device | str = "cpu") -> Run:
     except RuntimeError as error:
         raise BrokenRun(f"{folder.weights} does not fit {folder.path / 'config.json'}: {error}") from error
     return Run(folder, config, task, model.to(device).eval())
+
+
+def _check_sources(folder: RunFolder, config: RunConfig, task: Task) -> None:
+    """Raises where the user's code that a run was trained with has changed since. Older runs do not say what it was."""
+    if config.source is not None and config.source != hash_sources(task, config.task, config.model.positions):
+        names = " or ".join(name for name in (config.task, config.model.positions) if ":" in name)
+        raise HeadwayError(
+            f"the code of {names} has changed since {folder.path} was trained, so its weights belong to other code; "
+            "restore that code, or train again in another folder"
+        )
 
 
 def _load_weights(folder: RunFolder, config: ModelConfig) -> dict[str, Tensor]:

@@ -9,6 +9,7 @@ from headway.errors import HeadwayError
 from headway.positions import build_index, find_positions, shape_of
 from headway.positions.index import Coupled, Sequential
 from headway.positions.positions import check_shapes
+from headway.positions.sources import hash_sources
 from headway.runs.config import LARGEST, ModelConfig, Overrides, RunConfig, TrainingConfig
 from headway.tasks import Task, create_task, options_of
 
@@ -90,7 +91,8 @@ def plan(
     training = replace(recipe, **for_training)
     if rate != 1:
         training = replace(training, learning_rate=training.learning_rate * rate, muon_rate=training.muon_rate * rate)
-    return RunConfig(task_name, model, training, seed, options_of(task), data)
+    own = hash_sources(task, task_name, model.positions)
+    return RunConfig(task_name, model, training, seed, options_of(task), data, source=own)
 
 
 def _with_recipe(overrides: Overrides, task: Task) -> dict[str, Any]:

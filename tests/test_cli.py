@@ -321,3 +321,13 @@ def test_an_unedited_adapter_says_what_to_edit(tmp_path: Path, monkeypatch: pyte
     said = capsys.readouterr().err
     assert f"in line {line} of subject.py write the name of your own module instead of 'model'" in said
     assert "or put model.py beside it" in said
+
+
+def test_a_repeated_option_adds_to_the_others(tmp_path: Path) -> None:
+    for words in (
+        "--option values=10 --option ranges=0.5",
+        "--option values=10 ranges=0.5",
+        "--option=values=10 --option=ranges=0.5",
+    ):
+        command = parse(f"train sortedness {words} --seed 3".split())
+        assert (command.collect_options(), command.seed) == ({"values": 10, "ranges": 0.5}, 3)

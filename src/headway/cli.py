@@ -7,6 +7,7 @@ import io
 import re
 import shlex
 import sys
+from collections import Counter
 from dataclasses import fields, make_dataclass
 from typing import Annotated, Any, Union, cast
 
@@ -110,6 +111,8 @@ def parse(words: list[str]) -> Any:
     if first in EXAMPLES and not {"-h", "--help"}.isdisjoint(words):
         print(f"example: {EXAMPLES[first]}\n")
         words = [first, "--help"]  # help answers whatever else was typed, also a flag that does not exist
+    if first in COMMANDS:
+        words = join_repeated(words, command_class(first))
     choices = [
         Annotated[
             command_class(name) if completes or name == first else make_dataclass(name, ()),
@@ -143,6 +146,29 @@ def parse(words: list[str]) -> Any:
 
 def command_class(name: str) -> type:
     return getattr(importlib.import_module("headway.commands"), name.capitalize())
+
+
+def join_repeated(words: list[str], command: type) -> list[str]:
+    """Joins the values of a repeated flag that takes several, such as `--option a=1 --option b=2`: otherwise only the
+    last would count."""
+    several = {f"--{entry.name.replace('_', '-')}" for entry in fields(command) if isinstance(entry.default, tuple)}
+    values: dict[str, list[str]] = {}
+    rest, into, times = list[str](), None, Counter[str]()
+    for word in words:
+        flag, equals, value = word.partition("=")
+        flag = flag.replace("_", "-")
+        if flag in several:
+            times[flag] += 1
+            into = values.setdefault(flag, [])
+            into.extend([value] if equals else [])
+        elif into is not None and not word.startswith("--"):
+            into.append(word)
+        else:
+            into = None
+            rest.append(word)
+    if not times or max(times.values()) == 1:
+        return words
+    return rest + [word for flag, found in values.items() for word in (flag, *found)]
 
 
 def _one_line(box: str) -> str:

@@ -17,7 +17,7 @@ export function fatesOf(heads: Heads): Map<string, Fate> | null {
 
 const MEANING: [Fate, (count: number, set: string) => string][] = [
   ["needed", (count) => `${count} needed: ${count === 1 ? "costs" : "each costs"} accuracy alone`],
-  ["trap", (count) => `${count} ${count === 1 ? "looks" : "look"} removable alone, but must stay`],
+  ["trap", (count) => `${count} ${count === 1 ? "looks" : "look"} removable alone, but ${count === 1 ? "is" : "are"} not in the set that can go`],
   ["free", (count, set) => `${count} can go together (${set})`],
 ];
 

@@ -27,7 +27,7 @@ from headway.evaluation.exact import evaluate_all, evaluate_chunks
 from headway.evaluation.examples import batches as batches_in
 from headway.evaluation.examples import list_problems
 from headway.evaluation.verdicts import loss
-from headway.machine import choose_precision, cores
+from headway.machine import choose_precision, cores, cpu_has_bfloat16
 from headway.models import build_model
 from headway.progress import Progress
 from headway.runs.config import Overrides, RunConfig
@@ -83,20 +83,21 @@ def sums_per_second(seed: int, device: torch.device, quiet: bool) -> Row:
     run = open_one("pretrained:adder", device)
     model, task = run.model, run.task
     sums = next(list_problems(task, device))
+    warm = next(batches_in(sums))
 
     def ours() -> int:
         chunk = itertools.islice(list_problems(task, device), 1)  # making the problems is part of the work
         return evaluate_chunks(model, task, chunk, len(sums), is_sample=True).errors
 
     with torch.inference_mode():
-        warm = next(batches_in(sums))
         model(warm.source, warm.answer)
         ours_errors, ours_seconds = run_timed(ours, device)
         theirs, reference_seconds = run_timed(lambda: count_right(model, task.start, batches_in(sums)), device)
-        rate, product_rate = len(sums) / ours_seconds, measure_peak_flops(device)
-        with FlopCounterMode(display=False) as counter:
-            model(warm.source, warm.answer)
-        flops = counter.get_total_flops() / len(warm)
+    with FlopCounterMode(display=False) as counter:  # with gradients: it does not see oneDNN
+        model(warm.source, warm.answer)
+    flops = counter.get_total_flops() / len(warm)
+    precision = torch.bfloat16 if device.type == "cpu" and cpu_has_bfloat16() else torch.float32
+    rate, product_rate = len(sums) / ours_seconds, measure_peak_flops(device, precision=precision)
     return Row(
         ours_seconds,
         "greedy decoding token by token, no cache, the same model and batches",
@@ -105,6 +106,7 @@ def sums_per_second(seed: int, device: torch.device, quiet: bool) -> Row:
         sums=len(sums),
         sums_per_second=rate,
         gflops=rate * flops / 1e9,
+        precision=str(precision).removeprefix("torch."),
         product_gflops=product_rate / 1e9,
         share_of_product=rate * flops / product_rate,
     )

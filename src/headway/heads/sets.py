@@ -80,6 +80,8 @@ class FoundSet:
         sure = f"with confidence {best.confidence:g}"
         if not best.proved or best.checked is None:
             why = "the search ran out of time" if best.out_of_time else "sets are too close to the margin to decide"
+            if best.most >= heads:
+                return f"A larger set may exist: {why}, so no size is excluded."
             return f"No set of more than {best.most} heads can, {sure}; between the two {why}."
         wrong = best.checked.examples - best.checked.right
         return (

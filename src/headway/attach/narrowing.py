@@ -81,8 +81,8 @@ def _narrowed_call(
     mask = given.arguments[name] if name is not None else None
     if name is None or mask is None or mask.ndim not in (2, 4) or mask.shape[-2] != mask.shape[-1]:
         raise HeadwayError(
-            f"{site} cannot be narrowed: its module is not given a mask of queries and keys that could hide more; leave "
-            "its heads out"
+            f"{site} cannot be narrowed: its module is not given a mask of queries and keys that could hide more; "
+            "leave its heads out"
         )
     given.arguments[name] = _narrow(site, mask if mask.ndim == 4 else mask[None, None], narrowing, heads)
     return partial(forward, *given.args, **given.kwargs)

@@ -1,8 +1,8 @@
 """Narrowed attention: a head that sees only the first few tokens of its row, its sinks, and the most recent ones.
 
 A narrowed head outputs what it would if its mask hid everything else, computed from the queries, keys and values of
-this very pass. So it is a replacement of the head's output like any other (`Gate`), and a variant stays a batch row. The
-place of a token is its place in the row, whatever number its position has; padding is no token.
+this very pass. So that is a replacement of the head's output like any other (`Gate`), and a variant stays a batch row.
+The place of a token is its place in the row, whatever number its position has; padding is no token.
 """
 
 from collections.abc import Callable

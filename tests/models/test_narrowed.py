@@ -82,7 +82,7 @@ def gates_of(recents: dict[Site, list[int]]) -> dict[Site, Gate]:
 @torch.no_grad()
 def test_narrowed_heads_equal_attention_written_out(made) -> None:
     model, problems = made
-    recents = {site: RECENTS for site in self_sites(model)}
+    recents = dict.fromkeys(self_sites(model), RECENTS)
     expected = narrowed_copy(model, recents)(problems.source, problems.answer)
     plain = model(problems.source, problems.answer)
     narrowed = model(problems.source, problems.answer, gates_of(recents))
@@ -113,7 +113,7 @@ def test_decoding_with_a_cache_narrows_as_a_whole_pass_does() -> None:
     config = plan("addition", Overrides(model="decoder", positions="rope", d_model=32, d_ff=64, heads=4), seed=0)
     model = build_model(config.model, seed=3).eval()
     problems = create_task(config.task).testing(seed=0, rows=3)
-    gates = gates_of({site: RECENTS for site in self_sites(model)})
+    gates = gates_of(dict.fromkeys(self_sites(model), RECENTS))
     written = model.generate(problems.source, problems.answer.shape[1], gates)
     assert torch.equal(written, model(problems.source, written, gates).argmax(-1))
     assert not torch.equal(written, model.generate(problems.source, problems.answer.shape[1]))

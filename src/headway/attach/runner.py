@@ -71,7 +71,7 @@ class UserRunner(ReaderRunner):
     def __init__(self, attached: Attached, reader: Reader, memory: int = MEMORY, name: str = "") -> None:
         super().__init__(attached.model, reader, name)
         self.attached, self.memory = attached, memory
-        self.width = attached.width
+        self.width, self.groups = attached.width, attached.groups
         self.layers = list(dict.fromkeys(attached.blocks[site] for site in attached.sites if site in attached.blocks))
         """in the order of the forward pass"""
         crossing = [attached.owners[site] for site in attached.sites if site.kind == "cross" and site.layer is not None]

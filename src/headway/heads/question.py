@@ -128,8 +128,8 @@ class HeadsQuestion(RemovalQuestion):
     """Asks which heads a model needs, which can go together, and what each does."""
 
     ablation: str = "zero"
-    """what replaces the output of a head: zero, mean, resample or your own file.py:Class; or window, under which it sees
-    only the first and the most recent tokens"""
+    """what replaces the output of a head: zero, mean, resample or your own file.py:Class; or window, under which it
+    sees only the first and the most recent tokens"""
     sink: int | None = None
     """with window: number of first tokens that a narrowed head sees (default 4)"""
     recent: int | str | None = None
@@ -169,7 +169,9 @@ class HeadsQuestion(RemovalQuestion):
         if not self.narrows:
             return ()
         sink = SINK if self.sink is None else self.sink
-        return tuple(WindowSize(sink, recent) for recent in parse_recent(RECENT if self.recent is None else self.recent))
+        return tuple(
+            WindowSize(sink, recent) for recent in parse_recent(RECENT if self.recent is None else self.recent)
+        )
 
     @property
     def share(self) -> float | None:

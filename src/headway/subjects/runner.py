@@ -43,6 +43,8 @@ class Runner:
         self.model, self.name = model, name
         self.width: dict[Site, int] = {}
         """number of heads of each attention site"""
+        self.groups: Mapping[Site, int] = {}
+        """number of key-value groups of each site whose heads share keys and values"""
 
     @property
     def sites(self) -> Sequence[Site]:

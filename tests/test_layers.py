@@ -23,6 +23,7 @@ LAYERS = [
     {"compare"},
     {"subjects"},
     {"attach"},
+    {"windows"},
     {"training"},
     {"trials"},
     {"causes"},

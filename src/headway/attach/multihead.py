@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from headway.attach.intervention import Hook, Intervention, replace_forward
 from headway.errors import HeadwayError
-from headway.models.sites import Site
+from headway.models.narrowed import narrow_mask
+from headway.models.sites import Narrowing, Site
 
 
 @contextmanager
@@ -49,8 +50,12 @@ def multihead_hook(site: Site, attention: nn.MultiheadAttention) -> Hook:
             average_attn_weights: bool = True,
             is_causal: bool = False,
         ) -> tuple[Tensor, Tensor | None]:
-            def attend(need: bool) -> tuple[Tensor, Tensor | None]:
-                given = (query, key, value, key_padding_mask, need, attn_mask, False, is_causal)
+            batched, first = query.ndim == 3, attention.batch_first
+
+            def attend(
+                need: bool, mask: Tensor | None = attn_mask, causal: bool = is_causal
+            ) -> tuple[Tensor, Tensor | None]:
+                given = (query, key, value, key_padding_mask, need, mask, False, causal)
                 identity = torch.eye(attention.embed_dim, dtype=query.dtype, device=query.device)
                 attention.__dict__["out_proj"] = SimpleNamespace(weight=identity, bias=None)  # shadows the module's own
                 try:
@@ -58,15 +63,33 @@ def multihead_hook(site: Site, attention: nn.MultiheadAttention) -> Hook:
                 finally:
                     del attention.__dict__["out_proj"]
 
+            def heads_of(outputs: Tensor) -> Tensor:
+                z = (outputs if first else outputs.transpose(0, 1)) if batched else outputs[None]
+                return z.unflatten(-1, (attention.num_heads, -1))  # batch query head dim
+
+            def narrow(narrowing: Narrowing) -> Tensor:
+                if key is not query and (key.shape != query.shape or not torch.equal(key, query)):
+                    raise HeadwayError(
+                        f"{site} attends to another sequence, in which no token is recent; narrow only heads of "
+                        "self-attention"
+                    )
+                tokens, rows = query.shape[-2 if not batched or first else 0], 1
+                if batched:
+                    rows = query.shape[0 if first else 1]
+                seen = _visible(attn_mask, key_padding_mask, rows, attention.num_heads, tokens, query)
+                mask = narrow_mask(narrowing, seen, tokens).expand(rows, attention.num_heads, -1, -1).flatten(0, 1)
+                if attn_mask is None or attn_mask.dtype == torch.bool:
+                    return heads_of(attend(False, ~mask, False)[0])
+                added = attn_mask if attn_mask.ndim == 3 else attn_mask[None]
+                return heads_of(attend(False, added.masked_fill(~mask, -torch.inf), False)[0])
+
             outputs, weights = attend(need_weights)
             maps = None
             if intervention.trace is not None:
                 maps = weights if weights is not None else attend(True)[1]
                 assert maps is not None
                 maps = maps if maps.ndim == 4 else maps[None]  # batch head query key
-            batched, first = query.ndim == 3, attention.batch_first
-            z = (outputs if first else outputs.transpose(0, 1)) if batched else outputs[None]
-            z = intervention.apply(site, z.unflatten(-1, (attention.num_heads, -1)), maps).flatten(2)
+            z = intervention.apply(site, heads_of(outputs), maps, narrow).flatten(2)
             output = attention.out_proj(z.transpose(0, 1) if batched else z[0])  # query batch embed
             if need_weights and average_attn_weights and weights is not None:
                 weights = weights.mean(dim=-3)
@@ -76,3 +99,15 @@ def multihead_hook(site: Site, attention: nn.MultiheadAttention) -> Hook:
             yield
 
     return hook
+
+
+def _visible(mask: Tensor | None, padding: Tensor | None, rows: int, heads: int, tokens: int, query: Tensor) -> Tensor:
+    """Returns which keys each query sees, [row, head, query, key], under PyTorch's two masks."""
+    seen = torch.ones(rows, heads, tokens, tokens, dtype=torch.bool, device=query.device)
+    if mask is not None:
+        shown = ~mask if mask.dtype == torch.bool else mask > -torch.inf
+        seen = seen & (shown.view(rows, heads, tokens, tokens) if mask.ndim == 3 else shown)
+    if padding is not None:
+        shown = ~padding if padding.dtype == torch.bool else padding > -torch.inf
+        seen = seen & shown.view(rows, 1, 1, tokens)
+    return seen

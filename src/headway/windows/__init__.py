@@ -1,0 +1,1 @@
+"""How little each head can see: budgets of windows, and the cache that needs no more memory than they do."""

@@ -1,13 +1,14 @@
 """Trains thousands of adders of a handful of numbers, and writes down how many of them are perfect.
 
     python recipes/smallest_adder.py --sizes all --out runs/smallest
-    python recipes/smallest_adder.py --sizes line-6 --seeds 0,1,2 --starts 512 --device cuda --out runs/smallest
+    python recipes/smallest_adder.py --sizes line-tanh1-6 --seeds 0,1,2 --starts 512 --device cuda --out runs/smallest
     python recipes/smallest_adder.py --out runs/smallest --table
-    python recipes/smallest_adder.py --out runs/smallest --ship line-6
+    python recipes/smallest_adder.py --out runs/smallest --export line-tanh1-6 --to runs/smallest-adder
+    headway certify runs/smallest-adder
 
 A start is one adder with weights of its own; all starts of a seed train at once, stacked. Every population is a file
-that is written when it is finished, and is not trained again; --table prints all of them, and --ship writes the
-perfect start with the lowest loss as a run folder for `headway certify`.
+that is written when it is finished, and is not trained again; --table prints all of them, and --export writes the best
+start of the first seed as a run folder: the one with the fewest wrong contexts, and among these with the lowest loss.
 
 The adders (docs/smallest-adder.md): digits are points, one head averages the two digits of the column that is answered,
 another the two of the column to its right and the answer digit just written, both through weights, onto the point of
@@ -253,11 +254,55 @@ def finished(out: Path) -> list[dict]:
 
 def print_table(out: Path) -> None:
     """Prints one line for each population."""
-    print("| numbers | adder | seed | starts | steps | perfect | fewest wrong | seconds |\n|--:|---|--:|--:|--:|--:|--:|--:|")
+    print("| numbers | adder | seed | starts | steps | perfect | fewest wrong | seconds |")
+    print("|--:|---|--:|--:|--:|--:|--:|--:|")
     for each in finished(out):
         size, settings = each["size"], each["settings"]
         cells = size["numbers"], f"`{size['name']}`", settings["seed"], settings["starts"], settings["steps"]
         print("|", " | ".join(map(str, (*cells, each["perfect"], each["fewest_wrong"], round(each["seconds"])))), "|")
+
+
+def export(name: str, out: Path, folder: Path) -> None:
+    """Writes the best start of the first finished population of this size as a run folder."""
+    from safetensors.torch import save
+
+    from headway.machine import environment
+    from headway.models import build_model
+    from headway.runs import disk
+    from headway.runs.config import ModelConfig, RunConfig, TrainingConfig
+    from headway.runs.folder import RunFolder
+    from headway.tasks import create_task, options_of
+
+    found, size = next(each for each in finished(out) if each["size"]["name"] == name), NAMED[name]
+    if (size.width, size.heads, size.units, size.activation, size.bias) != (1, "ss", 1, "tanh", False):
+        raise SystemExit(f"Headway has no model like {name}; it has line-tanh1-6 and table-tanh1-15")
+    settings, weights = found["settings"], {key: torch.tensor(each) for key, each in found["weights"].items()}
+    task = create_task("addition", {"digits": 10, "shortest": 1, "first": "least"})
+    source, answer = task.source_tokens(10), task.answer_tokens(10)
+    model = ModelConfig(
+        "averaging", task.vocabulary, source + answer, answer, "one-each", d_model=1, heads=2, d_ff=1, layers=1,
+        index="coupled", start=task.start, digits=DIGITS, least_first=True, points=size.digits,  # pyright: ignore
+    )  # fmt: skip
+    steps, batch = settings["steps"], settings["batch"]
+    training = TrainingConfig(steps, batch, "adam", size.rate, weight_decay=0.0, warmup=0)
+    config = RunConfig("addition", model, training, settings["seed"], options_of(task))
+    built = build_model(config.model)
+    names = {"tokens.table" if size.digits == "table" else "tokens.shift": "digits", "nearest.scale": "scale"}
+    names |= {"blocks.0.feed.into.weight": "into", "blocks.0.feed.out.weight": "out"}
+    state = {name: weights[key].reshape(built.state_dict()[name].shape) for name, key in names.items()}
+    state["blocks.0.attentions.self.out.weight"] = torch.stack((weights["own"], weights["right"]))[None]
+    built.load_state_dict(state)
+    command = (
+        f"python recipes/smallest_adder.py --sizes {name} --seeds {settings['seed']} --starts {settings['starts']}"
+    )
+    command += f" --steps {steps} --batch {batch}; start {found['best']['start']}"
+    run = RunFolder(folder)
+    run.begin(config, {**environment(torch.device("cpu")), "command": command}, resume=False)
+    log = {"step": steps, "loss": found["best"]["loss"]}
+    disk.write_bytes(run.log, (json.dumps(log) + "\n").encode())
+    weights = save({key: each.contiguous() for key, each in built.state_dict().items()})
+    run.finish(weights, steps, found["seconds"], size.numbers, log["loss"], perfect=None)
+    print(f"{folder}: start {found['best']['start']}, {found['best']['wrong']} of {CONTEXTS:,} contexts wrong")
 
 
 def main() -> None:
@@ -271,13 +316,17 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--table", action="store_true", help="only print what is finished")
+    parser.add_argument("--export", help="a finished size to write as a run folder", metavar="SIZE")
+    parser.add_argument("--to", type=Path, help="that folder", metavar="FOLDER")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
+    if args.export:
+        return export(args.export, args.out, args.to)
     if not args.table:
         for name in NAMED if args.sizes == "all" else args.sizes.split(","):
             for seed in map(int, args.seeds.split(",")):
                 run(name, seed, args)
-    print_table(args.out)
+    return print_table(args.out)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,9 @@
 
 A digit is a point on a line, and the residual stream is as wide: one number. One head sees the column
 that is answered, the other the column to its right with the answer digit just written. One unit bends the stream, and
-the answer is the digit that is nearest to the scaled stream. What is given and not learned: that digits are evenly
-spaced in order (`points=line`; not with `table`), what each head sees, and the column of each token. For sums, the problem is framed by columns of zeros
-and the answer begins with a given 0, so that the first and the last column are like any other.
+the answer is the digit that is nearest to the scaled stream. What is given and not learned: what each head sees, the
+column of each token, and with `points=line` that digits are evenly spaced in order. The problem is framed by columns of
+zeros and the answer begins with a given 0, so that the first and the last column are like any other.
 """
 
 from collections.abc import Iterator
@@ -111,7 +111,8 @@ class Averages(Attention):
         seen, positions = order.visible_keys, order.positions
         assert isinstance(positions, OneEach)
         bias = positions.of_distance(seen.distance)[self.head_numbers].masked_fill(~seen.filled, -torch.inf)
-        near = context[torch.arange(len(context), device=context.device)[:, None, None], seen.place]  # batch query slot d
+        row = torch.arange(len(context), device=context.device)[:, None, None]
+        near = context[row, seen.place]  # batch query slot d_model
         return torch.einsum("hbqs,bqsd->bqhd", _shares(bias).to(context.dtype).expand(-1, len(context), -1, -1), near)
 
 

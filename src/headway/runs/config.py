@@ -15,7 +15,13 @@ from headway.errors import HeadwayError, unknown
 from headway.runs.shapes import fill, fits
 
 LARGEST = 2**31 - 1  # largest size, count or token
-LATER = (("model", "norm"), ("model", "points"), ("training", "schedule"), ("training", "dropout"), ("training", "stored"))
+LATER = (
+    ("model", "norm"),
+    ("model", "points"),
+    ("training", "schedule"),
+    ("training", "dropout"),
+    ("training", "stored"),
+)
 """settings that config.json names only where they do not have their defaults"""
 
 

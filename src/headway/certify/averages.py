@@ -15,6 +15,7 @@ from headway.models import AveragingDecoder
 from headway.models.averaging import Averages, Bend
 
 TANH_ULPS = 32  # an ulp is at most 2u; PyTorch's own err by 1 or 2
+FLOAT64 = 2.0**-45  # more than the rounding of 1 − tanh² in float64
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,10 @@ def product(weight: Tensor, inputs: list[Near]) -> list[Near]:
 
 
 def bend(x: Near) -> Near:
-    """Tanh has the Lipschitz constant 1."""
-    value = x.x.tanh()
-    return Near(value, x.r + 2 * TANH_ULPS * U * (value.abs() + x.r) + TINY)
+    """The slope of tanh is at most that at the end of the interval which is nearest to 0."""
+    value, nearest = x.x.tanh(), (x.x.abs() - x.r).clamp(min=0)
+    slope = 1 - nearest.tanh().square() + FLOAT64
+    return Near(value, slope * x.r + 2 * TANH_ULPS * U * (value.abs() + x.r) + TINY)
 
 
 def square(x: Near) -> Near:

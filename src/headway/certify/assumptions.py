@@ -16,16 +16,20 @@ from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 
 import headway
+from headway.certify.averages import TANH_ULPS
 from headway.certify.locality import SAME, NotLocal, Stream
 from headway.certify.rounding import EXP_ULPS, RSQRT_ULPS
 from headway.machine import environment
 from headway.models import MODELS, Attention
 from headway.models.attention import _Constant
+from headway.models.averaging import Averages, AveragingBlock, Bend, DigitLine, DigitTable, NearestDigit
 from headway.models.blocks import Block, FeedForward, Tokens
 from headway.models.linear import Linear
 from headway.positions import INDICES, POSITIONS, Positions, Relative
+from headway.positions.one_each import OneEach
 
 PARTS = {*MODELS.values(), Attention, Block, FeedForward, Tokens, _Constant}
+PARTS |= {Averages, AveragingBlock, Bend, DigitLine, DigitTable, NearestDigit}
 PARTS |= {nn.LayerNorm, Linear, nn.Linear, nn.ModuleList, nn.ModuleDict, nn.Identity}
 MAY_OVERRIDE = {"of_distance", "offsets", "unseen", "untrained"}  # of a user's encoding, beside names of its own
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -33,6 +37,8 @@ SHIFTS = (1, 2, 3, 10, 1_000, 1_001, 100_000, 2**20, 2**31, 2**40)
 RANDOM_SHIFTS = 16
 ROOMS = ("certify", "models", "positions", "kernels")
 
+ULPS = {"averaging": {"tanh": TANH_ULPS}}
+"""of functions by kind of model, where they are not those of softmax and norms"""
 ALGORITHMS = (
     "sums and products in any order, fused or not, in batches, blocks and threads of any size, cached or not",
     "norms by two passes, or by means and squares merged along any tree (Welford)",
@@ -63,14 +69,14 @@ def write_assumptions(model: Stream) -> Assumptions:
     """Returns what a certificate of this model assumes."""
     here = environment(next(model.parameters()).device)
     versions = {name: str(here[name]) for name in ("headway", "torch", "python")}
-    ulps = {"exp": EXP_ULPS, "rsqrt": RSQRT_ULPS}
+    ulps = ULPS.get(model.config.kind, {"exp": EXP_ULPS, "rsqrt": RSQRT_ULPS})
     known = "known" if is_known(model.positions) else "tried"
     return Assumptions("float32", ulps, ALGORITHMS, OUTSIDE, known, versions, hash_code())
 
 
 def is_known(positions: Positions) -> bool:
     """Returns whether the encoding is one of Headway's, whose invariance is known by construction."""
-    return type(positions) in POSITIONS.values()
+    return type(positions) in (*POSITIONS.values(), OneEach)
 
 
 def hash_code() -> str:

@@ -8,6 +8,7 @@ on what rounding can change. docs/certificates.md has the argument on one page, 
 
 from headway.certify.assumptions import check_parts, write_assumptions
 from headway.certify.columns import certify_columns
+from headway.certify.framed import certify_framed, check_windows
 from headway.certify.leads import check_weights
 from headway.certify.locality import NotLocal, check_relative
 from headway.certify.neighbours import certify_neighbours
@@ -17,8 +18,14 @@ from headway.models import Model
 from headway.tasks import Task
 from headway.tasks.problems import Columns, Neighbours
 
-PROOFS = {(Columns, "decoder"): certify_columns, (Neighbours, "classifier"): certify_neighbours}
+PROOFS = {
+    (Columns, "decoder"): certify_columns,
+    (Columns, "averaging"): certify_framed,
+    (Neighbours, "classifier"): certify_neighbours,
+}
 """by the kind of locality that a task declares, and the kind of the model"""
+WINDOWS = {"averaging": check_windows}
+"""what is checked of the windows of some kinds of models, in place of `check_relative`"""
 
 
 def certify(model: Model, task: Task, watch: Watch | None = None) -> Verdict:
@@ -26,7 +33,7 @@ def certify(model: Model, task: Task, watch: Watch | None = None) -> Verdict:
     was_training = model.training
     model.eval()
     try:
-        stream, local = check_relative(model), task.local
+        stream, local = WINDOWS.get(model.config.kind, check_relative)(model), task.local
         check_parts(stream)
         check_weights(stream)
         if isinstance(local, str):

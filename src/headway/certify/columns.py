@@ -12,7 +12,7 @@ from headway.certify.assumptions import check_repeats, check_shifts
 from headway.certify.leads import Leads, RoundingBound, bias_of
 from headway.certify.locality import NotLocal, check_outside, depends_on, find_reach, measure_rounding, read_exactly
 from headway.certify.verdict import MOST, ROWS, Verdict, Watch
-from headway.models import Decoder
+from headway.models import Decoder, Model
 from headway.tasks import Problems, Task
 from headway.tasks.problems import Columns
 
@@ -58,7 +58,7 @@ def certify_columns(model: Decoder, task: Task, columns: Columns, watch: Watch |
     if inner > MOST:
         raise NotLocal(f"there are {inner:,} contexts of inner columns; at most {MOST:,} can be checked")
     found = patterns(model, task)
-    total = sum(_count(pattern, base) for pattern in found)
+    total = sum(count_contexts(pattern, base) for pattern in found)
     if total > MOST:
         raise NotLocal(f"there are {total:,} contexts; at most {MOST:,} can be checked")
     problems = task.testing(3, 64, device=device)
@@ -68,8 +68,8 @@ def certify_columns(model: Decoder, task: Task, columns: Columns, watch: Watch |
     verdict = Verdict(rounding=measure_rounding(_read, model, problems, longer, 16, shared))
     bound = RoundingBound(model, model.unembed, model.segments)
     for pattern, (digits, column) in _kinds(model, task, LONG).items():
-        _check_digit(model, task, pattern, digits, column)
-    _check_everywhere(model, task, columns)
+        check_digit(model, task, pattern, digits, column)
+    check_everywhere(model, task, columns, *find_reach(model))
     failed: dict[ColumnPattern, list[Tensor]] = {pattern: [] for pattern in found}
     for pattern, (digits, column) in found.items():
         for problems in contexts(columns, pattern, digits, column):
@@ -145,7 +145,7 @@ def _kinds(model: Decoder, task: Task, digits: int) -> dict[ColumnPattern, tuple
     return found
 
 
-def _count(pattern: ColumnPattern, base: int) -> int:
+def count_contexts(pattern: ColumnPattern, base: int) -> int:
     columns = pattern.columns
     free = 1 if pattern.begins else 2 * base ** len([at for at in pattern.answers if at < min(columns, default=0)])
     return base ** (2 * len(columns)) * free
@@ -156,7 +156,7 @@ def contexts(local: Columns, pattern: ColumnPattern, digits: int, column: int) -
     base, columns = local.base, pattern.columns
     lowest = column + min(columns, default=0)
     free = [] if pattern.begins else [column + at for at in pattern.answers if column + at < lowest]
-    carries, total = 1 if pattern.begins else 2, _count(pattern, base)
+    carries, total = 1 if pattern.begins else 2, count_contexts(pattern, base)
     for start in range(0, total, ROWS):
         number = torch.arange(start, min(start + ROWS, total))
         operands = torch.zeros(2, len(number), digits, dtype=torch.long)  # least significant column first
@@ -182,10 +182,10 @@ def _fill(operands: Tensor, lowest: int, free: list[int], carry: Tensor, number:
         operands[1, :, column] = rest - operands[0, :, column]
 
 
-def _check_everywhere(model: Decoder, task: Task, columns: Columns) -> None:
+def check_everywhere(model: Model, task: Task, columns: Columns, behind: int, ahead: int) -> None:
     """Tries whether the place or the length matters: with shifted indices, and in sums whose digits repeat themselves,
     beside sums of a few of their columns. Nothing is carried in them, so that both have the same neighbourhoods."""
-    device, (behind, ahead) = next(model.parameters()).device, find_reach(model)
+    device = next(model.parameters()).device
     problems = task.testing(4, 8, length=5, device=device)
     check_shifts(model, problems.source, problems.answer)
     dice = torch.Generator().manual_seed(0)
@@ -203,7 +203,7 @@ def _check_everywhere(model: Decoder, task: Task, columns: Columns) -> None:
         check_repeats(read(a.repeat(periods)[None], b.repeat(periods)[None])[0], alone, behind, ahead)
 
 
-def _check_digit(model: Decoder, task: Task, pattern: ColumnPattern, digits: int, column: int) -> None:
+def check_digit(model: Model, task: Task, pattern: ColumnPattern, digits: int, column: int) -> None:
     """Replaces the tokens outside the neighbourhood and checks that the logits of the digit do not change."""
     device = next(model.parameters()).device
     problems, others = (task.testing(seed, 64, length=digits, device=device) for seed in (1, 2))

@@ -29,9 +29,10 @@ def remove_heads(model: Model, config: ModelConfig, heads: Collection[Head]) -> 
         if isinstance(module, Attention):
             left = [head.number for head in known if head.site == module.site and head not in heads]
             rows = [number * module.dim + place for number in left for place in range(module.dim)]
-            weights[f"{name}.query"] = weights[f"{name}.query"][rows]
-            for part in ("key_value", "out.weight"):
-                weights[f"{name}.{part}"] = weights[f"{name}.{part}"][:, rows]
+            kept = {"query": (rows,), "key_value": (slice(None), rows), "out.weight": (slice(None), rows)}
+            for part, place in kept.items():
+                if f"{name}.{part}" in weights:  # heads that average have no queries, keys and values
+                    weights[f"{name}.{part}"] = weights[f"{name}.{part}"][place]
     pruned.load_state_dict({name: weights[name] for name in pruned.state_dict()})
     return pruned, smaller
 

@@ -3,14 +3,21 @@
 import torch
 
 from headway.models.attention import Attention, Cache, Order
+from headway.models.averaging import AveragingDecoder
 from headway.models.model import Model
 from headway.models.sites import Gate, Gates, Head, Site, Trace, find_heads
 from headway.models.transformers import Classifier, Decoder, EncoderDecoder
 from headway.runs.config import ModelConfig
 
-MODELS: dict[str, type[Model]] = {"encoder-decoder": EncoderDecoder, "decoder": Decoder, "classifier": Classifier}
+MODELS: dict[str, type[Model]] = {
+    "encoder-decoder": EncoderDecoder,
+    "decoder": Decoder,
+    "classifier": Classifier,
+    "averaging": AveragingDecoder,
+}
 
-__all__ = ["MODELS", "Attention", "Cache", "Classifier", "Decoder", "EncoderDecoder", "Model", "Order", "build_model"]
+__all__ = ["MODELS", "Attention", "AveragingDecoder", "Cache", "Classifier", "Decoder", "EncoderDecoder", "Model"]
+__all__ += ["Order", "build_model"]
 __all__ += ["Gate", "Gates", "Head", "Site", "Trace", "find_heads", "heads_of"]
 
 

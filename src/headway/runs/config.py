@@ -15,13 +15,19 @@ from headway.errors import HeadwayError, unknown
 from headway.runs.shapes import fill, fits
 
 LARGEST = 2**31 - 1  # largest size, count or token
-LATER = (("model", "norm"), ("training", "schedule"), ("training", "dropout"), ("training", "stored"))
+LATER = (
+    ("model", "norm"),
+    ("model", "points"),
+    ("training", "schedule"),
+    ("training", "dropout"),
+    ("training", "stored"),
+)
 """settings that config.json names only where they do not have their defaults"""
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    kind: Literal["encoder-decoder", "decoder", "classifier"]
+    kind: Literal["encoder-decoder", "decoder", "classifier", "averaging"]
     vocabulary: int
     trained: int
     """tokens of the longest source in training; for a decoder, of source and answer together"""
@@ -49,11 +55,13 @@ class ModelConfig:
     """removed heads, separated by spaces: decoder.0.self.1 decoder.1.cross.3"""
     norm: Literal["pre", "post"] = "pre"
     """whether each sublayer's input is normalised, or the residual stream after it"""
+    points: Literal["line", "table"] = "line"
+    """averaging only: whether digits are evenly spaced in order, or each is learned on its own"""
 
     def __post_init__(self) -> None:
         _at_least(1, self, "d_model", "heads", "d_ff", "layers", "decoder_layers", "vocabulary", "trained")
         _at_least(0, self, "trained_answer", "start", "end", "classes", "digits")
-        if self.d_model % self.heads:
+        if self.d_model % self.heads and self.kind != "averaging":  # its heads are as wide as the stream
             most = min(self.d_model, 4 * self.heads, 1024)
             fitting = ", ".join(str(n) for n in range(1, most + 1) if self.d_model % n == 0)
             raise HeadwayError(f"{self.heads} heads do not divide d_model {self.d_model}; heads can be {fitting}")

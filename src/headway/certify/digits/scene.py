@@ -1,0 +1,268 @@
+"""Attention over boxes: one query, many rows that differ in the columns that decide its digit, the rest of the problem free.
+
+The answer digit of column k follows from columns k and k − 1 and the carry into the latter, so these are enumerated: a
+row is one content of both. All other columns are a chain (chain.py) that the rows of a scene share. A head's output is
+a ratio of sums, Σ e^s v / Σ e^s; the point of a row has every free token at its mean, and `rough` and `fine` bound how
+far a functional of the output can be from there: place by place, or exactly over all carry chains.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from headway.certify.digits.chain import Chain, Ratio
+from headway.certify.digits.finish import Range, Stream
+from headway.certify.digits.sight import Sight, Sights
+from headway.certify.rounding import ACCURATE, SLACK, TINY, U, gamma, length
+
+EXACT_STEPS = 4
+Token = tuple[str, int]  # a letter, a, b or c, and a column
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The contents of the columns that decide a digit: row × token, and the answer digit that is right."""
+
+    tokens: tuple[Token, ...]
+    digits: Tensor
+    right: Tensor
+
+    def __len__(self) -> int:
+        return len(self.right)
+
+    def __getitem__(self, rows: Tensor | slice) -> Rows:
+        return Rows(self.tokens, self.digits[rows], self.right[rows])
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Boxes that share their query and their chain."""
+
+    sights: Sights
+    sight: Sight
+    number: int  # of the answer digit
+    chain: Chain
+    rows: Rows
+
+    @cached_property
+    def free(self) -> list[Token]:
+        """The tokens in sight that are neither fixed nor in the rows."""
+        operands = [(letter, at) for letter in "ab" for at in range(len(self.chain.allowed))]
+        tokens = operands + [("c", at) for at in range(self.number - 1)]
+        return [token for token in tokens if token not in self.rows.tokens and len(self.choices[token]) > 1]
+
+    @cached_property
+    def choices(self) -> dict[Token, list[int]]:
+        operands = [(letter, at) for letter in "ab" for at in range(len(self.chain.allowed))]
+        tokens = operands + [("c", at) for at in range(self.number - 1)]
+        return {token: self.chain.choices(*token) for token in tokens if token not in self.rows.tokens}
+
+    @cached_property
+    def top(self) -> Tensor:
+        """The largest score of each head, which is taken off all of them."""
+        return self.sight.scores.amax((1, 2))
+
+    def weigh(self, place: int) -> Tensor:
+        """Returns e^s of the digits at a place, head × digit."""
+        ids = list(self.sights.model.digit_tokens)
+        return (self.sight.scores[:, place, ids] - self.top[:, None]).exp()
+
+    @cached_property
+    def constant(self) -> tuple[Tensor, Tensor]:
+        """The numerator, head × d, and the denominator, head, of the tokens that are the same in all rows."""
+        model, mass, sum_ = self.sights.model, torch.zeros_like(self.top), 0.0
+        same = {model.place_of(*token): digits[0] for token, digits in self.choices.items() if len(digits) == 1}
+        found = [(place, model.digit_tokens[digit]) for place, digit in same.items()]
+        found += [(place, slot) for place, slot in enumerate(model.source) if isinstance(slot, int)]
+        if self.number:
+            found.append((self.sight.place, self.sight.token))
+        for place, token in found:
+            weight = (self.sight.scores[:, place, token] - self.top).exp()
+            mass, sum_ = mass + weight, sum_ + weight[:, None] * self.sight.value(place, token)
+        return torch.as_tensor(sum_), mass
+
+    @cached_property
+    def fixed(self) -> tuple[Tensor, Tensor, list[tuple[Tensor, Tensor]]]:
+        """Numerators, row × head × d, denominators, row × head, and the weights and values of the row's own tokens."""
+        model, (sum_, mass) = self.sights.model, self.constant
+        sums, masses, parts = sum_.expand(len(self.rows), *sum_.shape), mass.expand(len(self.rows), -1), []
+        ids = torch.tensor(model.digit_tokens)
+        for at, token in enumerate(self.rows.tokens):
+            place, digits = model.place_of(*token), self.rows.digits[:, at]
+            weight = self.weigh(place).T[digits]
+            value = self.sight.values[:, place if self.sight.values.shape[1] > 1 else 0, ids].transpose(0, 1)[digits]
+            sums, masses = sums + weight[..., None] * value, masses + weight
+            parts.append((weight, value))
+        return sums, masses, parts
+
+    @cached_property
+    def tables(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Of the free tokens: weights, head × token × digit, 0 where a digit cannot be; values, head × token (or 1) ×
+        digit × d; which digits can be, token × digit."""
+        model, base = self.sights.model, self.chain.base
+        ids, heads = torch.tensor(model.digit_tokens), len(self.top)
+        can = torch.zeros(len(self.free), base, dtype=torch.bool)
+        for at, token in enumerate(self.free):
+            can[at, self.choices[token]] = True
+        places = [model.place_of(*token) for token in self.free]
+        weights = [self.weigh(place) for place in places]
+        stacked = torch.stack(weights, 1) if weights else torch.zeros(heads, 0, base, dtype=torch.float64)
+        alike = self.sight.values.shape[1] == 1
+        values = self.sight.values[:, [0] if alike else places][:, :, ids]
+        return stacked * can, values, can
+
+    @cached_property
+    def masses(self) -> tuple[Tensor, Tensor]:
+        """The smallest and the largest denominators, row × head, place by place."""
+        weights, _, can = self.tables
+        low = weights.masked_fill(~can, torch.inf).amin(2).sum(1)
+        return self.fixed[1] + low, self.fixed[1] + weights.amax(2).sum(1)
+
+    @cached_property
+    def point(self) -> Tensor:
+        """The heads' outputs with every free token at its mean, row × head × d."""
+        (sums, masses, _), (weights, values, can) = self.fixed, self.tables
+        mean = weights / can.sum(1, keepdim=True)
+        added = torch.einsum("hpt,hptd->hd", mean, values.expand(-1, weights.shape[1], -1, -1))
+        return (sums + added) / (masses + mean.sum((1, 2)))[..., None]
+
+    @cached_property
+    def growth(self) -> Tensor:
+        """How far rounding can change the weight of a key, relative, head."""
+        wobble = self.sight.wobble
+        return ((2 * wobble).exp() * wobble.expm1()).where(wobble < ACCURATE, torch.inf)
+
+    def stream(self) -> Stream:
+        """Returns the stream after attention at the points, with what bounds it."""
+        out, model = self.sights.out, self.sights.model
+        x = self.sight.x + self.point.sum(1) + out.bias
+        z_size = self.sights.value.abs().amax((0, 1)) + self.sight.value_error  # head dim: no output is larger
+        local = (1 + U) * out.rounding(z_size.flatten()[None])
+        d = model.tokens.shape[1]
+        largest = self.sight.x.abs() + out.bias.abs() + self.sight.values.abs().amax((1, 2)).sum(0)
+        local = (local + gamma(2) * largest + self.sight.stream_error + TINY).expand(len(x), d)
+        away = self._distance() + length(local)
+        return Stream(x, SLACK * away, local, self.rough, self.fine)
+
+    def _distance(self) -> Tensor:
+        """Bounds the 2-norm of how far attention can move the stream, rounding included."""
+        sums, masses, parts = self.fixed
+        weights, values, can = self.tables
+        low, _ = self.masses
+        mean = weights / can.sum(1, keepdim=True)
+        apart = values[None] - self.point[:, :, None, None]  # row head token digit d
+        far = length(apart).expand(-1, -1, weights.shape[1], -1)
+        moved = (weights - mean).abs().masked_fill(~can, 0)
+        # z − point = Σ (free tokens' contributions − their means) / denominator
+        free = torch.einsum("hpt,rhpt->rhp", mean, far) if weights.shape[1] else far.sum(3)
+        most = (weights * far).amax(3) + free if weights.shape[1] else free
+        found = (most.sum(2) / low).sum(1)
+        del moved, sums
+        spread = sum((weight / masses * length(value - self.point)) for weight, value in parts)
+        spread = torch.as_tensor(spread) + self._constant_spread() + most.sum(2) / low
+        error = length(torch.einsum("dhe,he->hd", self.sights.out.size.unflatten(1, self.sight.value_error.shape),
+                                    self.sight.value_error))  # fmt: skip
+        return found + (2 * self.growth * spread + error).sum(1)
+
+    def _constant_spread(self) -> Tensor:
+        """Bounds the share of the constant tokens' weight times how far their values are from the point."""
+        reach = length(self.sight.values.flatten(1, 2)).amax(1)
+        return self.constant[1] / self.fixed[1] * (reach + length(self.point))
+
+    def rough(self, c: Tensor) -> Range:
+        """Bounds functionals, row × m × d, quickly."""
+        sums, masses, _ = self.fixed
+        weights, values, can = self.tables
+        at = torch.einsum("rmd,rhd->rmh", c, self.point)
+        fixed = torch.einsum("rmd,rhd->rmh", c, sums) - at * masses[:, None]
+        if not weights.shape[1]:
+            zero = torch.zeros_like(at[..., 0])
+            return Range(zero, zero, self._rounding(c, at, zero[..., None]))
+        u = torch.einsum("rmd,hptd->rmhpt", c, values) - at[..., None, None]
+        ends = []
+        for sign in (1, -1):
+            if values.shape[1] == 1:
+                best = (sign * u[..., 0, :]).amax(-1)
+                low, high = weights.masked_fill(~can, torch.inf).amin(2).sum(1), weights.amax(2).sum(1)
+                gain = best * torch.where(best > 0, high, low)
+            else:
+                gain = (sign * u * weights).masked_fill(~can, -torch.inf).amax(-1).sum(-1)
+            excess = sign * fixed + gain
+            low, high = (mass[:, None] for mass in self.masses)
+            ends.append(sign * (excess / torch.where(excess > 0, low, high)).sum(-1))
+        widest = u.abs().amax((3, 4)) * (weights.amax(2).sum(1) / self.masses[0])[:, None]
+        return Range(ends[1], ends[0], self._rounding(c, at, widest))
+
+    def fine(self, c: Tensor) -> Range:
+        """Bounds functionals below, place by place with the weights of each token."""
+        sums, masses, _ = self.fixed
+        weights, values, can = self.tables
+        at = torch.einsum("rmd,rhd->rmh", c, self.point)
+        if not weights.shape[1]:
+            return self.rough(c)
+        u = torch.einsum("rmd,hptd->rmhpt", c, values) - at[..., None, None]
+        scaled = (u * weights).masked_fill(~can, torch.inf).amin(-1).sum(-1)
+        excess = torch.einsum("rmd,rhd->rmh", c, sums) - at * masses[:, None] + scaled
+        low, high = (mass[:, None] for mass in self.masses)
+        found = (excess / torch.where(excess > 0, high, low)).sum(-1)
+        widest = u.abs().amax((3, 4)) * (weights.amax(2).sum(1) / self.masses[0])[:, None]
+        return Range(found, torch.full_like(found, torch.inf), self._rounding(c, at, widest))
+
+    def exact(self, c: Tensor) -> Tensor:
+        """Returns the lowest that functionals can be, row × m, over all carry chains, one head at a time."""
+        sums, masses, _ = self.fixed
+        weights, values, _ = self.tables
+        at = torch.einsum("rmd,rhd->rmh", c, self.point)
+        u = torch.einsum("rmd,hptd->rmhpt", c, values)
+        total = torch.zeros_like(at[..., 0])
+        rows, m = c.shape[:2]
+        for head in range(len(self.top)):
+            lines = rows * m
+            of_token = {
+                token: (
+                    weights[head, place].expand(lines, -1),
+                    u[:, :, head, place if values.shape[1] > 1 else 0].flatten(0, 1),
+                )
+                for place, token in enumerate(self.free)
+            }
+            if not of_token:
+                continue
+            ratio = Ratio(
+                self.chain,
+                {token: pair[0] for token, pair in of_token.items()},
+                {token: pair[1] for token, pair in of_token.items()},
+                torch.einsum("rmd,rd->rm", c, sums[:, head]).flatten(),
+                masses[:, head, None].expand(rows, m).flatten(),
+            )
+            start = at[..., head].flatten()
+            total += (ratio.lower(start, EXACT_STEPS) - start).view(rows, m)
+        return total
+
+    def _rounding(self, c: Tensor, at: Tensor, widest: Tensor) -> Tensor:
+        """Bounds what rounding of scores and values does to functionals; `widest` bounds the free tokens' share of
+        the weight times their distance from the point, row × m × head."""
+        _, masses, parts = self.fixed
+        spread = widest
+        for weight, value in parts:
+            share = (weight / masses)[:, None]
+            spread = spread + share * (torch.einsum("rmd,rhd->rmh", c, value) - at).abs()
+        spread = spread + self._constant_parts(c, at, masses)
+        through = (c @ self.sights.model.out).unflatten(2, self.sight.value_error.shape).abs()
+        return (2 * self.growth * spread).sum(-1) + torch.einsum("rmhe,he->rm", through, self.sight.value_error)
+
+    def _constant_parts(self, c: Tensor, at: Tensor, masses: Tensor) -> Tensor:
+        model, total = self.sights.model, torch.zeros_like(at)
+        same = {model.place_of(*token): digits[0] for token, digits in self.choices.items() if len(digits) == 1}
+        found = [(place, model.digit_tokens[digit]) for place, digit in same.items()]
+        found += [(place, slot) for place, slot in enumerate(model.source) if isinstance(slot, int)]
+        if self.number:
+            found.append((self.sight.place, self.sight.token))
+        for place, token in found:
+            share = (self.sight.scores[:, place, token] - self.top).exp() / masses
+            value = self.sight.value(place, token)
+            total = total + share[:, None] * (torch.einsum("rmd,hd->rmh", c, value) - at).abs()
+        return total

@@ -72,24 +72,23 @@ class Scene:
         return (self.sight.scores[:, place, ids] - self.top[:, None]).exp()
 
     @cached_property
-    def constant(self) -> tuple[Tensor, Tensor]:
-        """The numerator, head × d, and the denominator, head, of the tokens that are the same in all rows."""
-        model, mass, sum_ = self.sights.model, torch.zeros_like(self.top), 0.0
+    def settled(self) -> list[tuple[Tensor, Tensor]]:
+        """The weights, head, and values, head × d, of the tokens that are the same in all rows."""
+        model, sight = self.sights.model, self.sight
         same = {model.place_of(*token): digits[0] for token, digits in self.choices.items() if len(digits) == 1}
         found = [(place, model.digit_tokens[digit]) for place, digit in same.items()]
         found += [(place, slot) for place, slot in enumerate(model.source) if isinstance(slot, int)]
         if self.number:
-            found.append((self.sight.place, self.sight.token))
-        for place, token in found:
-            weight = (self.sight.scores[:, place, token] - self.top).exp()
-            mass, sum_ = mass + weight, sum_ + weight[:, None] * self.sight.value(place, token)
-        return torch.as_tensor(sum_), mass
+            found.append((sight.place, sight.token))
+        return [((sight.scores[:, place, id_] - self.top).exp(), sight.value(place, id_)) for place, id_ in found]
 
     @cached_property
     def fixed(self) -> tuple[Tensor, Tensor, list[tuple[Tensor, Tensor]]]:
         """Numerators, row × head × d, denominators, row × head, and the weights and values of the row's own tokens."""
-        model, (sum_, mass) = self.sights.model, self.constant
-        sums, masses, parts = sum_.expand(len(self.rows), *sum_.shape), mass.expand(len(self.rows), -1), []
+        model, parts = self.sights.model, []
+        masses = torch.stack([weight for weight, _ in self.settled]).sum(0).expand(len(self.rows), -1)
+        sums = torch.stack([weight[:, None] * value for weight, value in self.settled]).sum(0)
+        sums = sums.expand(len(self.rows), *sums.shape)
         ids = torch.tensor(model.digit_tokens)
         for at, token in enumerate(self.rows.tokens):
             place, digits = model.place_of(*token), self.rows.digits[:, at]
@@ -150,28 +149,17 @@ class Scene:
 
     def _distance(self) -> Tensor:
         """Bounds the 2-norm of how far attention can move the stream, rounding included."""
-        sums, masses, parts = self.fixed
-        weights, values, can = self.tables
-        low, _ = self.masses
-        mean = weights / can.sum(1, keepdim=True)
-        apart = values[None] - self.point[:, :, None, None]  # row head token digit d
-        far = length(apart).expand(-1, -1, weights.shape[1], -1)
-        moved = (weights - mean).abs().masked_fill(~can, 0)
-        # z − point = Σ (free tokens' contributions − their means) / denominator
-        free = torch.einsum("hpt,rhpt->rhp", mean, far) if weights.shape[1] else far.sum(3)
-        most = (weights * far).amax(3) + free if weights.shape[1] else free
-        found = (most.sum(2) / low).sum(1)
-        del moved, sums
-        spread = sum((weight / masses * length(value - self.point)) for weight, value in parts)
-        spread = torch.as_tensor(spread) + self._constant_spread() + most.sum(2) / low
-        error = length(torch.einsum("dhe,he->hd", self.sights.out.size.unflatten(1, self.sight.value_error.shape),
-                                    self.sight.value_error))  # fmt: skip
-        return found + (2 * self.growth * spread + error).sum(1)
-
-    def _constant_spread(self) -> Tensor:
-        """Bounds the share of the constant tokens' weight times how far their values are from the point."""
-        reach = length(self.sight.values.flatten(1, 2)).amax(1)
-        return self.constant[1] / self.fixed[1] * (reach + length(self.point))
+        (_, masses, parts), (weights, values, can), (low, _) = self.fixed, self.tables, self.masses
+        # z − point = Σ (the free tokens' weights times value − point, less the mean of that) / denominator
+        far = length(values - self.point[:, :, None, None]).expand(-1, -1, weights.shape[1], -1)  # row head token digit
+        mean = (weights / can.sum(1, keepdim=True) * far).sum(3)
+        moved = ((weights * far).amax(3) + mean).sum(2) / low
+        spread = moved + mean.sum(2) / low
+        for weight, value in (*parts, *self.settled):
+            spread = spread + weight / masses * length(value - self.point)
+        error = self.sight.value_error
+        through = length(torch.einsum("dhe,he->hd", self.sights.out.size.unflatten(1, error.shape), error))
+        return (moved + self.growth * (spread + moved) + through).sum(1)
 
     def rough(self, c: Tensor) -> Range:
         """Bounds functionals, row × m × d, quickly."""
@@ -244,25 +232,15 @@ class Scene:
 
     def _rounding(self, c: Tensor, at: Tensor, widest: Tensor) -> Tensor:
         """Bounds what rounding of scores and values does to functionals; `widest` bounds the free tokens' share of
-        the weight times their distance from the point, row × m × head."""
+        the weight times their distance from the point, row × m × head, and so how far the output itself can be."""
         _, masses, parts = self.fixed
-        spread = widest
+        spread = 3 * widest
         for weight, value in parts:
             share = (weight / masses)[:, None]
             spread = spread + share * (torch.einsum("rmd,rhd->rmh", c, value) - at).abs()
-        spread = spread + self._constant_parts(c, at, masses)
-        through = (c @ self.sights.model.out).unflatten(2, self.sight.value_error.shape).abs()
-        return (2 * self.growth * spread).sum(-1) + torch.einsum("rmhe,he->rm", through, self.sight.value_error)
-
-    def _constant_parts(self, c: Tensor, at: Tensor, masses: Tensor) -> Tensor:
-        model, total = self.sights.model, torch.zeros_like(at)
-        same = {model.place_of(*token): digits[0] for token, digits in self.choices.items() if len(digits) == 1}
-        found = [(place, model.digit_tokens[digit]) for place, digit in same.items()]
-        found += [(place, slot) for place, slot in enumerate(model.source) if isinstance(slot, int)]
-        if self.number:
-            found.append((self.sight.place, self.sight.token))
-        for place, token in found:
-            share = (self.sight.scores[:, place, token] - self.top).exp() / masses
-            value = self.sight.value(place, token)
-            total = total + share[:, None] * (torch.einsum("rmd,hd->rmh", c, value) - at).abs()
-        return total
+        for weight, value in self.settled:
+            share = (weight / masses)[:, None]
+            spread = spread + share * (torch.einsum("rmd,hd->rmh", c, value) - at).abs()
+        error = self.sight.value_error
+        through = (c @ self.sights.model.out).unflatten(2, error.shape).abs()
+        return (self.growth * spread).sum(-1) + torch.einsum("rmhe,he->rm", through, error)

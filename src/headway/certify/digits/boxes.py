@@ -55,8 +55,6 @@ def _rows(digits: int, base: int, number: int, shown: int | None, carry: int) ->
 def split(scene: Scene) -> list[Scene]:
     """Splits a scene by the free token that can move attention most: one scene for each digit that it may be."""
     weights, values, can = scene.tables
-    if not scene.free:
-        return []
     low = scene.masses[0].amin(0)  # head
     size = values.norm(dim=-1)
     reach = (weights * size).masked_fill(~can, 0).amax(2)  # head token

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from headway.certify.digits.adder import Adder
 from headway.certify.digits.description import FeedWeights, NormWeights, OneLayer
 from headway.certify.locality import NotLocal
 from headway.models import Attention
@@ -21,7 +22,9 @@ def describe_run(model: object, task: Task) -> OneLayer:
     if not isinstance(model, Decoder):
         raise NotLocal("only decoder-only models with one layer can be proved by boxes; train one with --model decoder")
     if not isinstance(task, Addition) or task.operators != "+" or task.natural or task.first != "least":
-        raise NotLocal("only sums padded to one more digit and answered least significant digit first are proved by boxes")
+        raise NotLocal(
+            "only sums padded to one more digit and answered least significant digit first are proved by boxes"
+        )
     if len(model.blocks) != 1:
         raise NotLocal(f"it has {len(model.blocks)} layers; boxes are for one layer")
     if model.segments is not None or not isinstance(model.index, Sequential):
@@ -93,3 +96,17 @@ def _order(model: Decoder, places: int, attention: Attention) -> dict[str, torch
         bias = bias[0].detach()
         found["bias"] = bias[attention.head_numbers] if len(bias) > 1 else bias.expand(attention.heads, -1, -1)
     return found
+
+
+def adder_of_run(model: object, task: Task, name: str) -> Adder:
+    """Returns a trained decoder of Headway's with its description."""
+    description = describe_run(model, task)
+    assert isinstance(model, Decoder)
+    before = len(description.source) - 1
+
+    def forward(tokens: torch.Tensor) -> torch.Tensor:
+        source, written = tokens[:, :before], tokens[:, before:]
+        found = model.decode(source, written)
+        return torch.nn.functional.pad(found, (0, 0, before, 0))  # nothing is predicted inside the problem
+
+    return Adder(description, forward, name)

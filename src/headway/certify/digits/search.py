@@ -7,9 +7,11 @@ proved when none of its answer digits lies in an open box.
 
 from __future__ import annotations
 
+import heapq
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import count
 
 import torch
 from torch import Tensor
@@ -17,7 +19,7 @@ from torch import Tensor
 from headway.certify.digits.boxes import first_scenes, split
 from headway.certify.digits.description import OneLayer
 from headway.certify.digits.finish import Bounds, Finish
-from headway.certify.digits.scene import Rows, Scene
+from headway.certify.digits.scene import Scene
 from headway.certify.digits.sight import Sights
 
 NUMBERS = 20_000_000  # in one tensor
@@ -38,7 +40,12 @@ class Progressed:
     @property
     def open_pairs(self) -> int:
         """The pairs in open boxes, counted once for each answer digit whose box is open."""
-        return sum(scene.chain.count() * len(scene.rows) for scene in self.open)
+        return sum(map(pairs_of, self.open))
+
+
+def pairs_of(scene: Scene) -> int:
+    """Counts the pairs of numbers in the boxes of a scene."""
+    return scene.chain.count() * len(scene.rows)
 
 
 class Prover:
@@ -52,41 +59,27 @@ class Prover:
     def run(self, budget: float, watch: Watch | None = None) -> Progressed:
         """Bounds all first scenes, then splits the open ones, those with most pairs first, for `budget` seconds."""
         began, found = time.monotonic(), Progressed()
+        waiting, leaves, ticket = list[tuple[int, int, Scene]](), list[Scene](), count()
+
+        def keep(scene: Scene | None) -> None:
+            if scene is not None and scene.free:
+                heapq.heappush(waiting, (-pairs_of(scene), next(ticket), scene))
+            elif scene is not None:
+                leaves.append(scene)  # single problems: nothing is left to split
+
         numbers = range(self.model.digits + 1)
         for number in numbers:
             for scene in first_scenes(self.sights, number):
                 late = time.monotonic() - began > budget
-                left = scene if late else self.bound(scene, found)
-                if left is not None:
-                    found.open.append(left)
+                keep(scene if late else self.bound(scene, found))
             if watch is not None:
                 watch(number + 1, len(numbers))
-        while found.open and time.monotonic() - began < budget:
-            found.open.sort(key=lambda scene: scene.chain.count() * len(scene.rows))
-            scene = found.open.pop()
-            parts = split(scene)
-            if not parts:  # a single problem in each row: nothing is left to split
-                found.open.insert(0, scene)
-                if all(not other.free for other in found.open):
-                    break
-                found.open[1:] = [other for other in found.open[1:]]
-                self._finished(found, began, budget)
-                break
-            for part in parts:
-                if (left := self.bound(part, found)) is not None:
-                    found.open.append(left)
+        while waiting and time.monotonic() - began < budget:
+            for part in split(heapq.heappop(waiting)[2]):
+                keep(self.bound(part, found))
+        found.open = [scene for _, _, scene in waiting] + leaves
         found.seconds = time.monotonic() - began
         return found
-
-    def _finished(self, found: Progressed, began: float, budget: float) -> None:
-        """Splits what can still be split, apart from single problems."""
-        single = [scene for scene in found.open if not scene.free]
-        rest = [scene for scene in found.open if scene.free]
-        while rest and time.monotonic() - began < budget:
-            for part in split(rest.pop()):
-                if (left := self.bound(part, found)) is not None:
-                    (rest if left.free else single).append(left)
-        found.open = single + rest
 
     def bound(self, scene: Scene, found: Progressed) -> Scene | None:
         """Bounds all rows of a scene; returns the scene of those that stay open, None if there are none."""
@@ -133,6 +126,3 @@ class Prover:
         d = model.tokens.shape[1]
         tables = len(values) * model.base * (1 if values.shape[1] == 1 else len(scene.free))
         return max(1, NUMBERS // (units * max(d, tables)))
-
-
-__all__ = ["Progressed", "Prover", "Rows"]

@@ -136,7 +136,7 @@ class Lengths(Common, LengthsQuestion):
 @dataclass(frozen=True)
 class Certify(Common, DigitsQuestion):
     subject: Subject
-    """a run folder or pretrained:certified-adder; with --digits also your own: file.py:function, see docs/ten-digits.md"""
+    """a run folder or pretrained:certified-adder; with --digits also your own as file.py:function"""
 
     def run(self) -> Output:
         if self.digits is not None:

@@ -1,7 +1,7 @@
 """A one-layer decoder as plain tensors: all that a proof needs to know about a model.
 
-Headway's own decoders are described by own.py; a user describes another one by filling in `OneLayer`. The proof is about
-the description, so before anything is believed its forward pass is compared with the model's (adapter.py).
+Headway's own decoders are described by own.py; a user describes another one by filling in `OneLayer`. The proof is
+about the description, so before anything is believed its forward pass is compared with the model's (adder.py).
 
 Axes: head, dim (of a head), d (of the residual stream), place (in the sequence), unit (of the feed-forward block).
 """
@@ -183,7 +183,8 @@ class OneLayer:
     def finish(self, stream: Tensor) -> Tensor:
         """Returns the logits of streams after attention."""
         if self.norm == "post":
-            assert self.attention_norm is not None and self.feed_norm is not None
+            assert self.attention_norm is not None
+            assert self.feed_norm is not None
             stream = self.attention_norm(stream)
             stream = self.feed_norm(stream if self.feed is None else stream + self.feed(stream))
             return _affine(stream, self.readout, self.readout_bias)

@@ -1,7 +1,7 @@
 """The hunt for a pair that the model gets wrong: random pairs, then descent from the boxes that stay open.
 
-A step of the descent tries every change of one digit and keeps the one that lowers the smallest lead. What counts in the
-end is that the model, decoding digit by digit, really writes something else than the sum.
+A step of the descent tries every change of one digit and keeps the one that lowers the smallest lead. What counts in
+the end is that the model, decoding digit by digit, really writes something else than the sum.
 """
 
 from __future__ import annotations

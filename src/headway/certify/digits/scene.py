@@ -1,4 +1,4 @@
-"""Attention over boxes: one query, many rows that differ in the columns that decide its digit, the rest of the problem free.
+"""Attention over boxes: one query, and rows that differ in the columns that decide its digit; the rest is free.
 
 The answer digit of column k follows from columns k and k − 1 and the carry into the latter, so these are enumerated: a
 row is one content of both. All other columns are a chain (chain.py) that the rows of a scene share. A head's output is

@@ -1,8 +1,8 @@
 """Branch and bound: every box is proved, split, or searched for a pair that the model gets wrong.
 
-A scene is bounded at once; its open rows are bounded again over all carry chains, and what is still open is split by the
-token that moves attention most. What the time does not suffice for stays open, and its pairs are counted: a pair is
-proved when none of its answer digits lies in an open box.
+A scene is bounded at once; its open rows are bounded again over all carry chains, and what is still open is split by
+the token that moves attention most. What the time does not suffice for stays open, and its pairs are counted: a pair
+is proved when none of its answer digits lies in an open box.
 """
 
 from __future__ import annotations

@@ -29,6 +29,8 @@ class Adder:
     forward: Callable[[Tensor], Tensor]
     """called with tokens, row × place; returns the logits after every place, row × place × id"""
     name: str = "the model"
+    parameters: int | None = None
+    """the number of trained parameters, if known"""
 
     @torch.no_grad()
     def write(self, a: Tensor, b: Tensor) -> Tensor:

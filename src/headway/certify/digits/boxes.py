@@ -13,21 +13,21 @@ import torch
 
 from headway.certify.digits.chain import Chain, whole
 from headway.certify.digits.scene import Rows, Scene, Token
-from headway.certify.digits.sight import Sights
+from headway.certify.digits.views import QueryViews
 
 
-def first_scenes(sights: Sights, number: int) -> Iterator[Scene]:
+def first_scenes(views: QueryViews, number: int) -> Iterator[Scene]:
     """Yields the scenes of an answer digit, which together cover all pairs of numbers."""
-    model = sights.model
+    model = views.model
     before, start = number > 0, model.source[-1]
     assert isinstance(start, int)
     for shown in range(model.base) if before else [None]:
         token = start if shown is None else model.digit_tokens[shown]
-        sight = sights.at(number, token)
+        sight = views.at(number, token)
         for carry in (0, 1) if number > 1 else (0,):
             columns = frozenset(at for at in (number - 1, number) if 0 <= at < model.digits)
             chain = Chain(whole(model.digits, model.base), max(0, number - 1), carry, columns)
-            yield Scene(sights, sight, number, chain, _rows(model.digits, model.base, number, shown, carry))
+            yield Scene(views, view, number, chain, _rows(model.digits, model.base, number, shown, carry))
 
 
 def _rows(digits: int, base: int, number: int, shown: int | None, carry: int) -> Rows:

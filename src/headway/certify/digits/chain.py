@@ -23,7 +23,7 @@ LINES = 20_000  # at a time
 class Chain:
     """The operand digits that a box allows in the columns, from the ones, and how they are tied by carries.
 
-    Columns below `tied` have their answer digit in sight; the carry out of the last of them is given. The columns
+    Columns below `tied` have their answer digit in view; the carry out of the last of them is given. The columns
     above are free. Columns in `fixed` are decided elsewhere: they contribute nothing here.
     """
 

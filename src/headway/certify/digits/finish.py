@@ -22,7 +22,7 @@ from headway.certify.digits.norms import NoNorm, NormPoint, norm_at
 from headway.certify.rounding import EXP_ULPS, LARGE, SLACK, TINY, Affine, U, length
 
 
-class Range(NamedTuple):
+class Movement(NamedTuple):
     """How far functionals of the stream after attention can move, row × m."""
 
     low: Tensor  # at most 0 unless the point lies at the border of the box
@@ -37,8 +37,8 @@ class Stream:
     x: Tensor  # row d
     radius: Tensor  # row: how far it can move, as a 2-norm, rounding included
     local: Tensor  # row d: rounding of the last sums
-    rough: Callable[[Tensor], Range]  # quickly, for many functionals
-    fine: Callable[[Tensor], Range]  # closely
+    rough: Callable[[Tensor], Movement]  # quickly, for many functionals
+    fine: Callable[[Tensor], Movement]  # closely
 
 
 @dataclass(frozen=True)

@@ -2,52 +2,55 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 
 from headway.certify.digits.adder import Adder
 from headway.certify.digits.description import FeedWeights, NormWeights, OneLayer
 from headway.certify.locality import NotLocal
-from headway.models import Attention
+from headway.models import MODELS, Attention, Model
 from headway.models.blocks import Block
 from headway.models.transformers import Decoder
 from headway.positions import Positions
 from headway.positions.index import Sequential
 from headway.positions.rope import Rope
 from headway.tasks import Task
-from headway.tasks.addition import Addition
+from headway.tasks.problems import Columns
 
 
-def describe_run(model: object, task: Task) -> OneLayer:
+def describe_run(run_model: Model, task: Task) -> OneLayer:
     """Describes a trained decoder of Headway's; raises where a proof by boxes does not apply to it."""
-    if not isinstance(model, Decoder):
+    local = task.local
+    if type(run_model) is not MODELS["decoder"]:
         raise NotLocal("only decoder-only models with one layer can be proved by boxes; train one with --model decoder")
-    if not isinstance(task, Addition) or task.operators != "+" or task.natural or task.first != "least":
-        raise NotLocal(
-            "only sums padded to one more digit and answered least significant digit first are proved by boxes"
-        )
+    if not isinstance(local, Columns):
+        raise NotLocal("boxes are for sums padded to one more digit and answered least significant digit first")
+    model, digits = cast(Decoder, run_model), task.lengths[1]
     if len(model.blocks) != 1:
         raise NotLocal(f"it has {len(model.blocks)} layers; boxes are for one layer")
     if model.segments is not None or not isinstance(model.index, Sequential):
         raise NotLocal("boxes are for the sequential index without segment embeddings")
-    if task.lengths[0] != task.digits:
-        raise NotLocal(f"it was trained on {task.lengths[0]} to {task.digits} digits; boxes are for one length")
+    if task.lengths[0] != digits:
+        raise NotLocal(f"it was trained on {task.lengths[0]} to {digits} digits; boxes are for one length")
     block = model.blocks[0]
     assert isinstance(block, Block)
     attention = block.attentions["self"]
     assert isinstance(attention, Attention)
     layout = task.layout
     assert layout is not None
-    letters = iter("a" * task.digits + "b" * task.digits)
-    slots = [task.plus if column is None else f"{next(letters)}{column}" for column in layout.source]
-    places = len(slots) + 1 + task.digits
+    assert model.start is not None
+    letters = iter("a" * digits + "b" * digits)
+    slots = [local.plus if column is None else f"{next(letters)}{column}" for column in layout.source]
+    places = len(slots) + 1 + digits
     heads = (attention.heads, attention.dim, -1)
     post = block.post_norm
     if not attention.heads:
         raise NotLocal("it has no heads left")
     key, value = attention.key_value.detach()
     return OneLayer(
-        source=(*slots, task.start),
-        digit_tokens=tuple(range(task.base)),
+        source=(*slots, model.start),
+        digit_tokens=tuple(range(local.base)),
         tokens=model.tokens.weight.detach(),
         query=attention.query.detach().view(heads),
         key=key.view(heads),
@@ -98,10 +101,9 @@ def _order(model: Decoder, places: int, attention: Attention) -> dict[str, torch
     return found
 
 
-def adder_of_run(model: object, task: Task, name: str) -> Adder:
+def adder_of_run(model: Model, task: Task, name: str) -> Adder:
     """Returns a trained decoder of Headway's with its description."""
     description = describe_run(model, task)
-    assert isinstance(model, Decoder)
     before = len(description.source) - 1
 
     def forward(tokens: torch.Tensor) -> torch.Tensor:
@@ -109,4 +111,4 @@ def adder_of_run(model: object, task: Task, name: str) -> Adder:
         found = model.decode(source, written)
         return torch.nn.functional.pad(found, (0, 0, before, 0))  # nothing is predicted inside the problem
 
-    return Adder(description, forward, name)
+    return Adder(description, forward, name, sum(parameter.numel() for parameter in model.parameters()))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 
@@ -50,14 +49,13 @@ class DigitsVerdict:
     """the largest rounding that was measured"""
     seconds: float
     reason: str | None
+    name: str = ""
+    parameters: int | None = None
+    weights_sha256: str | None = None
 
     @property
     def certified(self) -> bool:
         return self.reason is None
-
-    def to_json(self) -> dict[str, Any]:
-        content = {"certified": self.certified, "contexts": self.boxes, **asdict(self)}
-        return {**content, "proved_share": self.proved_pairs / self.pairs if self.pairs else None}
 
 
 def refuse(reason: str, digits: int = 0) -> DigitsVerdict:

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from headway.certify.digits.chain import Chain, Ratio
-from headway.certify.digits.finish import Range, Stream
-from headway.certify.digits.sight import Sight, Sights
+from headway.certify.digits.finish import Movement, Stream
+from headway.certify.digits.views import QueryView, QueryViews
 from headway.certify.rounding import ACCURATE, SLACK, TINY, U, gamma, length
 
 EXACT_STEPS = 4
@@ -42,8 +42,8 @@ class Rows:
 class Scene:
     """Boxes that share their query and their chain."""
 
-    sights: Sights
-    sight: Sight
+    views: QueryViews
+    view: QueryView
     number: int  # of the answer digit
     chain: Chain
     rows: Rows
@@ -64,28 +64,28 @@ class Scene:
     @cached_property
     def top(self) -> Tensor:
         """The largest score of each head, which is taken off all of them."""
-        return self.sight.scores.amax((1, 2))
+        return self.view.scores.amax((1, 2))
 
     def weigh(self, place: int) -> Tensor:
         """Returns e^s of the digits at a place, head × digit."""
-        ids = list(self.sights.model.digit_tokens)
-        return (self.sight.scores[:, place, ids] - self.top[:, None]).exp()
+        ids = list(self.views.model.digit_tokens)
+        return (self.view.scores[:, place, ids] - self.top[:, None]).exp()
 
     @cached_property
     def settled(self) -> list[tuple[Tensor, Tensor]]:
         """The weights, head, and values, head × d, of the tokens that are the same in all rows."""
-        model, sight = self.sights.model, self.sight
+        model, sight = self.views.model, self.view
         same = {model.place_of(*token): digits[0] for token, digits in self.choices.items() if len(digits) == 1}
         found = [(place, model.digit_tokens[digit]) for place, digit in same.items()]
         found += [(place, slot) for place, slot in enumerate(model.source) if isinstance(slot, int)]
         if self.number:
-            found.append((sight.place, sight.token))
-        return [((sight.scores[:, place, id_] - self.top).exp(), sight.value(place, id_)) for place, id_ in found]
+            found.append((view.place, view.token))
+        return [((view.scores[:, place, id_] - self.top).exp(), view.value(place, id_)) for place, id_ in found]
 
     @cached_property
     def fixed(self) -> tuple[Tensor, Tensor, list[tuple[Tensor, Tensor]]]:
         """Numerators, row × head × d, denominators, row × head, and the weights and values of the row's own tokens."""
-        model, parts = self.sights.model, []
+        model, parts = self.views.model, []
         masses = torch.stack([weight for weight, _ in self.settled]).sum(0).expand(len(self.rows), -1)
         sums = torch.stack([weight[:, None] * value for weight, value in self.settled]).sum(0)
         sums = sums.expand(len(self.rows), *sums.shape)
@@ -93,7 +93,7 @@ class Scene:
         for at, token in enumerate(self.rows.tokens):
             place, digits = model.place_of(*token), self.rows.digits[:, at]
             weight = self.weigh(place).T[digits]
-            value = self.sight.values[:, place if self.sight.values.shape[1] > 1 else 0, ids].transpose(0, 1)[digits]
+            value = self.view.values[:, place if self.view.values.shape[1] > 1 else 0, ids].transpose(0, 1)[digits]
             sums, masses = sums + weight[..., None] * value, masses + weight
             parts.append((weight, value))
         return sums, masses, parts
@@ -102,7 +102,7 @@ class Scene:
     def tables(self) -> tuple[Tensor, Tensor, Tensor]:
         """Of the free tokens: weights, head × token × digit, 0 where a digit cannot be; values, head × token (or 1) ×
         digit × d; which digits can be, token × digit."""
-        model, base = self.sights.model, self.chain.base
+        model, base = self.views.model, self.chain.base
         ids, heads = torch.tensor(model.digit_tokens), len(self.top)
         can = torch.zeros(len(self.free), base, dtype=torch.bool)
         for at, token in enumerate(self.free):
@@ -110,8 +110,8 @@ class Scene:
         places = [model.place_of(*token) for token in self.free]
         weights = [self.weigh(place) for place in places]
         stacked = torch.stack(weights, 1) if weights else torch.zeros(heads, 0, base, dtype=torch.float64)
-        alike = self.sight.values.shape[1] == 1
-        values = self.sight.values[:, [0] if alike else places][:, :, ids]
+        alike = self.view.values.shape[1] == 1
+        values = self.view.values[:, [0] if alike else places][:, :, ids]
         return stacked * can, values, can
 
     @cached_property
@@ -132,18 +132,18 @@ class Scene:
     @cached_property
     def growth(self) -> Tensor:
         """How far rounding can change the weight of a key, relative, head."""
-        wobble = self.sight.wobble
+        wobble = self.view.wobble
         return ((2 * wobble).exp() * wobble.expm1()).where(wobble < ACCURATE, torch.inf)
 
     def stream(self) -> Stream:
         """Returns the stream after attention at the points, with what bounds it."""
-        out, model = self.sights.out, self.sights.model
-        x = self.sight.x + self.point.sum(1) + out.bias
-        z_size = self.sights.value.abs().amax((0, 1)) + self.sight.value_error  # head dim: no output is larger
+        out, model = self.views.out, self.views.model
+        x = self.view.x + self.point.sum(1) + out.bias
+        z_size = self.views.value.abs().amax((0, 1)) + self.view.value_error  # head dim: no output is larger
         local = (1 + U) * out.rounding(z_size.flatten()[None])
         d = model.tokens.shape[1]
-        largest = self.sight.x.abs() + out.bias.abs() + self.sight.values.abs().amax((1, 2)).sum(0)
-        local = (local + gamma(2) * largest + self.sight.stream_error + TINY).expand(len(x), d)
+        largest = self.view.x.abs() + out.bias.abs() + self.view.values.abs().amax((1, 2)).sum(0)
+        local = (local + gamma(2) * largest + self.view.stream_error + TINY).expand(len(x), d)
         away = self._distance() + length(local)
         return Stream(x, SLACK * away, local, self.rough, self.fine)
 
@@ -157,11 +157,11 @@ class Scene:
         spread = moved + mean.sum(2) / low
         for weight, value in (*parts, *self.settled):
             spread = spread + weight / masses * length(value - self.point)
-        error = self.sight.value_error
-        through = length(torch.einsum("dhe,he->hd", self.sights.out.size.unflatten(1, error.shape), error))
+        error = self.view.value_error
+        through = length(torch.einsum("dhe,he->hd", self.views.out.size.unflatten(1, error.shape), error))
         return (moved + self.growth * (spread + moved) + through).sum(1)
 
-    def rough(self, c: Tensor) -> Range:
+    def rough(self, c: Tensor) -> Movement:
         """Bounds functionals, row × m × d, quickly."""
         sums, masses, _ = self.fixed
         weights, values, can = self.tables
@@ -169,7 +169,7 @@ class Scene:
         fixed = torch.einsum("rmd,rhd->rmh", c, sums) - at * masses[:, None]
         if not weights.shape[1]:
             zero = torch.zeros_like(at[..., 0])
-            return Range(zero, zero, self._rounding(c, at, zero[..., None]))
+            return Movement(zero, zero, self._rounding(c, at, zero[..., None]))
         u = torch.einsum("rmd,hptd->rmhpt", c, values) - at[..., None, None]
         ends = []
         for sign in (1, -1):
@@ -183,9 +183,9 @@ class Scene:
             low, high = (mass[:, None] for mass in self.masses)
             ends.append(sign * (excess / torch.where(excess > 0, low, high)).sum(-1))
         widest = u.abs().amax((3, 4)) * (weights.amax(2).sum(1) / self.masses[0])[:, None]
-        return Range(ends[1], ends[0], self._rounding(c, at, widest))
+        return Movement(ends[1], ends[0], self._rounding(c, at, widest))
 
-    def fine(self, c: Tensor) -> Range:
+    def fine(self, c: Tensor) -> Movement:
         """Bounds functionals below, place by place with the weights of each token."""
         sums, masses, _ = self.fixed
         weights, values, can = self.tables
@@ -198,7 +198,7 @@ class Scene:
         low, high = (mass[:, None] for mass in self.masses)
         found = (excess / torch.where(excess > 0, high, low)).sum(-1)
         widest = u.abs().amax((3, 4)) * (weights.amax(2).sum(1) / self.masses[0])[:, None]
-        return Range(found, torch.full_like(found, torch.inf), self._rounding(c, at, widest))
+        return Movement(found, torch.full_like(found, torch.inf), self._rounding(c, at, widest))
 
     def exact(self, c: Tensor) -> Tensor:
         """Returns the lowest that functionals can be, row × m, over all carry chains, one head at a time."""
@@ -241,6 +241,6 @@ class Scene:
         for weight, value in self.settled:
             share = (weight / masses)[:, None]
             spread = spread + share * (torch.einsum("rmd,hd->rmh", c, value) - at).abs()
-        error = self.sight.value_error
-        through = (c @ self.sights.model.out).unflatten(2, error.shape).abs()
+        error = self.view.value_error
+        through = (c @ self.views.model.out).unflatten(2, error.shape).abs()
         return (self.growth * spread).sum(-1) + torch.einsum("rmhe,he->rm", through, error)

@@ -20,7 +20,7 @@ from headway.certify.digits.boxes import first_scenes, split
 from headway.certify.digits.description import OneLayer
 from headway.certify.digits.finish import Bounds, Finish
 from headway.certify.digits.scene import Scene
-from headway.certify.digits.sight import Sights
+from headway.certify.digits.views import QueryViews
 
 NUMBERS = 20_000_000  # in one tensor
 Watch = Callable[[int, int], None]
@@ -53,7 +53,7 @@ class Prover:
 
     def __init__(self, model: OneLayer) -> None:
         self.model = model
-        self.sights, self.finish = Sights(model), Finish(model)
+        self.views, self.finish = QueryViews(model), Finish(model)
 
     @torch.no_grad()
     def run(self, budget: float, watch: Watch | None = None) -> Progressed:
@@ -69,7 +69,7 @@ class Prover:
 
         numbers = range(self.model.digits + 1)
         for number in numbers:
-            for scene in first_scenes(self.sights, number):
+            for scene in first_scenes(self.views, number):
                 late = time.monotonic() - began > budget
                 keep(scene if late else self.bound(scene, found))
             if watch is not None:
@@ -121,7 +121,7 @@ class Prover:
             found.rounding = max(found.rounding, float(bounds.rounded[proved].max()))
 
     def _rows_at_once(self, scene: Scene) -> int:
-        model, values = self.model, self.sights.values
+        model, values = self.model, self.views.values
         units = len(model.tokens) if model.feed is None else max(len(model.feed.into), len(model.tokens))
         d = model.tokens.shape[1]
         tables = len(values) * model.base * (1 if values.shape[1] == 1 else len(scene.free))

@@ -20,7 +20,7 @@ from headway.certify.rounding import EXP_ULPS, TINY, Affine, U, gamma, length
 
 
 @dataclass(frozen=True)
-class Sight:
+class QueryView:
     """The tables of one query: that of an answer digit, after a given token."""
 
     place: int  # of the query
@@ -37,7 +37,7 @@ class Sight:
         return self.values[:, place if self.values.shape[1] > 1 else 0, token]
 
 
-class Sights:
+class QueryViews:
     """All queries of a model."""
 
     def __init__(self, model: OneLayer) -> None:
@@ -98,7 +98,7 @@ class Sights:
             found[place, [slot] if isinstance(slot, int) else list(model.digit_tokens)] = True
         return found
 
-    def at(self, number: int, token: int) -> Sight:
+    def at(self, number: int, token: int) -> QueryView:
         """Returns the tables of the query of answer digit `number`, which reads this token."""
         model, dim = self.model, self.dim
         place = len(model.source) - 1 + number
@@ -132,4 +132,6 @@ class Sights:
         of_value = dv + gamma(4 * count + 8) * (value.abs() + dv)
         of_value = of_value.masked_fill(~seen[..., None, None], 0).amax((0, 1)) * (2 * wobble).exp()[:, None]
         of_value = of_value + TINY * (1 + count * value.abs().amax())
-        return Sight(place, token, self.x[row, token], scores, self.values, wobble, of_value, self.x_error[row, token])
+        return QueryView(
+            place, token, self.x[row, token], scores, self.values, wobble, of_value, self.x_error[row, token]
+        )

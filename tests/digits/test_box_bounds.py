@@ -136,7 +136,7 @@ def test_boxes_cover_all_pairs_once(number: int) -> None:
 
 @torch.no_grad()
 def test_a_looser_box_has_looser_bounds() -> None:
-    """Splitting never loses what was proved: the bound of a part is no lower than that of the whole, up to its point."""
+    """The bound of a single problem is no lower than that of the box it was split from."""
     model = random_model("rotary", sharp=8.0).double()
     prover = Prover(model)
     scene = next(iter(first_scenes(prover.views, 3)))

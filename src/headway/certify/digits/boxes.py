@@ -23,7 +23,7 @@ def first_scenes(views: QueryViews, number: int) -> Iterator[Scene]:
     assert isinstance(start, int)
     for shown in range(model.base) if before else [None]:
         token = start if shown is None else model.digit_tokens[shown]
-        sight = views.at(number, token)
+        view = views.at(number, token)
         for carry in (0, 1) if number > 1 else (0,):
             columns = frozenset(at for at in (number - 1, number) if 0 <= at < model.digits)
             chain = Chain(whole(model.digits, model.base), max(0, number - 1), carry, columns)

@@ -50,7 +50,7 @@ class Scene:
 
     @cached_property
     def free(self) -> list[Token]:
-        """The tokens in sight that are neither fixed nor in the rows."""
+        """The visible tokens that are neither fixed nor in the rows."""
         operands = [(letter, at) for letter in "ab" for at in range(len(self.chain.allowed))]
         tokens = operands + [("c", at) for at in range(self.number - 1)]
         return [token for token in tokens if token not in self.rows.tokens and len(self.choices[token]) > 1]
@@ -74,7 +74,7 @@ class Scene:
     @cached_property
     def settled(self) -> list[tuple[Tensor, Tensor]]:
         """The weights, head, and values, head × d, of the tokens that are the same in all rows."""
-        model, sight = self.views.model, self.view
+        model, view = self.views.model, self.view
         same = {model.place_of(*token): digits[0] for token, digits in self.choices.items() if len(digits) == 1}
         found = [(place, model.digit_tokens[digit]) for place, digit in same.items()]
         found += [(place, slot) for place, slot in enumerate(model.source) if isinstance(slot, int)]

@@ -13,6 +13,7 @@ import tyro
 
 import headway
 from headway.attach.question import Opening
+from headway.certify.question import DigitsQuestion
 from headway.errors import HeadwayError
 from headway.evaluation.question import EvaluateQuestion
 from headway.flags import parse_options, parse_words
@@ -133,11 +134,13 @@ class Lengths(Common, LengthsQuestion):
 
 
 @dataclass(frozen=True)
-class Certify(Common):
-    subject: Subject = tyro.MISSING
-    """a run folder, pretrained:certified-adder or pretrained:certified-sorter"""
+class Certify(Common, DigitsQuestion):
+    subject: Subject
+    """a run folder or pretrained:certified-adder; with --digits also your own as file.py:function"""
 
     def run(self) -> Output:
+        if self.digits is not None:
+            return headway.api.show_digits(headway.api.certify_digits(self.subject, self))
         found = headway.api.certify_run(self.subject, device=self.device, quiet=self.quiet)
         shown = ("certified", "contexts", "wrong", "smallest_margin", "rounding_bound", "rounding", "parameters")
         bound = found["rounding_bound"]

@@ -9,6 +9,8 @@ import torch
 
 from headway.api.certifying import add as add
 from headway.api.certifying import certify_run as certify_run
+from headway.api.certifying_digits import certify_digits as certify_digits
+from headway.api.certifying_digits import show_digits as show_digits
 from headway.api.curing import cured as cured
 from headway.api.evaluating import evaluate as evaluate
 from headway.api.evaluating import evaluate_runs as evaluate_runs

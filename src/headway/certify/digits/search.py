@@ -1,0 +1,128 @@
+"""Branch and bound: every box is proved, split, or searched for a pair that the model gets wrong.
+
+A scene is bounded at once; its open rows are bounded again over all carry chains, and what is still open is split by
+the token that moves attention most. What the time does not suffice for stays open, and its pairs are counted: a pair
+is proved when none of its answer digits lies in an open box.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from itertools import count
+
+import torch
+from torch import Tensor
+
+from headway.certify.digits.boxes import first_scenes, split
+from headway.certify.digits.description import OneLayer
+from headway.certify.digits.finish import Bounds, Finish
+from headway.certify.digits.scene import Scene
+from headway.certify.digits.views import QueryViews
+
+NUMBERS = 20_000_000  # in one tensor
+Watch = Callable[[int, int], None]
+
+
+@dataclass
+class Progressed:
+    """What has been proved so far."""
+
+    boxes: int = 0
+    margin: float = float("inf")  # the smallest in exact arithmetic, of the boxes that are proved
+    rounding: float = 0.0  # the largest bound on the rounding of a lead, of the boxes that are proved
+    open: list[Scene] = field(default_factory=list)
+    worst: list[tuple[float, Scene]] = field(default_factory=list)  # the lead at the point of an open row, and its box
+    seconds: float = 0.0
+
+    @property
+    def open_pairs(self) -> int:
+        """The pairs in open boxes, counted once for each answer digit whose box is open."""
+        return sum(map(pairs_of, self.open))
+
+
+def pairs_of(scene: Scene) -> int:
+    """Counts the pairs of numbers in the boxes of a scene."""
+    return scene.chain.count() * len(scene.rows)
+
+
+class Prover:
+    """Proves one model."""
+
+    def __init__(self, model: OneLayer) -> None:
+        self.model = model
+        self.views, self.finish = QueryViews(model), Finish(model)
+
+    @torch.no_grad()
+    def run(self, budget: float, watch: Watch | None = None) -> Progressed:
+        """Bounds all first scenes, then splits the open ones, those with most pairs first, for `budget` seconds."""
+        began, found = time.monotonic(), Progressed()
+        waiting, leaves, ticket = list[tuple[int, int, Scene]](), list[Scene](), count()
+
+        def keep(scene: Scene | None) -> None:
+            if scene is not None and scene.free:
+                heapq.heappush(waiting, (-pairs_of(scene), next(ticket), scene))
+            elif scene is not None:
+                leaves.append(scene)  # single problems: nothing is left to split
+
+        numbers = range(self.model.digits + 1)
+        for number in numbers:
+            for scene in first_scenes(self.views, number):
+                late = time.monotonic() - began > budget
+                keep(scene if late else self.bound(scene, found))
+            if watch is not None:
+                watch(number + 1, len(numbers))
+        while waiting and time.monotonic() - began < budget:
+            for part in split(heapq.heappop(waiting)[2]):
+                keep(self.bound(part, found))
+        found.open = [scene for _, _, scene in waiting] + leaves
+        found.seconds = time.monotonic() - began
+        return found
+
+    def bound(self, scene: Scene, found: Progressed) -> Scene | None:
+        """Bounds all rows of a scene; returns the scene of those that stay open, None if there are none."""
+        step = self._rows_at_once(scene)
+        kept = []
+        for at in range(0, len(scene.rows), step):
+            part = replace(scene, rows=scene.rows[at : at + step])
+            right = part.rows.right
+            bounds = self.finish.bound(part.stream(), self._ids(right))
+            open_ = (~bounds.proved).nonzero()[:, 0]
+            self._note(bounds, bounds.proved, found)
+            if len(open_):
+                closer = self._closer(part, bounds, open_)
+                self._note(closer, closer.proved, found)
+                found.worst += [
+                    (float(lead), replace(part, rows=part.rows[row : row + 1]))
+                    for row, lead in zip(open_.tolist(), bounds.at.amin(1)[open_].tolist(), strict=True)
+                ]
+                found.worst = sorted(found.worst, key=lambda each: each[0])[:100]
+                open_ = open_[~closer.proved]
+            kept.append(open_ + at)
+        found.boxes += len(scene.rows)
+        rows = torch.cat(kept)
+        return replace(scene, rows=scene.rows[rows]) if len(rows) else None
+
+    def _ids(self, digits: Tensor) -> Tensor:
+        return torch.tensor(self.model.digit_tokens)[digits]
+
+    def _closer(self, part: Scene, bounds: Bounds, rows: Tensor) -> Bounds:
+        """Bounds these rows again, over all carry chains."""
+        scene, c = replace(part, rows=part.rows[rows]), bounds.c[rows]
+        low = bounds.at[rows] + bounds.rest[rows] + scene.exact(c)
+        low = torch.maximum(low, bounds.low[rows]).nan_to_num(nan=-torch.inf)
+        return Bounds(bounds.at[rows], low, bounds.rounded[rows], c, bounds.rest[rows])
+
+    def _note(self, bounds: Bounds, proved: Tensor, found: Progressed) -> None:
+        if proved.any():
+            found.margin = min(found.margin, float(bounds.margin[proved].min()))
+            found.rounding = max(found.rounding, float(bounds.rounded[proved].max()))
+
+    def _rows_at_once(self, scene: Scene) -> int:
+        model, values = self.model, self.views.values
+        units = len(model.tokens) if model.feed is None else max(len(model.feed.into), len(model.tokens))
+        d = model.tokens.shape[1]
+        tables = len(values) * model.base * (1 if values.shape[1] == 1 else len(scene.free))
+        return max(1, NUMBERS // (units * max(d, tables)))

@@ -46,7 +46,7 @@ def _wrap(attend: Callable[..., tuple[Tensor, Tensor | None]]) -> Callable[..., 
     return attention
 
 
-def _eager_attention(module: nn.Module, *inputs: Any, **options: Any) -> tuple[Tensor, Tensor | None]:
+def family_attention(module: nn.Module, *inputs: Any, **options: Any) -> tuple[Tensor, Tensor | None]:
     """Calls the eager attention of the module's family, which is defined in the file of its class."""
     found = [
         getattr(sys.modules.get(kind.__module__), "eager_attention_forward", None) for kind in type(module).__mro__
@@ -74,7 +74,7 @@ def register() -> None:
     from transformers import AttentionInterface, AttentionMaskInterface
 
     for base, name in WRAPPED.items():
-        AttentionInterface.register(name, _wrap(_eager_attention if base == "eager" else AttentionInterface()[base]))
+        AttentionInterface.register(name, _wrap(family_attention if base == "eager" else AttentionInterface()[base]))
         AttentionMaskInterface.register(name, AttentionMaskInterface()[base])
 
 

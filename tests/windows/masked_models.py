@@ -4,6 +4,7 @@ attention and a boolean mask for every head."""
 from __future__ import annotations
 
 import copy
+import re
 import sys
 from typing import Any
 
@@ -57,9 +58,9 @@ def small_model(family: str, seed: int = 0) -> Any:
     model = model if family in NOT_DOUBLE else model.double()
     with torch.no_grad():
         for name, weight in model.named_parameters():
-            if weight.ndim > 1 and "embed" not in name:
+            if weight.ndim > 1 and not re.search("embed|wte|wpe", name):
                 weight.mul_(6)
-            if name.endswith("bias") or "sinks" in name:
+            if re.search(r"(c_attn|[qkv]_proj|query_key_value)\.bias|sinks", name):
                 weight.normal_()
     return model.requires_grad_(False)
 
@@ -115,8 +116,12 @@ class Masked:
     @torch.no_grad()
     def logits(self, tokens: Tensor, mask: Tensor | None = None, position_ids: Tensor | None = None) -> Tensor:
         mask = torch.ones_like(tokens) if mask is None else mask
-        self.seen = visible(self.budget, mask, self.model.config.num_attention_heads)
+        self.see(mask)
         return self.model(tokens, attention_mask=mask, position_ids=position_ids, use_cache=False).logits
+
+    def see(self, mask: Tensor) -> None:
+        """Sets what the heads may see of texts with this attention mask."""
+        self.seen = visible(self.budget, mask, self.model.config.num_attention_heads)
 
     def greedy(self, tokens: Tensor, mask: Tensor, count: int) -> Tensor:
         """Writes the likeliest tokens one by one, each from the whole text so far."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch import Tensor
 import headway
 from headway import Budget
 from headway.windows import parts
+from headway.windows.switching import narrowed
 
 QUICK = ("Llama", "Qwen2", "Mistral", "Gemma2", "GPTNeoX", "GPT2", "Phi3")
 PARTS = {"at once": [20], "prefill, then tokens": [11, *[1] * 9], "chunks": [1, 3, 8, 1, 1, 6]}
@@ -78,6 +80,30 @@ def test_an_open_cache_leaves_other_passes_as_they_were() -> None:
     first.close()
     assert model.config._attn_implementation == before
     assert not model.base_model._forward_pre_hooks
+    assert torch.equal(model(tokens).logits, whole)
+
+
+def test_a_cache_that_was_dropped_unclosed_does_no_harm() -> None:
+    model, tokens = small_model("Llama"), draw(1, 6)
+    whole, budget = model(tokens).logits, mixed_budget(model)
+    for _ in range(3):
+        model(tokens, past_key_values=headway.cache(model, budget))
+        gc.collect()
+    assert torch.equal(model(tokens).logits, whole)
+    headway.cache(model, budget).close()
+    assert model.config._attn_implementation == "sdpa"
+    assert not model.base_model._forward_pre_hooks
+
+
+def test_narrowed_passes_equal_the_masked_copy() -> None:
+    """Without a cache of its own, each pass gets one; a pass beside it is as before."""
+    model, tokens = small_model("Mistral"), draw(2, 20)
+    budget, whole = mixed_budget(model), model(tokens).logits
+    masked = Masked(model, budget).logits(tokens)
+    with narrowed(model, budget):
+        for use_cache in (True, False):
+            assert largest(model(tokens, use_cache=use_cache).logits - masked) < 1e-5
+            gc.collect()
     assert torch.equal(model(tokens).logits, whole)
 
 

@@ -8,7 +8,8 @@ windows, beside masked eager attention.
 
 import inspect
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -95,19 +96,26 @@ class Switch:
         self.itemsize = model.dtype.itemsize
         self.open: weakref.WeakSet[WindowCache] = weakref.WeakSet()
         self.shapes: tuple[LayerShape, ...] = ()
+        self.budget: Budget | None = None
+        """the budget of passes without a cache, inside `narrowed`"""
         self._before: list[tuple[Any, str]] = []
         self._hooks: list[Any] = []
 
     def make(self, budget: Budget) -> WindowCache:
-        """Opens a cache with this budget, which must give a window to every group of the model."""
+        """Opens a cache with this budget."""
+        cache = self._fill(budget)
+        if not self._hooks:
+            self._switch()
+        self.open.add(cache)
+        return cache
+
+    def _fill(self, budget: Budget) -> WindowCache:
+        """Makes a cache with this budget, which must give a window to every group of the model."""
         cache = WindowCache(self, budget, [self._windows_of(budget, number) for number in range(len(self.sites))])
         if extra := set(budget.windows) - set(self.sites):
             raise HeadwayError(
                 f"the budget names {min(extra)}, which the model does not have; its last is {self.sites[-1]}"
             )
-        if not self.open:
-            self._switch()
-        self.open.add(cache)
         return cache
 
     def release(self, cache: WindowCache) -> None:
@@ -164,13 +172,19 @@ class Switch:
             inner.register_forward_hook(_leave, always_call=True),
         ]
 
-    def _begin(self, module: nn.Module, inputs: tuple[Any, ...], options: Mapping[str, Any]) -> None:
+    def _begin(self, module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
         given = inspect.signature(module.forward).bind_partial(*inputs, **options).arguments
         given |= given.pop("kwargs", {})
         cache = given.get("past_key_values")
+        if cache is None and self.budget is not None:
+            cache = self._fill(self.budget)
+            options = {**options, "past_key_values": cache, "use_cache": True}
         _RUNNING.append(cache if isinstance(cache, WindowCache) else None)
-        if not isinstance(cache, WindowCache):
-            return
+        if isinstance(cache, WindowCache):
+            self._check_pass(cache, given)
+        return inputs, options
+
+    def _check_pass(self, cache: WindowCache, given: Mapping[str, Any]) -> None:
         if cache.switch is not self:
             raise HeadwayError("this cache was made for another model; make one with headway.cache(model)")
         read = given.get("input_ids")
@@ -190,6 +204,18 @@ def _leave(module: nn.Module, inputs: Any, output: Any) -> None:
     if (cache := _RUNNING.pop()) is not None and cache.now is not None:
         cache.broken |= cache.seen != cache.now.total
         cache.now = None
+
+
+@contextmanager
+def narrowed(model: Any, budget: Budget) -> Iterator[WindowCache]:
+    """Lets the heads of a model see what their budget says in passes without a cache, too, inside the context."""
+    switch = switch_of(model)
+    with switch.make(budget) as cache:
+        before, switch.budget = switch.budget, budget
+        try:
+            yield cache
+        finally:
+            switch.budget = before
 
 
 def switch_of(model: Any) -> Switch:

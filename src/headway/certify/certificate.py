@@ -8,8 +8,9 @@ on what rounding can change. docs/certificates.md has the argument on one page, 
 
 from headway.certify.assumptions import check_parts, write_assumptions
 from headway.certify.columns import certify_columns
+from headway.certify.fading import certify_fading
 from headway.certify.leads import check_weights
-from headway.certify.locality import NotLocal, check_relative
+from headway.certify.locality import NotLocal, check_relative, check_windowed
 from headway.certify.neighbours import certify_neighbours
 from headway.certify.verdict import Verdict, Watch
 from headway.machine import full_precision_matmul
@@ -19,6 +20,8 @@ from headway.tasks.problems import Columns, Neighbours
 
 PROOFS = {(Columns, "decoder"): certify_columns, (Neighbours, "classifier"): certify_neighbours}
 """by the kind of locality that a task declares, and the kind of the model"""
+FADING = {(Neighbours, "classifier"): certify_fading}
+"""the same for attention that masks no key, but whose bias falls with distance"""
 
 
 def certify(model: Model, task: Task, watch: Watch | None = None) -> Verdict:
@@ -27,11 +30,15 @@ def certify(model: Model, task: Task, watch: Watch | None = None) -> Verdict:
     model.eval()
     try:
         stream, local = check_relative(model), task.local
+        kind = type(local), model.config.kind
+        fades = stream.positions.offsets is None and kind in FADING
+        if not fades:
+            check_windowed(stream)
         check_parts(stream)
         check_weights(stream)
         if isinstance(local, str):
             raise NotLocal(local)
-        if (prove := PROOFS.get((type(local), model.config.kind))) is None:
+        if (prove := FADING[kind] if fades else PROOFS.get(kind)) is None:
             raise NotLocal(f"the contexts of {task.name} cannot be enumerated for this model")
         with full_precision_matmul():  # TF32 is outside the theorem
             verdict = prove(stream, task, local, watch).settle()

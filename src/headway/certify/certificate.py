@@ -8,7 +8,7 @@ on what rounding can change. docs/certificates.md has the argument on one page, 
 
 from headway.certify.assumptions import check_parts, write_assumptions
 from headway.certify.columns import certify_columns
-from headway.certify.fading import certify_fading
+from headway.certify.fading import certify_fading, check_known
 from headway.certify.leads import check_weights
 from headway.certify.locality import NotLocal, check_relative, check_windowed
 from headway.certify.neighbours import certify_neighbours
@@ -32,8 +32,7 @@ def certify(model: Model, task: Task, watch: Watch | None = None) -> Verdict:
         stream, local = check_relative(model), task.local
         kind = type(local), model.config.kind
         fades = stream.positions.offsets is None and kind in FADING
-        if not fades:
-            check_windowed(stream)
+        (check_known if fades else check_windowed)(stream)
         check_parts(stream)
         check_weights(stream)
         if isinstance(local, str):

@@ -1,8 +1,8 @@
 """A certificate for a relation between neighbours in a model whose attention sees everything.
 
 No key is masked, but the bias falls with distance (outside.py). So the pairs or triples of neighbours are enumerated as
-with a window, and all other tokens are an interval: whatever they are and however many, they hold at most a share ε of a
-head's attention, and move its output by at most ε of the way to the furthest value of any token.
+with a window, and all other tokens are an interval: whatever they are and however many, they hold at most a share ε of
+a head's attention, and move its output by at most ε of the way to the furthest value of any token.
 """
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from headway.certify.assumptions import check_shifts, is_known
 from headway.certify.leads import Leads, RoundingBound
-from headway.certify.locality import NotLocal
+from headway.certify.locality import NotLocal, Stream
 from headway.certify.neighbours import check_count, check_readout, collect_reports, judge
 from headway.certify.outside import Fading, read_fading
 from headway.certify.verdict import Beyond, Verdict, Watch
@@ -27,12 +27,8 @@ class Nearby:
     """The leads of the contexts of each kind of place, alone and with anything outside them."""
 
     def __init__(self, model: Classifier, fading: Fading, behind: int, ahead: int) -> None:
-        self.bound, self.fading, self.behind, self.ahead = (
-            RoundingBound(model, model.head, rivals=False),
-            fading,
-            behind,
-            ahead,
-        )
+        self.bound, self.fading = RoundingBound(model, model.head, rivals=False), fading
+        self.behind, self.ahead = behind, ahead
         self.spread = self._spread()
         self.keys, self.mass, self.moved, self.share = fading.keys(self.spread), 0.0, 0.0, 0.0
 
@@ -60,14 +56,18 @@ class Nearby:
         return alone, anywhere
 
 
+def check_known(model: Stream) -> None:
+    """Rejects a user's encoding: trials cannot show what a bias does at every distance."""
+    if not is_known(model.positions):
+        name = type(model.positions).__name__
+        raise NotLocal(f"{name} masks no key, and what its bias does at every distance is known only of Headway's own")
+
+
 def certify_fading(model: Classifier, task: Task, local: Neighbours, watch: Watch | None) -> Verdict:
     """Checks what a place reports in every context that it can have, whatever lies beyond it."""
     check_readout(model)
     positions = model.positions
     assert isinstance(positions, Relative)
-    if not is_known(positions):
-        name = type(positions).__name__
-        raise NotLocal(f"{name} masks no key, and what its bias does at every distance is known only of Headway's own")
     if len(model.blocks) != 1:
         raise NotLocal(f"it masks no key and has {len(model.blocks)} layers; with more than one nothing is bounded")
     fading = read_fading(positions)
@@ -79,14 +79,8 @@ def certify_fading(model: Classifier, task: Task, local: Neighbours, watch: Watc
     reports, leads = collect_reports(verdict, model, local.values, behind, ahead, nearby, watch)
     _check_long(verdict, model, local, leads, (behind, ahead))
     judge(verdict, reports, leads, local, behind, ahead)
-    verdict.outside = Beyond(
-        (-behind, ahead),
-        nearby.mass,
-        nearby.moved,
-        nearby.share,
-        fading.distance(nearby.spread),
-        float(fading.fall.min()),
-    )
+    distance, fall = fading.distance(nearby.spread), float(fading.fall.min())
+    verdict.outside = Beyond((-behind, ahead), nearby.mass, nearby.moved, nearby.share, distance, fall)
     return verdict
 
 

@@ -1,8 +1,8 @@
 """What a place sees beyond its neighbours, where attention masks nothing but its bias falls with distance.
 
-The content of a score takes finitely many values, the bias falls by a least amount with every step beyond a neighbour: so
-the weights of all other keys add up to at most a geometric series, at any length. In float32 a key whose score is 110
-below another weighs exactly 0, so that a bounded number of keys counts in any sum. docs/certificates.md has the proof.
+The content of a score takes finitely many values, and the bias falls by a least amount with every step beyond a
+neighbour: so the weights of all other keys add up to at most a geometric series, at any length. In float32 a key whose
+score is 110 below another weighs exactly 0, so a bounded number of keys counts in any sum (docs/certificates.md).
 """
 
 import copy
@@ -48,8 +48,8 @@ class Fading:
 
     def keys(self, spread: float) -> int:
         """Returns how many keys at most share a sum with one that counts, if scores without bias differ by at most
-        `spread`. A key counts whose score is at most 110 below the highest. What is added to it, in any order and in any
-        blocks, weighs exactly 0 beside it unless its own score is at most 110 below that."""
+        `spread`. A key counts whose score is at most 110 below the highest. What is added to it, in any order and in
+        any blocks, weighs exactly 0 beside it unless its own score is at most 110 below that."""
         lead = float((self.bias.amax(1) - self.bias[:, 1]).max())
         steps = 2 * (VANISHED + spread + lead + 1) * (1 + 4 * FAR) / float(self.fall.min())
         if not steps < MOST_KEYS / 2 - 3:

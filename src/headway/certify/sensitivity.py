@@ -153,7 +153,7 @@ class BlockBound:
         moved = plain + torch.einsum("rkh,rkhd->rhd", weights, away.abs())
         if beyond is None:
             return Attended(z.flatten(1), moved.flatten(1), plain.flatten(1), weights, away)
-        # With a share ε of all weight outside, the output is (1 − ε)·(that of the neighbourhood) + ε·(a mean of values).
+        # With a share ε of all weight outside, the output is (1 − ε)·(that of the neighbourhood) + ε·(a mean of values)
         others = (growth**2 * (far + outside.log_mass - top + U * 10 * (far.abs() + top.abs())).exp())[:, 0]
         mass = others / ((s - top).exp().masked_fill(masked, 0).sum(1) + others)  # row head
         values, rounded = every.value

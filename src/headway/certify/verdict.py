@@ -103,8 +103,8 @@ class Verdict:
             self.reason = (
                 f"in {self.undecided:,} of {self.contexts:,} contexts the tokens outside the neighbourhood may change "
                 f"the answer, such as {self.offending}: in one head they hold up to {self.outside.mass:.2g} of the "
-                f"attention, with rounding they change a lead by up to {self.outside.bound:.2g}, and the smallest margin "
-                f"is {self.smallest_margin:.2g}"
+                f"attention, with rounding they change a lead by up to {self.outside.bound:.2g}, and the smallest "
+                f"margin is {self.smallest_margin:.2g}"
             )
         elif self.undecided:
             self.reason = (

@@ -1,8 +1,8 @@
-"""ALiBi with learned slopes: each head has its own slope behind and ahead, and its own centre, the distance at which its
-bias is 0. It sees all keys, and how fast they fade is learned.
+"""ALiBi with learned slopes: each head has its own slope behind and ahead, and its own centre, the distance at which
+its bias is 0. It sees all keys, and how fast they fade is learned.
 
-Slopes are stored as logarithms, so they stay above 0 and a small step of the optimizer changes steep and flat ones alike.
-The settings are only where training starts: a centre of -0.5 is halfway between a token and the one before it.
+Slopes are stored as logarithms: they stay above 0, and a step of the optimizer changes steep and flat ones alike. The
+settings are only where training starts: a centre of -0.5 is halfway between a token and the one before it.
 """
 
 import math

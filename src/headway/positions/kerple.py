@@ -26,15 +26,11 @@ class Kerple(Relative):
 
     def fall(self) -> Float[Tensor, "two head"] | str:
         rate = float(F.softplus(self.p.detach()).min())
+        why = f"the bias of {type(self).__name__} falls with the logarithm of the distance, in one head at a rate of"
         if rate <= 1:
-            return (
-                f"the bias of {type(self).__name__} falls with the logarithm of the distance, in one head at the rate "
-                f"{rate:.2f}: at most 1, so the weights of all keys far away have no finite sum"
-            )
-        return (
-            f"the bias of {type(self).__name__} falls with the logarithm of the distance, at rates from {rate:.2f}: the "
-            "weights have a finite sum in exact arithmetic, but none becomes 0 in float32, so rounding grows with length"
-        )
+            return f"{why} {rate:.2f}: at most 1, so the weights of all keys far away have no finite sum"
+        finite = "the weights have a finite sum in exact arithmetic, but none becomes 0 in float32"
+        return f"{why} {rate:.2f} or more: {finite}, so rounding grows with the length"
 
     def by_direction(self, numbers: Float[Tensor, "two head"], distance: Tensor) -> Tensor:
         """Returns each head's parameter for the sign of each distance."""

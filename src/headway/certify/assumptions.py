@@ -41,7 +41,7 @@ ALGORITHMS = (
 )
 FADING = (
     "exp of less than −110 is 0; adding 0, or multiplying by it, rounds nothing; partial sums stay finite",
-    "log, power and sigmoid as exact as exp",
+    "log, power and sigmoid as exact as exp; at most 2^62 places",
 )  # what is assumed beside, where no key is masked but the bias falls with distance
 OUTSIDE = ("TF32, bfloat16 and float16", "variances as E[x²] − E[x]²", "more than 2^63 places")
 

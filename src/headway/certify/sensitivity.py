@@ -157,7 +157,8 @@ class BlockBound:
         others = (growth**2 * (far + outside.log_mass - top + U * 10 * (far.abs() + top.abs())).exp())[:, 0]
         mass = others / ((s - top).exp().masked_fill(masked, 0).sum(1) + others)  # row head
         values, rounded = every.value
-        rounded = (rounded + gamma(4 * count + 8) * (values.abs() + rounded)).amax(0) * mass[..., None]
+        rounded, size = (rounded + gamma(4 * count + 8) * (values.abs() + rounded)).amax(0), values.abs().amax(0)
+        rounded = rounded * mass[..., None] + TINY * (1 + size)
         span = torch.maximum(values.amax(0) - z, z - values.amin(0))
         moved = moved + rounded + mass[..., None] * span
         return Attended(

@@ -100,11 +100,11 @@ class Verdict:
                 f"than rounding can be, at {self.mismatch}"
             )
         elif self.undecided and self.outside is not None:
+            change = f"by up to {self.outside.bound:.2g}" if math.isfinite(self.outside.bound) else "without bound"
             self.reason = (
                 f"in {self.undecided:,} of {self.contexts:,} contexts the tokens outside the neighbourhood may change "
-                f"the answer, such as {self.offending}: in one head they hold up to {self.outside.mass:.2g} of the "
-                f"attention, with rounding they change a lead by up to {self.outside.bound:.2g}, and the smallest "
-                f"margin is {self.smallest_margin:.2g}"
+                f"the answer, such as {self.offending}: they hold up to {self.outside.mass:.2g} of a head's attention "
+                f"and with rounding change a lead {change}; the smallest margin is {self.smallest_margin:.2g}"
             )
         elif self.undecided:
             self.reason = (

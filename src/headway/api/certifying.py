@@ -69,7 +69,7 @@ def _is_close(before: Any, now: float | None) -> bool:
     return before == now or abs(before - now) <= 0.01 * abs(now)
 
 
-def _is_close_outside(before: Any, now: dict[str, Any] | None) -> bool:
+def _is_close_outside(before: Any, now: Any) -> bool:
     """Tells whether both certificates say the same of the keys beyond a neighbourhood."""
     if not isinstance(before, dict) or now is None:
         return before is None and now is None

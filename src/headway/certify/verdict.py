@@ -31,10 +31,10 @@ class Beyond:
     distance: int  # from here on every key weighs exactly 0 in float32
     fall: float  # by how much the bias of every head falls with a step, at least
 
-    def to_json(self) -> dict[str, Any]:
-        content = {**asdict(self), "window": [*self.window]}
-        bounds = {name: content[name] for name in ("mass", "bound", "share")}
-        return content | {name: value if math.isfinite(value) else None for name, value in bounds.items()}
+    def to_json(self) -> dict[str, float | list[int] | None]:
+        bounds = {"mass": self.mass, "bound": self.bound, "share": self.share}
+        finite = {name: value if math.isfinite(value) else None for name, value in bounds.items()}
+        return {"window": [*self.window], **finite, "distance": self.distance, "fall": self.fall}
 
 
 @dataclass

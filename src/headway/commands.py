@@ -154,6 +154,9 @@ class Certify(Common, DigitsQuestion):
                 "Proved for these weights in float32, in any order of summation: right at every length. Every context"
             )
             word += f" that can occur was checked, and rounding can change no lead by more than {bound:.2g}."
+            if (beyond := found["outside"]) is not None:
+                word += f" No key is masked: all beyond the neighbours hold at most {beyond['mass']:.2g} of a head's"
+                word += f" attention, and with rounding change no lead by more than {beyond['bound']:.2g}."
             if found["assumes"]["positions"] != "known":
                 word += " That the encoding treats all places alike was tried, and is not known."
         if not found["certified"]:

@@ -19,8 +19,9 @@ CONDITIONS = ("dtype", "ulps", "positions")  # of `assumes`; versions and code m
 
 
 def certify_run(subject: str | Path, *, device: str = "auto", quiet: bool = True) -> dict[str, Any]:
-    """Enumerates every local context of a windowed model, bounds the rounding of each in float32, and saves the
-    certificate if it is granted. An existing certificate is checked against the weights and against the new result."""
+    """Enumerates every local context of a model, bounds the rounding of each in float32 and what tokens beyond it can
+    change, and saves the certificate if it is granted. An existing certificate is checked against the weights and
+    against the new result."""
     run = open_one(subject, choose_device(device))
     with Progress(f"every context of {run.config.name}", quiet) as watch:
         verdict = certify(run.model.eval(), run.task, watch)
@@ -47,6 +48,7 @@ def check_stored(content: dict[str, Any], path: Path) -> dict[str, Any]:
     if fault is None:
         same = all(stored.get(key) == content[key] for key in EXACT)
         close = all(_is_close(stored.get(key), content[key]) for key in CLOSE)
+        close = close and _is_close_outside(stored.get("outside"), content["outside"])
         fault = None if same and close and _same_conditions(stored, content) else "differs from the new result"
     refused = {"certified": False, "reason": f"{path} {fault}; remove it and certify again"}
     return content if fault is None else {**content, **refused}
@@ -65,6 +67,15 @@ def _is_close(before: Any, now: float | None) -> bool:
     if not fits(before, float) or now is None:
         return before is None and now is None
     return before == now or abs(before - now) <= 0.01 * abs(now)
+
+
+def _is_close_outside(before: Any, now: Any) -> bool:
+    """Tells whether both certificates say the same of the keys beyond a neighbourhood."""
+    if not isinstance(before, dict) or now is None:
+        return before is None and now is None
+    bounds = ("mass", "bound", "share", "fall")
+    same = {**before, **dict.fromkeys(bounds)} == {**now, **dict.fromkeys(bounds)}
+    return same and all(_is_close(before.get(key), now[key]) for key in bounds)
 
 
 def add(a: str, b: str, subject: str = "pretrained:certified-adder", *, device: str = "auto") -> dict[str, str | int]:

@@ -45,6 +45,10 @@ ALGORITHMS = (
     "softmax minus the maximum, at once or online, by exp or exp2, with exp(0) = 1; masked keys weigh exactly 0",
     "results below 2^-126 rounded gradually or set to 0",
 )
+FADING = (
+    "exp of less than −110 is 0; adding 0, or multiplying by it, rounds nothing; partial sums stay finite",
+    "log, power and sigmoid as exact as exp; at most 2^62 places",
+)  # what is assumed beside, where no key is masked but the bias falls with distance
 OUTSIDE = ("TF32, bfloat16 and float16", "variances as E[x²] − E[x]²", "more than 2^63 places")
 
 
@@ -71,7 +75,8 @@ def write_assumptions(model: Stream) -> Assumptions:
     versions = {name: str(here[name]) for name in ("headway", "torch", "python")}
     ulps = ULPS.get(model.config.kind, {"exp": EXP_ULPS, "rsqrt": RSQRT_ULPS})
     known = "known" if is_known(model.positions) else "tried"
-    return Assumptions("float32", ulps, ALGORITHMS, OUTSIDE, known, versions, hash_code())
+    algorithms = ALGORITHMS if model.positions.offsets is not None else ALGORITHMS + FADING
+    return Assumptions("float32", ulps, algorithms, OUTSIDE, known, versions, hash_code())
 
 
 def is_known(positions: Positions) -> bool:

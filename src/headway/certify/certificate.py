@@ -6,11 +6,14 @@ them, inside a real problem; its output is compared with the right answer, and t
 on what rounding can change. docs/certificates.md has the argument on one page, and what it does not cover.
 """
 
+from collections.abc import Callable
+
 from headway.certify.assumptions import check_parts, write_assumptions
 from headway.certify.columns import certify_columns
+from headway.certify.fading import certify_fading, check_known
 from headway.certify.framed import certify_framed, check_windows
 from headway.certify.leads import check_weights
-from headway.certify.locality import NotLocal, check_relative
+from headway.certify.locality import NotLocal, check_relative, check_windowed
 from headway.certify.neighbours import certify_neighbours
 from headway.certify.verdict import Verdict, Watch
 from headway.machine import full_precision_matmul
@@ -18,14 +21,18 @@ from headway.models import Model
 from headway.tasks import Task
 from headway.tasks.problems import Columns, Neighbours
 
-PROOFS = {
+Prove = Callable[..., Verdict]
+"""Called with the model, its task, the locality that the task declares, and what watches the progress."""
+PROOFS: dict[tuple[type, str], Prove] = {
     (Columns, "decoder"): certify_columns,
     (Columns, "averaging"): certify_framed,
     (Neighbours, "classifier"): certify_neighbours,
 }
 """by the kind of locality that a task declares, and the kind of the model"""
 WINDOWS = {"averaging": check_windows}
-"""what is checked of the windows of some kinds of models, in place of `check_relative`"""
+"""by the kind of a model whose windows are its own: what is checked of them"""
+FADING: dict[tuple[type, str], Prove] = {(Neighbours, "classifier"): certify_fading}
+"""the same for attention that masks no key, but whose bias falls with distance"""
 
 
 def certify(model: Model, task: Task, watch: Watch | None = None) -> Verdict:
@@ -33,12 +40,13 @@ def certify(model: Model, task: Task, watch: Watch | None = None) -> Verdict:
     was_training = model.training
     model.eval()
     try:
-        stream, local = WINDOWS.get(model.config.kind, check_relative)(model), task.local
+        local = task.local
+        stream, prove = _find_proof(model, local)
         check_parts(stream)
         check_weights(stream)
         if isinstance(local, str):
             raise NotLocal(local)
-        if (prove := PROOFS.get((type(local), model.config.kind))) is None:
+        if prove is None:
             raise NotLocal(f"the contexts of {task.name} cannot be enumerated for this model")
         with full_precision_matmul():  # TF32 is outside the theorem
             verdict = prove(stream, task, local, watch).settle()
@@ -48,3 +56,16 @@ def certify(model: Model, task: Task, watch: Watch | None = None) -> Verdict:
         return Verdict(reason=str(reason))
     finally:
         model.train(was_training)
+
+
+def _find_proof(model: Model, local: Columns | Neighbours | str) -> tuple[Model, Prove | None]:
+    """Returns the model, once it is checked what its heads can see, and the proof for it."""
+    kind = type(local), model.config.kind
+    if model.config.kind in WINDOWS:
+        return WINDOWS[model.config.kind](model), PROOFS.get(kind)
+    stream = check_relative(model)
+    if stream.positions.offsets is None and kind in FADING:
+        check_known(stream)
+        return stream, FADING[kind]
+    check_windowed(stream)
+    return stream, PROOFS.get(kind)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from headway.certify.locality import NotLocal, Stream
+from headway.certify.outside import Outside
 from headway.certify.rounding import LARGE, SLACK, TINY, Affine, U, length, normalise
 from headway.certify.sensitivity import Attended, BlockBound, Enclosed, Fed, Reads
 from headway.models import Order
@@ -47,15 +48,19 @@ class RoundingBound:
         weight = self.readout.weight
         self.apart = weight[:, None] - weight if rivals else weight[None]  # right rival d
         self.tokens = embed(model.tokens.weight.detach().double(), segments)
-        self.reads = self._read(0, self.tokens)
+        self.reads, self.heaviest = self._read(0, self.tokens), 0.0  # the largest share of attention outside so far
 
     def _read(self, layer: int, tokens: Enclosed) -> Reads | None:
         return self.blocks[layer].read(tokens) if self.blocks[layer].attention.heads else None
 
     @torch.no_grad()
-    def __call__(self, tokens: Tensor, bias: Tensor, place: int, right: Tensor | None = None) -> Leads:
+    def __call__(
+        self, tokens: Tensor, bias: Tensor, place: int, right: Tensor | None = None, outside: Outside | None = None
+    ) -> Leads:
         """Returns the leads at a place of sequences, row × token, whose attentions have this bias, head × query × key.
-        Enclosed of the answer are numbered after those of the problem. `right` are the right answers of a decoder."""
+        Tokens of the answer are numbered after those of the problem. `right` are the right answers of a decoder. With
+        `outside`, the sequences of a model with one layer are parts of longer ones, of any tokens."""
+        assert outside is None or len(self.blocks) == 1
         sights = self._sights(bias, place)
         states, reads, which = self.tokens, self.reads, tokens[:, sights.places[0]]  # row place: into states and reads
         for layer in range(len(self.blocks) - 1):
@@ -65,7 +70,7 @@ class RoundingBound:
             states = Enclosed(torch.cat([each.x for each in outputs]), torch.cat([each.r for each in outputs]))
             reads = self._read(layer + 1, states)
             which = torch.arange(len(states.x), device=tokens.device).view(len(asking), -1).T
-        step = self._step(len(self.blocks) - 1, sights, place, states, reads, which)
+        step = self._step(len(self.blocks) - 1, sights, place, states, reads, which, outside)
         return self._finish(*step, right=right)
 
     def _sights(self, bias: Tensor, place: int) -> Sights:
@@ -77,7 +82,14 @@ class RoundingBound:
         return Sights(places, bias)
 
     def _step(
-        self, layer: int, sights: Sights, at: int, states: Enclosed, reads: Reads | None, which: Tensor
+        self,
+        layer: int,
+        sights: Sights,
+        at: int,
+        states: Enclosed,
+        reads: Reads | None,
+        which: Tensor,
+        outside: Outside | None = None,
     ) -> tuple[Enclosed, Attended | None, Fed]:
         """Runs a layer at one of the places that the next layer needs."""
         block, places = self.blocks[layer], sights.places[layer]
@@ -89,7 +101,10 @@ class RoundingBound:
         query = which[:, places.index(at)]
         keys = Reads(*(tuple(part[which[:, seen]] for part in each) for each in (reads.query, reads.key, reads.value)))  # pyright: ignore
         asked = reads.query[0][query], reads.query[1][query]
-        attended = block.attend(asked, keys, bias[:, [places[number] for number in seen]])
+        beyond = None if outside is None else (outside, reads)
+        attended = block.attend(asked, keys, bias[:, [places[number] for number in seen]], beyond)
+        if attended.mass is not None:
+            self.heaviest = max(self.heaviest, float(attended.mass.nan_to_num(nan=torch.inf).max()))
         return asking, attended, block.feed(asking, attended)
 
     def _output(self, layer: int, after: Enclosed) -> Enclosed:

@@ -47,11 +47,19 @@ def check_relative(model: Model) -> Stream:
     if type(positions).rotate is not Positions.rotate:
         raise NotLocal(f"{name} rotates queries and keys by their absolute positions; no window masks distant keys")
     if not isinstance(positions, Relative) or type(positions).bias is not Relative.bias:
-        raise NotLocal(f"{name} is not a bias that depends on the distance alone")
+        known = positions.fall()
+        why = known if isinstance(known, str) else f"{name} is not a bias that depends on the distance alone"
+        raise NotLocal(why)
+    return stream
+
+
+def check_windowed(model: Stream) -> None:
+    """Rejects a model with a head that masks no key, and windows that are not what they say."""
+    positions, name = model.positions, type(model.positions).__name__
+    assert isinstance(positions, Relative)
     if positions.offsets is None:
         raise NotLocal(f"{name} has a head that masks no key: neighbourhoods grow with the length, without bound")
     _check_window(positions, positions.offsets)
-    return stream
 
 
 @torch.no_grad()

@@ -1,6 +1,7 @@
 """A certificate for a relation between neighbours, such as sortedness: checks every pair or triple of tokens."""
 
 import itertools
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -16,6 +17,10 @@ from headway.tasks.problems import Neighbours
 LONG_SEQUENCE = 80  # long enough that attention gathers its keys
 PERIOD, PERIODS = 37, (1, 10, 100)  # of the tokens of sequences that repeat themselves
 
+Find = Callable[[str, Tensor, int], tuple[Leads, Leads]]
+"""Called with a kind of place, contexts and the place in them; returns the leads with the bound of what float32 gives
+for these contexts alone, and of what it gives wherever they occur."""
+
 Reports = dict[str, Tensor]
 """The output at a place for every context: above 0 it reports a violation. There is one axis for each token of the
 neighbourhood, in order; the first place has no tokens before it, the last none after it."""
@@ -23,24 +28,39 @@ neighbourhood, in order; the first place has no tokens before it, the last none 
 
 def certify_neighbours(model: Classifier, task: Task, local: Neighbours, watch: Watch | None) -> Verdict:
     """Checks what a place reports in every context that it can have."""
-    if model.config.index != "sequential":
-        raise NotLocal(f"with the index {model.config.index} a window does not follow the sequence; use sequential")
-    if model.config.pooling != "violation":
-        raise NotLocal(f"with {model.config.pooling} pooling an answer depends on all places, not on the worst one")
+    check_readout(model)
     behind, ahead = _neighbourhood(model, task)
-    width = behind + 1 + ahead
-    if local.values**width > MOST:
-        total = f"{local.values**width:,} contexts"
-        raise NotLocal(f"a place depends on {width} tokens: {total}; at most {MOST:,} can be checked")
+    check_count(local, behind, ahead)
     if max(behind, ahead) > 1:
         raise NotLocal(f"a place depends on {behind} tokens before it and {ahead} after it; at most one of each fits")
     verdict = Verdict(rounding=_rounding(model, task))
     _check_places(model, task, behind, ahead)
     _check_everywhere(model, task, local, behind, ahead)
-    reports, leads = _collect_reports(verdict, model, local.values, behind, ahead, watch)
-    _judge_right(verdict, reports, leads, local)
-    _judge_violations(verdict, reports, leads, local, behind, ahead)
+    bound = RoundingBound(model, model.head, rivals=False)
+
+    def find(kind: str, tokens: Tensor, place: int) -> tuple[Leads, Leads]:
+        leads = bound(tokens, bias_of(model.stack("encoder", tokens[:1]).order), place)
+        return leads, leads
+
+    reports, leads = collect_reports(verdict, model, local.values, behind, ahead, find, watch)
+    judge(verdict, reports, leads, local, behind, ahead)
     return verdict
+
+
+def check_readout(model: Classifier) -> None:
+    """Rejects a model whose answer is not the strongest of what its places report, in the order of the sequence."""
+    if model.config.index != "sequential":
+        raise NotLocal(f"with the index {model.config.index} a window does not follow the sequence; use sequential")
+    if model.config.pooling != "violation":
+        raise NotLocal(f"with {model.config.pooling} pooling an answer depends on all places, not on the worst one")
+
+
+def check_count(local: Neighbours, behind: int, ahead: int) -> None:
+    """Rejects neighbourhoods with too many contents."""
+    width = behind + 1 + ahead
+    if local.values**width > MOST:
+        total = f"{local.values**width:,} contexts"
+        raise NotLocal(f"a place depends on {width} tokens: {total}; at most {MOST:,} can be checked")
 
 
 def _neighbourhood(model: Classifier, task: Task) -> tuple[int, int]:
@@ -57,22 +77,22 @@ def _neighbourhood(model: Classifier, task: Task) -> tuple[int, int]:
 
 
 @torch.no_grad()
-def _collect_reports(
-    verdict: Verdict, model: Classifier, values: int, behind: int, ahead: int, watch: Watch | None
+def collect_reports(
+    verdict: Verdict, model: Classifier, values: int, behind: int, ahead: int, find: Find, watch: Watch | None
 ) -> tuple[Reports, dict[str, Leads]]:
     """Runs the model on each neighbourhood as a whole sequence and collects its output at the place in question, in
     float32 and in float64 with its bound."""
-    device, bound = next(model.parameters()).device, RoundingBound(model, model.head, rivals=False)
+    device = next(model.parameters()).device
 
-    def run(width: int, place: int) -> tuple[Tensor, Leads]:
+    def run(kind: str, width: int, place: int) -> tuple[Tensor, Leads]:
         total, parts, bounds = values**width, [], []
         for start in range(0, total, ROWS):
             number = torch.arange(start, min(start + ROWS, total), device=device)
             tokens = torch.stack([number // values ** (width - 1 - at) % values for at in range(width)], dim=1)
             parts.append(model.violations(tokens)[:, place].cpu())
-            order = model.stack("encoder", tokens[:1]).order
-            bounds.append(Leads(*(each.cpu() for each in bound(tokens, bias_of(order), place))))
-            verdict.compare(parts[-1][:, None], bounds[-1], lambda row, t=tokens: " ".join(map(str, t[row].tolist())))
+            alone, anywhere = (Leads(*(each.cpu() for each in found)) for found in find(kind, tokens, place))
+            bounds.append(anywhere)
+            verdict.compare(parts[-1][:, None], alone, lambda row, t=tokens: " ".join(map(str, t[row].tolist())))
             if watch is not None:
                 watch(start, total)
         leads = Leads(*(torch.cat(each).view(*[values] * width) for each in zip(*bounds, strict=True)))
@@ -81,8 +101,16 @@ def _collect_reports(
     kinds = {"inside": (behind + 1 + ahead, behind), "first": (1 + ahead, 0), "last": (behind + 1, behind)}
     if behind and ahead:  # a sequence of one token; elsewhere that is its first or its last place
         kinds["alone"] = (1, 0)
-    found = {name: run(*kind) for name, kind in kinds.items()}
+    found = {name: run(name, *kind) for name, kind in kinds.items()}
     return {name: each[0] for name, each in found.items()}, {name: each[1] for name, each in found.items()}
+
+
+def judge(
+    verdict: Verdict, reports: Reports, leads: dict[str, Leads], local: Neighbours, behind: int, ahead: int
+) -> None:
+    """Adds every context to the verdict: no sorted one may report a violation, every violation must be reported."""
+    _judge_right(verdict, reports, leads, local)
+    _judge_violations(verdict, reports, leads, local, behind, ahead)
 
 
 def _judge_right(verdict: Verdict, reports: Reports, leads: dict[str, Leads], local: Neighbours) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from headway.certify.outside import NEAR, Outside
 from headway.certify.rounding import ACCURATE, EXP_ULPS, TINY, Affine, Normed, U, gamma, length, normalise
 from headway.models import Attention
 from headway.models.blocks import Block
@@ -48,6 +49,8 @@ class Attended:
     plain: Tensor  # of each number, apart from the weights of attention
     weights: Tensor  # row key head: how far the weight of a key can move
     away: Tensor  # row key head dim: its value minus z
+    mass: Tensor | None = None  # row head: the share of all weight that lies outside the neighbourhood, at most
+    values: Tensor | None = None  # token head dim: what lies there is a mean of these
 
 
 @dataclass(frozen=True)
@@ -102,25 +105,39 @@ class BlockBound:
 
         return Reads(project(self.query), project(self.key), project(self.value))
 
-    def attend(self, query: tuple[Tensor, Tensor], keys: Reads, bias: Tensor) -> Attended:
+    def score(self, query: tuple[Tensor, Tensor], key: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """Returns scores without bias, row × key × head, with their errors; keys may be the same for all rows."""
+        (q, dq), (k, dk), dim = query, key, self.attention.dim
+        dot = f"rhd,{'r' * (k.ndim - 3)}khd->rkh"
+        error = torch.einsum(dot, q.abs() + dq, dk) + torch.einsum(dot, dq, k.abs())
+        size = torch.einsum(dot, q.abs() + dq, k.abs() + dk)
+        return dim**-0.5 * torch.einsum(dot, q, k), dim**-0.5 * (error + gamma(dim + 9) * size)
+
+    def attend(
+        self, query: tuple[Tensor, Tensor], keys: Reads, bias: Tensor, beyond: tuple[Outside, Reads] | None = None
+    ) -> Attended:
         """Attends from one query in each row, row × head × dim, to keys of row × key × head × dim, with a finite bias
-        of head × key, or −∞ where a key is masked."""
-        (q, dq), (k, dk), (v, dv), dim = query, keys.key, keys.value, self.attention.dim
-        count, scale, bias = k.shape[1], dim**-0.5, bias.T.double()  # key head
+        of head × key, or −∞ where a key is masked; and to what lies beyond these keys, which may be any tokens."""
+        (v, dv), count, near, bias = keys.value, keys.key[0].shape[1], gamma(2), bias.T.double()  # key head
         masked = bias == -torch.inf
         finite = bias.masked_fill(masked, 0)
-        s = scale * torch.einsum("rhd,rkhd->rkh", q, k) + finite
-        error = torch.einsum("rhd,rkhd->rkh", q.abs() + dq, dk) + torch.einsum("rhd,rkhd->rkh", dq, k.abs())
-        size = torch.einsum("rhd,rkhd->rkh", q.abs() + dq, k.abs() + dk)
-        error = scale * (error + gamma(dim + 9) * size) + gamma(2) * finite.abs() + TINY
+        s, error = self.score(query, keys.key)
+        s, peak = s + finite, torch.full_like(s[:, :1], -torch.inf)
         top = s.masked_fill(masked, -torch.inf).amax(1, keepdim=True)
+        if beyond is not None:
+            (outside, every), near = beyond, NEAR
+            far, far_error = self.score(query, every.key)
+            far, count = (far + far_error).amax(1, keepdim=True), outside.keys  # row 1 head
+            peak = far + outside.top
+        error = error + near * finite.abs() + TINY
+        highest = torch.maximum(top, peak)
         # Softmax: rounding of exp, of its argument, and of the factors of an online softmax changes a weight as a
         # change of its score would. The arguments of the factors add up to the distance from the maximum; each visible
         # key raises the maximum at most once.
         worst = error.masked_fill(masked, 0).amax(1, keepdim=True)
         error = (
             error
-            + U * (3 * s.abs() + 3 * top.abs() + 4 * (top - s) + 10 * worst)
+            + U * (3 * s.abs() + 3 * top.abs().maximum(highest.abs()) + 4 * (highest - s) + 10 * worst)
             + (count + 2) * (2 * EXP_ULPS + 1) * U
         )
         worst = error.masked_fill(masked, 0).amax(1, keepdim=True)
@@ -133,8 +150,20 @@ class BlockBound:
         reached = growth**2 * p
         plain = torch.einsum("rkh,rkhd->rhd", reached, dv + gamma(4 * count + 8) * (v.abs() + dv))
         plain = plain + TINY * (1 + (v.abs() + dv).sum(1))
-        every = plain + torch.einsum("rkh,rkhd->rhd", weights, away.abs())
-        return Attended(z.flatten(1), every.flatten(1), plain.flatten(1), weights, away)
+        moved = plain + torch.einsum("rkh,rkhd->rhd", weights, away.abs())
+        if beyond is None:
+            return Attended(z.flatten(1), moved.flatten(1), plain.flatten(1), weights, away)
+        # With a share ε of all weight outside, the output is (1 − ε)·(that of the neighbourhood) + ε·(a mean of values)
+        others = (growth**2 * (far + outside.log_mass - top + U * 10 * (far.abs() + top.abs())).exp())[:, 0]
+        mass = others / ((s - top).exp().masked_fill(masked, 0).sum(1) + others)  # row head
+        values, rounded = every.value
+        rounded, size = (rounded + gamma(4 * count + 8) * (values.abs() + rounded)).amax(0), values.abs().amax(0)
+        rounded = rounded * mass[..., None] + TINY * (1 + size)
+        span = torch.maximum(values.amax(0) - z, z - values.amin(0))
+        moved = moved + rounded + mass[..., None] * span
+        return Attended(
+            z.flatten(1), moved.flatten(1), (plain + rounded).flatten(1), weights, away, mass=mass, values=values
+        )
 
     def feed(self, tokens: Enclosed, attended: Attended | None) -> Fed:
         """Runs the rest of the block at the queries; without heads, only the bias of the projection is added."""
@@ -176,4 +205,9 @@ class BlockBound:
             bound += torch.einsum("rmd,rd->rm", of_heads.abs(), attended.plain)
             effect = torch.einsum("rmhd,rkhd->rmkh", of_heads.unflatten(2, attended.away.shape[2:]), attended.away)
             bound += torch.einsum("rmkh,rkh->rm", effect.abs_(), attended.weights)
+            if attended.mass is not None and attended.values is not None:
+                of_heads = of_heads.unflatten(2, attended.values.shape[1:])  # row m head dim
+                here = torch.einsum("rmhd,rhd->rmh", of_heads, attended.z.unflatten(1, attended.values.shape[1:]))
+                there = torch.einsum("rmhd,thd->rmth", of_heads, attended.values)
+                bound += ((there - here[:, :, None]).abs_().amax(2) * attended.mass[:, None]).sum(2)
         return bound

@@ -20,6 +20,23 @@ ROWS = 1_000  # at a time
 Watch = Callable[[int, int], None]
 
 
+@dataclass(frozen=True)
+class Beyond:
+    """The keys outside a neighbourhood where attention masks none: what they can do to a place at any length."""
+
+    window: tuple[int, int]  # the first and the last distance of the neighbourhood
+    mass: float  # the largest share of a head's attention that lies outside
+    bound: float  # the largest change of a lead by that and by rounding
+    share: float  # the largest part of a lead that this is
+    distance: int  # from here on every key weighs exactly 0 in float32
+    fall: float  # by how much the bias of every head falls with a step, at least
+
+    def to_json(self) -> dict[str, float | list[int] | None]:
+        bounds = {"mass": self.mass, "bound": self.bound, "share": self.share}
+        finite = {name: value if math.isfinite(value) else None for name, value in bounds.items()}
+        return {"window": [*self.window], **finite, "distance": self.distance, "fall": self.fall}
+
+
 @dataclass
 class Verdict:
     """The result of checking all contexts."""
@@ -37,6 +54,7 @@ class Verdict:
     accuracy_at_least: list[Accuracy] | None = None  # at each length, where something is wrong
     reason: str | None = None
     assumes: dict[str, Any] | None = None  # the conditions of the proof
+    outside: Beyond | None = None  # what is known of keys outside a neighbourhood that are not masked
 
     @property
     def certified(self) -> bool:
@@ -81,6 +99,13 @@ class Verdict:
                 "the model computes something else than its weights and config say: float32 is further from float64 "
                 f"than rounding can be, at {self.mismatch}"
             )
+        elif self.undecided and self.outside is not None:
+            change = f"by up to {self.outside.bound:.2g}" if math.isfinite(self.outside.bound) else "without bound"
+            self.reason = (
+                f"in {self.undecided:,} of {self.contexts:,} contexts the tokens outside the neighbourhood may change "
+                f"the answer, such as {self.offending}: they hold up to {self.outside.mass:.2g} of a head's attention "
+                f"and with rounding change a lead {change}; the smallest margin is {self.smallest_margin:.2g}"
+            )
         elif self.undecided:
             self.reason = (
                 f"in {self.undecided:,} of {self.contexts:,} contexts rounding in float32 may change the answer, such "
@@ -95,5 +120,7 @@ class Verdict:
         finite = {name: content[name] if math.isfinite(content[name]) else None for name in numbers}
         if not self.contexts:
             finite |= {"rounding_bound": None, "rounding_share": None}
+        if self.outside is not None:
+            content["outside"] = self.outside.to_json()
         patterns = [{"pattern": name, "contexts": contexts} for name, contexts in self.patterns.items()]
         return {"certified": self.certified, **content, **finite, "patterns": patterns}

@@ -9,6 +9,7 @@ from headway.errors import HeadwayError, unknown
 from headway.flags import plain_value
 from headway.plugins import load_class
 from headway.positions.alibi import Alibi, AlibiSigned
+from headway.positions.alibi_learned import AlibiLearned
 from headway.positions.clipped import Clipped
 from headway.positions.fire import Fire
 from headway.positions.index import Abacus, Coupled, Index, Randomized, Sequential
@@ -27,8 +28,8 @@ from headway.runs.config import ModelConfig
 POSITIONS: dict[str, type[Positions]] = {
     kind.name: kind
     for kind in (
-        Sinusoidal, Learned, LearnedClamped, NoPositions, NoPositionsCausal, Rope, Alibi, AlibiSigned, T5, Clipped,
-        TransformerXL, Kerple, KerplePower, Fire, Sandwich, Window,
+        Sinusoidal, Learned, LearnedClamped, NoPositions, NoPositionsCausal, Rope, Alibi, AlibiSigned, AlibiLearned,
+        T5, Clipped, TransformerXL, Kerple, KerplePower, Fire, Sandwich, Window,
     )
 }  # fmt: skip
 INDICES: dict[str, type[Index]] = {kind.name: kind for kind in (Sequential, Randomized, Coupled, Abacus)}

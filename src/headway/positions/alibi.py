@@ -5,6 +5,7 @@ the heads see only earlier tokens, the other half only later ones.
 """
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from headway.errors import HeadwayError
@@ -26,6 +27,9 @@ class Alibi(Relative):
     def of_distance(self, distance: Tensor) -> Tensor:
         return penalty(self.shape.heads, distance)
 
+    def fall(self) -> Float[Tensor, "two head"] | str:
+        return -penalty(self.shape.heads, torch.ones(2, dtype=torch.long)).T
+
 
 class AlibiSigned(Relative):
     """ALiBi for encoders: half of the heads look back, half look ahead."""
@@ -41,3 +45,6 @@ class AlibiSigned(Relative):
         away = penalty(self.shape.heads // 2, distance)
         hidden = torch.full_like(away, -torch.inf)
         return torch.cat((away.where(distance <= 0, hidden), away.where(distance >= 0, hidden)))
+
+    def fall(self) -> Float[Tensor, "two head"] | str:
+        return -penalty(self.shape.heads // 2, torch.ones(2, dtype=torch.long)).repeat(2, 1).T

@@ -5,6 +5,7 @@ In a causal model n is the query's own index, as published; in an encoder it is 
 """
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import Parameter
 
@@ -34,6 +35,12 @@ class Fire(Positions):
         rows, heads = table.shape[:2]
         place = (distance - low).flatten(1)[:, None].expand(rows, heads, -1)
         return table.gather(2, place).unflatten(2, distance.shape[1:])
+
+    def fall(self) -> Float[Tensor, "two head"] | str:
+        return (
+            f"{super().fall()}: it divides distances by the longest one, so that as a sequence grows the bias at any "
+            "distance tends to that at 0, and no key fades"
+        )
 
     def _bias_at(self, distance: Tensor, farthest: Tensor) -> Tensor:
         """Returns the bias at these distances, with the head axis after the batch."""

@@ -24,6 +24,14 @@ class Kerple(Relative):
         p, a = (self.by_direction(F.softplus(number), distance) for number in (self.p, self.a))
         return -p * torch.log1p(a * distance.abs())
 
+    def fall(self) -> Float[Tensor, "two head"] | str:
+        rate = float(F.softplus(self.p.detach()).min())
+        why = f"the bias of {type(self).__name__} falls with the logarithm of the distance, in one head at a rate of"
+        if rate <= 1:
+            return f"{why} {rate:.2f}: at most 1, so the weights of all keys far away have no finite sum"
+        finite = "the weights have a finite sum in exact arithmetic, but none becomes 0 in float32"
+        return f"{why} {rate:.2f} or more: {finite}, so rounding grows with the length"
+
     def by_direction(self, numbers: Float[Tensor, "two head"], distance: Tensor) -> Tensor:
         """Returns each head's parameter for the sign of each distance."""
         behind, ahead = numbers.view(*numbers.shape, *[1] * distance.ndim)
@@ -39,3 +47,8 @@ class KerplePower(Kerple):
         p = 2 * torch.sigmoid(self.by_direction(self.p, distance))
         away = distance.abs().clamp(min=1).to(p.dtype)  # the gradient of 0^p is NaN
         return -self.by_direction(F.softplus(self.a), distance) * torch.where(distance == 0, 0.0, away**p)
+
+    def fall(self) -> Float[Tensor, "two head"] | str:
+        """Returns the first step, from 1 to 2: with a power of at least 1 all others are as large."""
+        p = 2 * torch.sigmoid(self.p.detach())
+        return F.softplus(self.a.detach()) * (2**p - 1) * (p >= 1)

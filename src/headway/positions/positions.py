@@ -113,6 +113,11 @@ class Positions(nn.Module):
     def check_length(self, tokens: int) -> None:
         """Raises where there are more tokens than position signals."""
 
+    def fall(self) -> Float[Tensor, "two head"] | str:
+        """Returns by how much each head's bias falls at least with every step beyond a neighbour, behind and ahead, or
+        why that is not known; 0 where it may not fall."""
+        return f"{type(self).__name__} is not a bias that depends on the distance alone"
+
 
 class Relative(Positions):
     """An encoding that depends only on the distance from query to key, with a bias for each distance and head."""
@@ -122,6 +127,9 @@ class Relative(Positions):
     def of_distance(self, distance: Int[Tensor, "*shape"]) -> Float[Tensor, " head *shape"]:
         """Returns the bias at each signed distance: key index minus query index."""
         raise NotImplementedError
+
+    def fall(self) -> Float[Tensor, "two head"] | str:
+        return f"the bias of {type(self).__name__} does not fall with every step, so keys far away keep their weight"
 
     def bias(self, query_index: Tensor, key_index: Tensor) -> Tensor:
         distance = key_index[:, None, :] - query_index[:, :, None]  # batch query key

@@ -1,12 +1,12 @@
 """Attached: a user's model with known attention sites, whose heads can be gated and recorded while the model runs.
 
-A head is a slice of the *input* of its site's output projection. `Attached.run` installs gates there for the duration
+A module that runs several times in a pass, as where layers share weights, is a site each time: a *turn*. A head is a slice of the *input* of its site's output projection. `Attached.run` installs gates there for the duration
 of one call; hooks (one kind for each way a model computes attention) pass the heads' outputs through an `Intervention`
 and are always removed again. huggingface.py and module.py find the sites, proofs.py checks the gates.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
@@ -52,6 +52,10 @@ class Intervention:
     fired: Counter[Site] = field(default_factory=Counter)
     strict: bool = True
     """whether it is an error that a traced site runs twice; otherwise its last run is recorded"""
+
+    def site_of_call(self, sites: Sequence[Site]) -> Site:
+        """Returns the site of a module's current call, given the sites of its turns in order."""
+        return sites[sum(self.fired[site] for site in sites) % len(sites)] if len(sites) > 1 else sites[0]
 
     def apply(
         self, site: Site, z: Float[Tensor, "batch query head dim"], maps: Float[Tensor, "batch head query key"] | None
@@ -114,6 +118,8 @@ class Attached:
     """how each site is gated: 'dispatch', 'projection' or 'MultiheadAttention'"""
     idle: tuple[str, ...] = ()
     """attention modules that did not run on the example and are therefore not sites"""
+    turns: Mapping[Site, int] = field(default_factory=dict)
+    """for a module that runs several times in a pass, the number of its call that each of its sites is"""
 
     @property
     def width(self) -> dict[Site, int]:
@@ -124,11 +130,37 @@ class Attached:
     def heads(self) -> tuple[Head, ...]:
         return tuple(Head(site, number) for site in self.sites for number in range(self.width[site]))
 
-    def run(self, call: Callable[[], T], gates: Gates | None = None, trace: Trace | None = None) -> T:
-        """Returns the result of `call` while the gates are active; `call` may run the model in any way."""
+    def run(
+        self,
+        call: Callable[[], T],
+        gates: Gates | None = None,
+        trace: Trace | None = None,
+        skipped: Collection[Site] = (),
+    ) -> T:
+        """Returns the result of `call` while the gates are active; `call` may run the model in any way. The turns in
+        `skipped` do not run in it, those after them do."""
         self.check(gates or {})
-        with self.install(Intervention(gates or {}, trace)):
-            return call()
+        intervention = Intervention(gates or {}, trace, Counter(skipped))
+        with self.install(intervention):
+            result = call()
+        self.check_turns(intervention)
+        return result
+
+    def count_turns(self, site: Site) -> int:
+        """Returns how often the module of a site runs in a pass."""
+        return max(1, sum(self.owners[other] == self.owners[site] for other in self.turns))
+
+    def check_turns(self, intervention: Intervention) -> None:
+        """Raises where a module with several turns ran another number of times, as its sites are then unknown."""
+        counts: dict[str, list[int]] = {}
+        for site in self.turns:
+            counts.setdefault(self.owners[site], []).append(intervention.fired[site])
+        for path, fired in counts.items():
+            if len({*fired}) > 1:
+                raise HeadwayError(
+                    f"{path} ran {sum(fired)} times in this pass, and {len(fired)} times in the pass that it was "
+                    "attached on, so its sites cannot be told apart; run it the same number of times in each pass"
+                )
 
     def check(self, gates: Gates) -> None:
         """Raises where a gate does not fit its site."""

@@ -6,7 +6,7 @@ identity in place of the output projection, so that every mask, bias and layout 
 concatenated outputs, which pass their gates before the real projection mixes them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
 
@@ -29,11 +29,11 @@ def slow_path() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(before)
 
 
-def multihead_hook(site: Site, attention: nn.MultiheadAttention) -> Hook:
-    """Returns the hook that gates a MultiheadAttention."""
+def multihead_hook(sites: Sequence[Site], attention: nn.MultiheadAttention) -> Hook:
+    """Returns the hook that gates a MultiheadAttention; `sites` are those of its turns, mostly one."""
     if type(attention).forward is not nn.MultiheadAttention.forward:
         raise HeadwayError(
-            f"{type(attention).__name__} at {site} overrides nn.MultiheadAttention.forward; name its "
+            f"{type(attention).__name__} at {sites[0]} overrides nn.MultiheadAttention.forward; name its "
             "output projection with Site(path, output=…, heads=…)"
         )
 
@@ -66,6 +66,7 @@ def multihead_hook(site: Site, attention: nn.MultiheadAttention) -> Hook:
                 maps = maps if maps.ndim == 4 else maps[None]  # batch head query key
             batched, first = query.ndim == 3, attention.batch_first
             z = (outputs if first else outputs.transpose(0, 1)) if batched else outputs[None]
+            site = intervention.site_of_call(sites)
             z = intervention.apply(site, z.unflatten(-1, (attention.num_heads, -1)), maps).flatten(2)
             output = attention.out_proj(z.transpose(0, 1) if batched else z[0])  # query batch embed
             if need_weights and average_attn_weights and weights is not None:

@@ -2,9 +2,10 @@
 
     python recipes/real/iglm_small.py --non-profit      # loads it and proves its heads
 
-Its licence (the JHU Academic Software License, in the wheel) is granted to non-profit academic or research institutions
-only, for non-commercial use, and asks for a citation in every publication of results. Whoever runs this must know that it
-holds for them and say so; without `--non-profit` nothing is downloaded. Nothing about this model is published here.
+Its licence (the JHU Academic Software License, in the wheel) is granted to non-profit academic or research
+institutions only, for non-commercial use, and asks for a citation in every publication of results. Whoever runs this
+must know that it holds for them and say so; without `--non-profit` nothing is downloaded. Nothing about this model is
+published here.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ WHEEL = Wheel(
     "JHU Academic Software License Agreement: non-profit institutions, non-commercial use, citation",
 )
 REFUSAL = (
-    "iglm 0.1.0 is not loaded: its licence is granted to non-profit institutions only, for non-commercial use; if that is "
-    "you, add --non-profit"
+    "iglm 0.1.0 is not loaded: its licence is granted to non-profit institutions only, for non-commercial use; if that "
+    "is you, add --non-profit"
 )
 
 

@@ -59,7 +59,9 @@ def load(folder: Path = FOLDER) -> tuple[Any, Smiles]:
     place = fetch(WHEEL, folder)
     given, known = read_json(place / "config.json"), AlbertConfig().to_dict()
     model = AlbertForMaskedLM(AlbertConfig(**{name: value for name, value in given.items() if name in known}))
-    weights = {name: weight for name, weight in read_pickle(place / "pytorch_model.bin").items() if "pooler" not in name}
+    weights = {
+        name: weight for name, weight in read_pickle(place / "pytorch_model.bin").items() if "pooler" not in name
+    }
     lost = model.load_state_dict(weights, strict=False)
     assert not lost.unexpected_keys, lost.unexpected_keys
     assert {name.rpartition(".")[0] for name in lost.missing_keys} <= {"predictions.decoder"}, lost.missing_keys

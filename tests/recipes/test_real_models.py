@@ -1,5 +1,5 @@
-"""Models from wheels: nothing in a wheel is ever executed, a changed byte is refused, and what is converted computes the
-same. Every wheel here is made by the test; nothing is downloaded."""
+"""Models from wheels: nothing in a wheel is ever executed, a changed byte is refused, and what is converted computes
+the same. Every wheel here is made by the test; nothing is downloaded."""
 
 from __future__ import annotations
 

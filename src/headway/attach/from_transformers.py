@@ -40,8 +40,8 @@ def subject_from_transformers(
 ) -> Subject:
     """Finds the heads of a model, proves every intervention on some of the examples and returns the Subject.
 
-    `model` is a folder, a GGUF file, or with `hub` a name on the hub, or a transformers model. The default metric is `exact` for
-    answers, `loss` for texts and `logit-difference` for answers that each come with a wrong one.
+    `model` is a folder, a GGUF file, or with `hub` a name on the hub, or a transformers model. The default metric is
+    `exact` for answers, `loss` for texts and `logit-difference` for answers that each come with a wrong one.
     """
     if isinstance(model, str | Path):
         name = name or Path(model).name

@@ -1,8 +1,9 @@
 """Attached: a user's model with known attention sites, whose heads can be gated and recorded while the model runs.
 
-A module that runs several times in a pass, as where layers share weights, is a site each time: a *turn*. A head is a slice of the *input* of its site's output projection. `Attached.run` installs gates there for the duration
+A head is a slice of the *input* of its site's output projection. `Attached.run` installs gates there for the duration
 of one call; hooks (one kind for each way a model computes attention) pass the heads' outputs through an `Intervention`
-and are always removed again. huggingface.py and module.py find the sites, proofs.py checks the gates.
+and are always removed again. A module that runs several times in a pass, as where layers share weights, is a site each
+time: a *turn*. huggingface.py and module.py find the sites, proofs.py checks the gates.
 """
 
 from collections import Counter

@@ -178,8 +178,8 @@ def projection_hook(sites: Sequence[Site], projection: Projection) -> Hook:
                 heads_first.append(first)
             if not heads_first:
                 raise HeadwayError(
-                    f"{sites[0]} outputs {tuple(x.shape)}, where the head axis is ambiguous; run it first with a number of "
-                    f"queries other than {projection.heads}"
+                    f"{sites[0]} outputs {tuple(x.shape)}, where the head axis is ambiguous; run it first with a "
+                    f"number of queries other than {projection.heads}"
                 )
             site = intervention.site_of_call(sites)
             if not heads_first[0]:

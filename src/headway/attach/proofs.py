@@ -2,9 +2,10 @@
 
 Five claims: every site fires; the model with open gates gives the same logits as without them; gates of one change no
 bit; the contributions of the heads and the bias add up to the output of the site; and closing a head equals zeroing its
-columns in the output projection, where a module runs several times in a pass only during that turn. The last is computed by independent code: the weight is replaced by a copy with zeros
-and the model runs without gates. If a claim fails, an error names the site and the size of the difference, and nothing
-is studied. That a user's number of heads is the right one cannot be proved here.
+columns in the output projection, only during its own turn where a module runs several times in a pass. The last is
+computed by independent code: the weight is replaced by a copy with zeros and the model runs without gates. If a claim
+fails, an error names the site and the size of the difference, and nothing is studied. That a user's number of heads is
+the right one cannot be proved here.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -125,8 +126,8 @@ def _check_closed(attached: Attached, logits: Logits, site: Site, head: int) -> 
 
 @contextmanager
 def _zero_columns(projection: Projection, head: int, turn: int | None, turns: int) -> Iterator[None]:
-    """Replaces the projection's weight inside the context by a copy in which a head's columns are zero: at all times, or
-    only in that turn, of so many in a pass."""
+    """Replaces the projection's weight inside the context by a copy in which a head's columns are zero: always, or only
+    in that turn, of so many in a pass."""
     name = "weight" if isinstance(getattr(projection.module, "weight", None), Tensor) else "kernel"
     original = projection.module._parameters.get(name)
     if original is None or not original.is_floating_point():

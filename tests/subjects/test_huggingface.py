@@ -11,7 +11,7 @@ from torch import nn
 
 pytest.importorskip("transformers")
 
-from families import FAMILIES, GPT2, GROUPED, READER, TWO_STACKS, expected_sites, inputs_of
+from families import FAMILIES, GPT2, GROUPED, TWO_STACKS, expected_sites, inputs_of
 from references import Unchanged, check_every_head, check_maps, check_rows, randomised
 
 from headway.attach.dispatch import configs_of, request_maps, use_attention
@@ -83,17 +83,6 @@ def test_a_family_that_did_not_dispatch_would_be_gated_at_its_projections(name: 
         assert set(attached.ways.values()) == {"projection"}
         assert prove(attached, lambda: run(model)).unchanged == 0
         check_every_head(attached, run)
-
-
-def test_a_layer_that_is_used_twice_is_gated_in_all_its_uses_and_not_traced():
-    from transformers import AlbertConfig, AlbertForMaskedLM
-
-    model, run = randomised(AlbertForMaskedLM(AlbertConfig(**READER, embedding_size=16))), run_of("BERT")
-    attached = attach_huggingface(model)
-    assert [str(site) for site in attached.sites] == ["encoder.0.self"]
-    check_every_head(attached, run)
-    with pytest.raises(HeadwayError, match=r"encoder\.0\.self ran 2 times in one call"):
-        attached.run(lambda: run(model), trace=Trace())
 
 
 def test_attention_that_did_not_run_is_reported():

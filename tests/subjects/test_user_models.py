@@ -124,7 +124,7 @@ def test_the_source_is_read_once_where_a_decoder_head_changes(name: str) -> None
     runner, problems = runner_of(name), problems_of(name)[:4]
     recording, ran = runner.record(problems), []
     assert len(runner.cross_projections) == 4  # keys and values of two layers
-    for path in runner.cross_projections + [path for path in runner.layers if "encoder" in path]:
+    for path in runner.cross_projections + [path for path, _ in runner.layers if "encoder" in path]:
         own = runner.model.get_submodule(path)
         inside = next((m for m in own.modules() if not list(m.children()) and m is not own), None)
         if inside is not None:

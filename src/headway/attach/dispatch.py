@@ -51,7 +51,10 @@ def _wrap(attend: Callable[..., tuple[Tensor, Tensor | None]]) -> Callable[..., 
                     "in whole passes of self-attention, without a cache"
                 )
             causal = options.get("is_causal")
-            causal = bool(getattr(module, "is_causal", True) if causal is None else causal) and attend is not family_attention
+            causal = (
+                bool(getattr(module, "is_causal", True) if causal is None else causal)
+                and attend is not family_attention
+            )
             mask = narrow_mask(narrowing, attention_mask, key.shape[2], causal)
             if attend is family_attention and mask.dtype == torch.bool:  # eager attention adds its mask to the scores
                 least = torch.finfo(query.dtype).min
@@ -138,16 +141,17 @@ def use_attention(
             _CHANGES.remove(change)
 
 
-def dispatch_hook(model: nn.Module, sites: Mapping[nn.Module, Site], gated: set[Site]) -> Hook:
+def dispatch_hook(model: nn.Module, sites: Mapping[nn.Module, Sequence[Site]], gated: set[Site]) -> Hook:
     """Returns the hook that gates dispatching attention modules; for a site gated elsewhere it only records the map."""
 
     def hook(intervention: Intervention) -> AbstractContextManager[None]:
         def listen(module: nn.Module, z: Tensor, maps: Tensor | None, narrow: Callable[[Narrowing], Tensor]) -> Tensor:
-            site = sites.get(module)
-            if site is not None and site in gated:
+            if module not in sites:
+                return z
+            site = intervention.site_of_call(sites[module])
+            if site in gated:
                 return intervention.apply(site, z, maps, narrow)
-            if site is not None:
-                intervention.record_map(site, maps)
+            intervention.record_map(site, maps)
             return z
 
         return use_attention(model, wrapper_of(model) if intervention.trace is None else NAME, listen)

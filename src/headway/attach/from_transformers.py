@@ -1,4 +1,4 @@
-"""Makes a Subject from a Hugging Face model: from a folder, the hub, or a loaded model."""
+"""Makes a Subject from a Hugging Face model: from a folder, a GGUF file, the hub, or a loaded model."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -8,13 +8,14 @@ from typing import Any
 
 import torch
 
+from headway.attach.gguf import load_gguf
 from headway.attach.huggingface import attach_huggingface
 from headway.attach.prompts import problems_of, read_prompts
 from headway.attach.readers import check_reads, reader_of
 from headway.attach.runner import UserRunner
 from headway.errors import HeadwayError
 from headway.evaluation.metrics import Metric
-from headway.subjects.naming import is_transformers_folder
+from headway.subjects.naming import is_gguf, is_transformers_folder
 from headway.subjects.ragged import PADDING, most_common_length
 from headway.subjects.runner import MEMORY
 from headway.subjects.subject import Reader, Subject
@@ -39,8 +40,8 @@ def subject_from_transformers(
 ) -> Subject:
     """Finds the heads of a model, proves every intervention on some of the examples and returns the Subject.
 
-    `model` is a folder, or with `hub` a name on the hub, or a transformers model. The default metric is `exact` for
-    answers, `loss` for texts and `logit-difference` for answers that each come with a wrong one.
+    `model` is a folder, a GGUF file, or with `hub` a name on the hub, or a transformers model. The default metric is
+    `exact` for answers, `loss` for texts and `logit-difference` for answers that each come with a wrong one.
     """
     if isinstance(model, str | Path):
         name = name or Path(model).name
@@ -78,11 +79,16 @@ def subject_from_transformers(
 
 
 def load(name: str | Path, hub: bool = False) -> tuple[Any, Any]:
-    """Loads the model of a folder, as the class it was saved from, and its tokenizer if there is one."""
+    """Loads the model of a folder, as the class it was saved from, or of a GGUF file, and its tokenizer if there is
+    one."""
     try:
         import transformers
     except ImportError as error:
         raise HeadwayError("Hugging Face models need transformers: pip install 'headway[hf]'") from error
+    if is_gguf(name):
+        with _explain_errors(str(name), str(name)):
+            transformers.utils.logging.disable_progress_bar()
+            return load_gguf(Path(name))
     local = is_transformers_folder(name)
     if not local and not hub:
         raise HeadwayError(

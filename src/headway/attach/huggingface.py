@@ -131,30 +131,38 @@ def _tokens(config: Any, decoder: bool, count: int, generator: torch.Generator) 
     return torch.randint(min(5, words - 1), words, (2, count), generator=generator)
 
 
-def _assemble(model: nn.Module, seen: Sequence[FoundAttention], names: Mapping[str, Site], asks: bool) -> Attached:
-    """Builds the Attached from these modules and their sites; `asks` if the model returns maps only on request."""
+def _assemble(
+    model: nn.Module, seen: Sequence[FoundAttention], names: Mapping[str, Sequence[Site]], asks: bool
+) -> Attached:
+    """Builds the Attached from these modules and the sites of their turns; `asks` if the model returns maps only on
+    request."""
     hooks: list[Hook] = []
     projections: dict[Site, Projection] = {}
     for each in seen:
-        site = names[each.path]
+        sites = names[each.path]
         assert each.output is not None
-        projections[site] = projection_at(site, model.get_submodule(each.output), each.output, each.heads)
+        projection = projection_at(sites[0], model.get_submodule(each.output), each.output, each.heads)
+        projections |= dict.fromkeys(sites, projection)
         if isinstance(each.module, nn.MultiheadAttention):
-            hooks.append(multihead_hook(site, each.module))
+            hooks.append(multihead_hook(sites, each.module))
         elif each.way == "projection":
-            hooks.append(projection_hook(site, projections[site]))
-            hooks.append(narrow_hook(site, each.module, projections[site]))
+            hooks.append(projection_hook(sites, projection))
+            hooks.append(narrow_hook(sites, each.module, projection))
             if not each.dispatches:
-                hooks.append(map_hook(site, each.module, each.heads))
+                hooks.append(map_hook(sites, each.module, each.heads))
     dispatching = {each.module: names[each.path] for each in seen if each.dispatches}
     if dispatching:
-        hooks.append(dispatch_hook(model, dispatching, {names[each.path] for each in seen if each.way == "dispatch"}))
+        gated = {site for each in seen if each.way == "dispatch" for site in names[each.path]}
+        hooks.append(dispatch_hook(model, dispatching, gated))
     if asks:
         hooks.insert(0, lambda run: nullcontext() if run.trace is None else request_maps(model))
-    owners, ways = ({names[each.path]: getattr(each, what) for each in seen} for what in ("path", "way"))
-    groups = {names[each.path]: each.groups for each in seen if each.groups is not None}
+    owners, ways = (
+        {site: getattr(each, what) for each in seen for site in names[each.path]} for what in ("path", "way")
+    )
+    groups = {site: each.groups for each in seen if each.groups is not None for site in names[each.path]}
+    turns = {site: turn for sites in names.values() if len(sites) > 1 for turn, site in enumerate(sites)}
     blocks = blocks_of(model, owners)
-    return Attached(model, tuple(projections), projections, blocks, owners, hooks, ways, groups=groups)
+    return Attached(model, tuple(projections), projections, blocks, owners, hooks, ways, groups=groups, turns=turns)
 
 
 def _find_attention(model: nn.Module, call: Callable[[], Any]) -> list[FoundAttention]:
@@ -254,26 +262,56 @@ def _find_undispatched(model: Any, path: str, module: nn.Module) -> FoundAttenti
 
 def _name_sites(model: nn.Module, seen: Sequence[FoundAttention], call: Callable[[], Any]) -> Attached:
     """Sorts the sites by the order they fire; names them encoder.0.self and so on, or by path if that is ambiguous."""
-    paths = {each.path: Site(each.path) for each in seen}
+    turns = _count_turns(model, _assemble(model, seen, {each.path: [Site(each.path)] for each in seen}, False), call)
+    shared = any(count > 1 for count in turns.values())
+    paths = {
+        each.path: [Site(f"{each.path}#{turn}" if turns[each.path] > 1 else each.path) for turn in range(count)]
+        for each in seen
+        if (count := max(1, turns[each.path]))
+    }
     for asks in (False, True):
         attached, trace = _assemble(model, seen, paths, asks), Trace()
         intervention = Intervention({}, trace, strict=False)
         with attached.install(intervention):
             call()
-        if len(trace.maps) == len(seen):
+        if len(trace.maps) == len(attached.sites):
             break
     order = list(intervention.fired)
     for each in seen:
-        if paths[each.path] not in order:
+        if paths[each.path][0] not in order:
             raise HeadwayError(f"{each} ran, but its output projection {each.output} was never called")
-    seen = sorted(seen, key=lambda each: order.index(paths[each.path]))
-    sites = [(each, paths[each.path]) for each in seen]
-    names = {one.path: _name_site(model, one, attached.blocks.get(site), trace.maps.get(site)) for one, site in sites}
+    seen = sorted(seen, key=lambda each: order.index(paths[each.path][0]))
+    found = {each.path: each for each in seen}
+    names: dict[Site, Site] = {}
+    for site in order:
+        owner, block = found[attached.owners[site]], attached.blocks.get(site)
+        name = _name_site(model, owner, None if shared else block, trace.maps.get(site))
+        if shared:  # a layer is then a place in the pass
+            layer = sum((other.stack, other.kind) == (name.stack, name.kind) for other in names.values())
+            name = replace(name, layer=layer)
+        names[site] = name
     if any(name.layer is None for name in names.values()) or len(set(names.values())) < len(names):
-        names = {path: Site(path, kind=name.kind, heads=name.heads) for path, name in names.items()}
+        names = {site: Site(site.stack, kind=name.kind, heads=name.heads) for site, name in names.items()}
     attentions = _innermost(model, {each for each in model.modules() if "Attention" in type(each).__name__})
     idle = tuple(path for each, path in attentions.items() if each not in {one.module for one in seen})
-    return replace(_assemble(model, seen, names, asks), idle=idle)
+    named = {path: [names[site] for site in sites] for path, sites in paths.items()}
+    ordered = tuple(names[site] for site in order)
+    return replace(_assemble(model, seen, named, asks), sites=ordered, idle=idle)
+
+
+def _count_turns(model: nn.Module, attached: Attached, call: Callable[[], Any]) -> dict[str, int]:
+    """Counts how often each attention module runs in one pass of the model; `call` may run several passes."""
+    passes: list[None] = []
+    intervention = Intervention({}, None)
+    handle = model.register_forward_pre_hook(lambda *_: passes.append(None))
+    try:
+        with attached.install(intervention):
+            call()
+    finally:
+        handle.remove()
+    fired = {attached.owners[site]: intervention.fired[site] for site in attached.sites}
+    most = max(1, len(passes))
+    return {path: count // most if count % most == 0 else 1 for path, count in fired.items()}
 
 
 def _name_site(model: Any, seen: FoundAttention, block: str | None, maps: Tensor | None) -> Site:

@@ -2,11 +2,12 @@
 
 A head is a slice of the *input* of its site's output projection. `Attached.run` installs gates there for the duration
 of one call; hooks (one kind for each way a model computes attention) pass the heads' outputs through an `Intervention`
-and are always removed again. huggingface.py and module.py find the sites, proofs.py checks the gates.
+and are always removed again. A module that runs several times in a pass, as where layers share weights, is a site each
+time: a *turn*. huggingface.py and module.py find the sites, proofs.py checks the gates.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
@@ -55,6 +56,10 @@ class Intervention:
     """whether it is an error that a traced site runs twice; otherwise its last run is recorded"""
     narrowed: dict[Site, Tensor | None] = field(default_factory=dict)
     """what heads output where their module ran before with a narrowed mask; None while it does"""
+
+    def site_of_call(self, sites: Sequence[Site]) -> Site:
+        """Returns the site of a module's current call, given the sites of its turns in order."""
+        return sites[sum(self.fired[site] for site in sites) % len(sites)] if len(sites) > 1 else sites[0]
 
     def apply(
         self,
@@ -133,6 +138,8 @@ class Attached:
     """the number of key-value groups of each site whose heads share keys and values"""
     idle: tuple[str, ...] = ()
     """attention modules that did not run on the example and are therefore not sites"""
+    turns: Mapping[Site, int] = field(default_factory=dict)
+    """for a module that runs several times in a pass, the number of its call that each of its sites is"""
 
     @property
     def width(self) -> dict[Site, int]:
@@ -143,11 +150,37 @@ class Attached:
     def heads(self) -> tuple[Head, ...]:
         return tuple(Head(site, number) for site in self.sites for number in range(self.width[site]))
 
-    def run(self, call: Callable[[], T], gates: Gates | None = None, trace: Trace | None = None) -> T:
-        """Returns the result of `call` while the gates are active; `call` may run the model in any way."""
+    def run(
+        self,
+        call: Callable[[], T],
+        gates: Gates | None = None,
+        trace: Trace | None = None,
+        skipped: Collection[Site] = (),
+    ) -> T:
+        """Returns the result of `call` while the gates are active; `call` may run the model in any way. The turns in
+        `skipped` do not run in it, those after them do."""
         self.check(gates or {})
-        with self.install(Intervention(gates or {}, trace)):
-            return call()
+        intervention = Intervention(gates or {}, trace, Counter(skipped))
+        with self.install(intervention):
+            result = call()
+        self.check_turns(intervention)
+        return result
+
+    def count_turns(self, site: Site) -> int:
+        """Returns how often the module of a site runs in a pass."""
+        return max(1, sum(self.owners[other] == self.owners[site] for other in self.turns))
+
+    def check_turns(self, intervention: Intervention) -> None:
+        """Raises where a module with several turns ran another number of times, as its sites are then unknown."""
+        counts: dict[str, list[int]] = {}
+        for site in self.turns:
+            counts.setdefault(self.owners[site], []).append(intervention.fired[site])
+        for path, fired in counts.items():
+            if len({*fired}) > 1:
+                raise HeadwayError(
+                    f"{path} ran {sum(fired)} times in this pass, and {len(fired)} times in the pass that it was "
+                    "attached on, so its sites cannot be told apart; run it the same number of times in each pass"
+                )
 
     def check(self, gates: Gates) -> None:
         """Raises where a gate does not fit its site."""

@@ -46,14 +46,14 @@ def attach_module(
         if isinstance(owner, nn.MultiheadAttention) and not site.output:
             path = f"{site}.out_proj".lstrip(".")
             projections[site] = Projection(owner.out_proj, path, owner.num_heads, owner.head_dim)
-            hooks.append(multihead_hook(site, owner))
+            hooks.append(multihead_hook((site,), owner))
             ways[site] = "MultiheadAttention"
             continue
         projections[site] = projection_of(model, site, owner)
-        hooks.append(projection_hook(site, projections[site]))
+        hooks.append(projection_hook((site,), projections[site]))
         if projections[site].module is not owner:
-            hooks.append(narrow_hook(site, owner, projections[site]))
-            hooks.append(map_hook(site, owner, projections[site].heads, maps))
+            hooks.append(narrow_hook((site,), owner, projections[site]))
+            hooks.append(map_hook((site,), owner, projections[site].heads, maps))
         ways[site] = "projection"
     taken = Counter(id(projection.module) for projection in projections.values())
     for site, projection in projections.items():

@@ -6,7 +6,7 @@ identity in place of the output projection, so that every mask, bias and layout 
 concatenated outputs, which pass their gates before the real projection mixes them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
 
@@ -30,11 +30,11 @@ def slow_path() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(before)
 
 
-def multihead_hook(site: Site, attention: nn.MultiheadAttention) -> Hook:
-    """Returns the hook that gates a MultiheadAttention."""
+def multihead_hook(sites: Sequence[Site], attention: nn.MultiheadAttention) -> Hook:
+    """Returns the hook that gates a MultiheadAttention; `sites` are those of its turns, mostly one."""
     if type(attention).forward is not nn.MultiheadAttention.forward:
         raise HeadwayError(
-            f"{type(attention).__name__} at {site} overrides nn.MultiheadAttention.forward; name its "
+            f"{type(attention).__name__} at {sites[0]} overrides nn.MultiheadAttention.forward; name its "
             "output projection with Site(path, output=…, heads=…)"
         )
 
@@ -51,6 +51,7 @@ def multihead_hook(site: Site, attention: nn.MultiheadAttention) -> Hook:
             is_causal: bool = False,
         ) -> tuple[Tensor, Tensor | None]:
             batched, first = query.ndim == 3, attention.batch_first
+            site = intervention.site_of_call(sites)
 
             def attend(
                 need: bool, mask: Tensor | None = attn_mask, causal: bool = is_causal

@@ -6,7 +6,7 @@ need no such detour. Where no mask can be narrowed, the site is refused.
 """
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -29,14 +29,15 @@ ADDED = -1e3
 """numbers below it in a mask hide a key when they are added to its score"""
 
 
-def narrow_hook(site: Site, owner: nn.Module, projection: Projection) -> Hook:
-    """Returns the hook that narrows the heads of a module gated at its projection."""
+def narrow_hook(sites: Sequence[Site], owner: nn.Module, projection: Projection) -> Hook:
+    """Returns the hook that narrows the heads of a module gated at its projection; `sites` are those of its turns."""
 
     @contextmanager
     def hook(intervention: Intervention) -> Iterator[None]:
         forward = owner.forward
 
         def run(*inputs: Any, **named: Any) -> Any:
+            site = intervention.site_of_call(sites)
             gate = intervention.gates.get(site)
             if gate is not None and gate.narrowing is not None and site not in intervention.narrowed:
                 call = _narrowed_call(site, forward, gate.narrowing, projection.heads, inputs, named)

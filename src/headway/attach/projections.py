@@ -152,8 +152,8 @@ def _is_squarish(module: nn.Module) -> bool:
     return max(inputs, outputs) <= 4 * min(inputs, outputs)
 
 
-def projection_hook(site: Site, projection: Projection) -> Hook:
-    """Returns the hook that gates a projection's input."""
+def projection_hook(sites: Sequence[Site], projection: Projection) -> Hook:
+    """Returns the hook that gates a projection's input; `sites` are those of its turns, mostly one."""
     heads_first: list[bool] = []
 
     def hook(intervention: Intervention) -> AbstractContextManager[None]:
@@ -169,7 +169,7 @@ def projection_hook(site: Site, projection: Projection) -> Hook:
             if projection.layout == "head dim out" and x.ndim == 4:
                 return gate_head_axis(x)
             z = x.reshape(len(x), -1, projection.heads, projection.dim)  # batch query head dim
-            return intervention.apply(site, z, None).reshape(x.shape)
+            return intervention.apply(intervention.site_of_call(sites), z, None).reshape(x.shape)
 
         def gate_head_axis(x: Tensor) -> Tensor:
             """Gates an input with a separate head axis, before or after the queries."""
@@ -178,9 +178,10 @@ def projection_hook(site: Site, projection: Projection) -> Hook:
                 heads_first.append(first)
             if not heads_first:
                 raise HeadwayError(
-                    f"{site} outputs {tuple(x.shape)}, where the head axis is ambiguous; run it first with a number of "
-                    f"queries other than {projection.heads}"
+                    f"{sites[0]} outputs {tuple(x.shape)}, where the head axis is ambiguous; run it first with a "
+                    f"number of queries other than {projection.heads}"
                 )
+            site = intervention.site_of_call(sites)
             if not heads_first[0]:
                 return intervention.apply(site, x, None)
             return intervention.apply(site, x.transpose(1, 2), None).transpose(1, 2)
@@ -190,7 +191,7 @@ def projection_hook(site: Site, projection: Projection) -> Hook:
     return hook
 
 
-def map_hook(site: Site, owner: nn.Module, heads: int, maps: Maps | None = None) -> Hook:
+def map_hook(sites: Sequence[Site], owner: nn.Module, heads: int, maps: Maps | None = None) -> Hook:
     """Returns the hook that records the map of an attention module, read by a user's function or from its output."""
 
     def hook(intervention: Intervention) -> AbstractContextManager[None]:
@@ -199,6 +200,7 @@ def map_hook(site: Site, owner: nn.Module, heads: int, maps: Maps | None = None)
         forward = owner.forward
 
         def record(*inputs: Any, **named: Any) -> Any:
+            site = intervention.site_of_call(sites)  # before the projection runs
             output = forward(*inputs, **named)
             intervention.record_map(site, returned_map(output, heads) if maps is None else maps(owner, inputs, output))
             return output

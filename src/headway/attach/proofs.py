@@ -2,15 +2,17 @@
 
 Five claims: every site fires; the model with open gates gives the same logits as without them; gates of one change no
 bit; the contributions of the heads and the bias add up to the output of the site; and closing a head equals zeroing its
-columns in the output projection. The last is computed by independent code: the weight is replaced by a copy with zeros
-and the model runs without gates. If a claim fails, an error names the site and the size of the difference, and nothing
-is studied. That a user's number of heads is the right one cannot be proved here.
+columns in the output projection, only during its own turn where a module runs several times in a pass. The last is
+computed by independent code: the weight is replaced by a copy with zeros and the model runs without gates. If a claim
+fails, an error names the site and the size of the difference, and nothing is studied. That a user's number of heads is
+the right one cannot be proved here.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from typing import Any
 
 import torch
@@ -109,7 +111,7 @@ def _check_closed(attached: Attached, logits: Logits, site: Site, head: int) -> 
     passed = torch.ones(1, attached.width[site])
     passed[:, head] = 0
     gated = attached.run(logits, {site: Gate(passed)})
-    with _zero_columns(attached.projections[site], head):
+    with _zero_columns(attached.projections[site], head, attached.turns.get(site), attached.count_turns(site)):
         zeroed = logits()
         if difference_of(zeroed, gated) > limit_of(zeroed):
             with slow_path():
@@ -123,8 +125,9 @@ def _check_closed(attached: Attached, logits: Logits, site: Site, head: int) -> 
 
 
 @contextmanager
-def _zero_columns(projection: Projection, head: int) -> Iterator[None]:
-    """Replaces the projection's weight inside the context by a copy in which a head's columns are zero."""
+def _zero_columns(projection: Projection, head: int, turn: int | None, turns: int) -> Iterator[None]:
+    """Replaces the projection's weight inside the context by a copy in which a head's columns are zero: always, or only
+    in that turn, of so many in a pass."""
     name = "weight" if isinstance(getattr(projection.module, "weight", None), Tensor) else "kernel"
     original = projection.module._parameters.get(name)
     if original is None or not original.is_floating_point():
@@ -133,11 +136,18 @@ def _zero_columns(projection: Projection, head: int) -> Iterator[None]:
         )
     copied = Parameter(original.detach().clone(), requires_grad=original.requires_grad)
     projection.of_head(copied.data, head).zero_()
-    projection.module._parameters[name] = copied
-    try:
+    calls = count()
+
+    def swap(module: nn.Module, inputs: Any) -> None:
+        module._parameters[name] = copied if next(calls) % turns == turn else original
+
+    with ExitStack() as stack:
+        stack.callback(projection.module._parameters.__setitem__, name, original)
+        if turn is None:
+            projection.module._parameters[name] = copied
+        else:
+            stack.callback(projection.module.register_forward_pre_hook(swap).remove)
         yield
-    finally:
-        projection.module._parameters[name] = original
 
 
 @contextmanager
@@ -150,7 +160,7 @@ def _compare_sums(attached: Attached, sums: dict[Site, float]) -> Iterator[None]
         sums[site] = max(sums.get(site, 0.0), difference)
 
     with ExitStack() as stack:
-        for site, projection in attached.projections.items():
+        for site, projection in {each.path: (site, each) for site, each in attached.projections.items()}.values():
             hook = projection.module.register_forward_hook(partial(compare, site), with_kwargs=True)
             stack.callback(hook.remove)
         yield

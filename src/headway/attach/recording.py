@@ -11,28 +11,27 @@ from headway.attach.intervention import replace_forward
 
 
 @contextmanager
-def record_calls(model: nn.Module, paths: Sequence[str]) -> Iterator[tuple[dict[str, Any], set[str]]]:
-    """Records what these modules return inside the context, by path, and which of them ran more than once."""
-    returned: dict[str, Any] = {}
-    twice: set[str] = set()
+def record_calls(model: nn.Module, paths: Sequence[str]) -> Iterator[dict[str, list[Any]]]:
+    """Records what these modules return inside the context, by path: one value for each call."""
+    returned: dict[str, list[Any]] = {}
 
     def record(path: str, forward: Callable[..., Any], /, *inputs: Any, **named: Any) -> Any:
         output = forward(*inputs, **named)
-        if path in returned:
-            twice.add(path)
-        returned[path] = map_tensors(output, Tensor.clone)  # a later layer may write into it
+        returned.setdefault(path, []).append(map_tensors(output, Tensor.clone))  # a later layer may write into it
         return output
 
     with ExitStack() as stack:
         for path in dict.fromkeys(paths):
             module = model.get_submodule(path)
             stack.enter_context(replace_forward(module, partial(record, path, module.forward)))
-        yield returned, twice
+        yield returned
 
 
-def override_output(model: nn.Module, path: str, output: Callable[[], Any]) -> AbstractContextManager[None]:
-    """Makes the module at a path return this output, without running, inside the context."""
-    return replace_forward(model.get_submodule(path), lambda *_, **__: output())
+def override_first(model: nn.Module, path: str, outputs: Sequence[Callable[[], Any]]) -> AbstractContextManager[None]:
+    """Makes the first calls of the module at a path return these outputs, without running, inside the context."""
+    module, waiting = model.get_submodule(path), list(outputs)
+    forward = module.forward
+    return replace_forward(module, lambda *inputs, **named: waiting.pop(0)() if waiting else forward(*inputs, **named))
 
 
 def first_tensor(value: Any) -> Tensor | None:

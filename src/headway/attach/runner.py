@@ -2,11 +2,13 @@
 
 What precedes the first changed layer is the same for every variant: it is computed once and recorded, and these layers
 do not run in a replay. Neither does the attention of the changed site: only its gates and its output projection are
-recomputed. A model without a list of layers, or one that runs a layer twice, is run as a whole.
+recomputed. Where layers share weights, one module that runs several times is a layer each time. A model without a
+list of layers is run as a whole.
 """
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from functools import partial
@@ -19,7 +21,7 @@ from torch import Tensor
 from headway.attach.intervention import Attached, Intervention, fit_gate
 from headway.attach.narrowing import prove_narrowing
 from headway.attach.projections import child
-from headway.attach.recording import first_tensor, map_tensors, override_output, record_calls, repeat
+from headway.attach.recording import first_tensor, map_tensors, override_first, record_calls, repeat
 from headway.attach.whole import ReaderRunner
 from headway.errors import HeadwayError
 from headway.evaluation.verdicts import Logits
@@ -72,8 +74,8 @@ class UserRunner(ReaderRunner):
         super().__init__(attached.model, reader, name)
         self.attached, self.memory = attached, memory
         self.width, self.groups = attached.width, attached.groups
-        self.layers = list(dict.fromkeys(attached.blocks[site] for site in attached.sites if site in attached.blocks))
-        """in the order of the forward pass"""
+        self.layers = list(dict.fromkeys(map(self._layer_of, filter(attached.blocks.__contains__, attached.sites))))
+        """in the order of the forward pass: the path of each, and which of its module's calls it is"""
         crossing = [attached.owners[site] for site in attached.sites if site.kind == "cross" and site.layer is not None]
         named = [f"{owner}.{name}" for owner in crossing for name in KEYS_VALUES]
         self.cross_projections = [path for path in named if child(attached.model, path) is not None]
@@ -92,34 +94,49 @@ class UserRunner(ReaderRunner):
     def sites(self) -> tuple[Site, ...]:
         return self.attached.sites
 
-    def run(self, problems: Problems, gates: Gates | None = None, trace: Trace | None = None) -> Logits:
+    def _layer_of(self, site: Site) -> tuple[str, int]:
+        return self.attached.blocks[site], self.attached.turns.get(site, 0)
+
+    def run(
+        self,
+        problems: Problems,
+        gates: Gates | None = None,
+        trace: Trace | None = None,
+        skipped: Collection[Site] = (),
+    ) -> Logits:
         read = partial(self.reader, self.model, problems.source, problems.answer)
         if self.intervention is None:
-            return self.attached.run(read, gates, trace)
+            return self.attached.run(read, gates, trace, skipped)
         self.attached.check(gates or {})
         self.intervention.gates, self.intervention.trace = gates or {}, trace
-        self.intervention.fired.clear()
-        return read()
+        self.intervention.fired = Counter(skipped)
+        logits = read()
+        self.attached.check_turns(self.intervention)
+        return logits
 
     def record(self, problems: Problems, gates: Gates | None = None) -> Recording:
-        trace, owners = Trace(), [self.attached.owners[site] for site in self.attached.sites]
-        with record_calls(self.model, [*self.layers, *owners, *self.cross_projections]) as (returned, twice):
+        trace, owners = Trace(), Counter(self.attached.owners[site] for site in self.attached.sites)
+        layers = Counter(path for path, _ in self.layers)
+        with record_calls(self.model, [*layers, *owners, *self.cross_projections]) as returned:
             logits = self.run(problems, gates, trace)
         if self.intervention is not None:  # what follows is not part of the pass
             self.intervention.gates, self.intervention.trace = {}, None
-        if twice & set(self.layers):
+        calls = {path: len(found) for path, found in returned.items()}
+        if any(calls.get(path, count) != count for path, count in layers.items()):
             self.layers = []
+        self.cross_projections = [path for path in self.cross_projections if calls.get(path) == 1]
         if not self.skips:
             return Recording(problems.source, problems.answer, logits, trace)
         for site in self.attached.sites:
-            if self.attached.owners[site] not in twice:
+            if calls.get(owner := self.attached.owners[site]) == owners[owner]:
                 self._find_reusable_output(site, trace, returned)
         trace.maps.clear()
         return Recording(problems.source, problems.answer, logits, trace, returned=returned)
 
     def _find_reusable_output(self, site: Site, trace: Trace, returned: Mapping[str, Any]) -> None:
         """Finds out whether an attention module returns exactly its concatenated heads, or exactly their projection."""
-        z, output = trace.outputs[site], first_tensor(returned.get(self.attached.owners[site]))
+        calls, turn = returned.get(self.attached.owners[site], []), self.attached.turns.get(site, 0)
+        z, output = trace.outputs[site], first_tensor(calls[turn]) if calls else None
         projection = self.attached.projections[site]
         if site in self.reusable or output is None or projection.layout == "head dim out" or len(z) != len(output):
             return
@@ -141,7 +158,8 @@ class UserRunner(ReaderRunner):
         return logits
 
     def _replay(self, recording: Recording, gates: Gates, first: Site, variants: int) -> Tensor:
-        returned, layer = recording.returned, self.attached.blocks.get(first)
+        returned, turn = recording.returned, self.attached.turns.get(first, 0)
+        layer = self._layer_of(first) if first in self.attached.blocks else None
         before = self.layers[: self.layers.index(layer)] if layer in self.layers else []
         repeated = partial(repeat, rows=len(recording), variants=variants)
 
@@ -150,19 +168,29 @@ class UserRunner(ReaderRunner):
             z, gate = repeated(recording.trace.outputs[first]), gates.get(first)
             z = (z if gate is None else apply_gate(z, fit_gate(gate, first, z))).flatten(2)
             output = z if self.reusable[first] == "heads" else self.attached.projections[first].module(z)
-            whole = returned[self.attached.owners[first]]
+            whole = returned[self.attached.owners[first]][turn]
             main = first_tensor(whole)
             return map_tensors(whole, lambda each: output if each is main else repeated(each))
 
-        skipped = before if first.stack == "encoder" else [*before, *self.cross_projections]  # the source is the same
-        given = {path: partial(map_tensors, returned[path], repeated) for path in skipped if path in returned}
+        skipped = [*before]
+        if first.stack != "encoder":  # the source is the same
+            skipped += [(path, 0) for path in self.cross_projections]
+        given: dict[str, list[Callable[[], Any]]] = {}
+        for path, call in skipped:
+            if path in returned:
+                given.setdefault(path, []).append(partial(map_tensors, returned[path][call], repeated))
+        silent = [s for s in self.attached.turns if s in self.attached.blocks and self._layer_of(s) in before]
         narrows = first in gates and gates[first].narrowing is not None  # then its attention runs again
         if first in self.reusable and not narrows:
-            given = {**given, self.attached.owners[first]: changed_output}
+            owner = self.attached.owners[first]
+            if turn and len([s for s in silent if self.attached.owners[s] == owner]) < turn:  # earlier turns must run
+                return self.run(Problems(repeated(recording.source), repeated(recording.answer)), gates)
+            given[owner] = [changed_output]
+            silent += [first] * (first in self.attached.turns)
         with ExitStack() as stack:
-            for path, output in given.items():
-                stack.enter_context(override_output(self.model, path, output))
-            return self.run(Problems(repeated(recording.source), repeated(recording.answer)), gates)
+            for path, outputs in given.items():
+                stack.enter_context(override_first(self.model, path, outputs))
+            return self.run(Problems(repeated(recording.source), repeated(recording.answer)), gates, skipped=silent)
 
     @torch.no_grad()
     def check_replay(self, problems: Problems) -> None:

@@ -12,6 +12,7 @@ from torch import nn
 
 from headway.attach.projections import weight_of
 from headway.attach.runner import UserRunner
+from headway.attach.unsharing import unshare
 from headway.errors import HeadwayError
 from headway.machine import full_precision_matmul
 from headway.models import Head
@@ -25,13 +26,13 @@ from headway.tasks import Problems
 def save_without(subject: Subject, heads: Collection[Head], problems: Problems, out: Path) -> float:
     """Saves a copy in which the columns of these heads are zero, and returns how far its logits are from the gated
     model's; raises where that is more than rounding."""
-    runner, zeroed = subject.runner, copy.deepcopy(subject.model)
+    runner = subject.runner
     assert isinstance(runner, UserRunner)
-    for head in heads:
-        projection = runner.attached.projections[head.site]
-        weight = weight_of(zeroed.get_submodule(projection.path))
+    zeroed, paths = unshare(runner.attached, heads)
+    for head, path in paths.items():
+        projection, weight = runner.attached.projections[head.site], weight_of(zeroed.get_submodule(path))
         if weight is None:
-            raise HeadwayError(f"the output projection {projection.path} of {head} has no plain weight to zero")
+            raise HeadwayError(f"the output projection {path} of {head} has no plain weight to zero")
         projection.of_head(weight, head.number).zero_()
     difference = _check_same(runner, zeroed, heads, problems)
     _check_same(runner, _save_and_reload(zeroed, subject.tokenizer, out), heads, problems)

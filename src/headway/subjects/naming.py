@@ -21,11 +21,16 @@ def kind_of(subject: str | Path, hub: bool = False) -> Kind:
         return "run"
     if is_plugin(str(subject)):
         return "factory"
-    if is_transformers_folder(path):
+    if is_gguf(path) or is_transformers_folder(path):
         return "transformers"
     if RunFolder.is_run(path):
         return "run"
     return "transformers" if hub else "runs" if path.is_dir() else "run"
+
+
+def is_gguf(name: str | Path) -> bool:
+    """Returns whether a name is that of a GGUF file, whether or not it exists."""
+    return Path(name).suffix.lower() == ".gguf"
 
 
 def is_transformers_folder(name: str | Path) -> bool:

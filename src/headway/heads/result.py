@@ -233,10 +233,15 @@ class HeadStudy:
             return dict.fromkeys(("alone", "alone_removed_together", "together", "sets", "optimum", "roles"))
         best, alone = self.optimum, self.alone.to_json(self.exact)
         return {
-            "alone": {"count": alone.pop("count"), "heads": alone.pop("heads")},
+            "alone": {
+                "count": alone.pop("count"),
+                "heads": alone.pop("heads"),
+                "units": self.wording.count(self.alone.heads),
+            },
             "alone_removed_together": alone,
             "together": {
                 **self.together.to_json(self.exact),
+                "units": self.wording.count(self.together.heads),
                 "optimal": self.optimal,
                 "confidence": None if best is None else best.confidence,
                 "searched": max(curve.searched for curve in self.curves) + (0 if best is None else best.searched),

@@ -6,7 +6,7 @@ need no such detour. Where no mask can be narrowed, the site is refused.
 """
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -36,7 +36,7 @@ def narrow_hook(site: Site, owner: nn.Module, projection: Projection) -> Hook:
     def hook(intervention: Intervention) -> Iterator[None]:
         forward = owner.forward
 
-        def run(*inputs: Any, **named: Any) -> Any:
+        def run(*inputs: Any, **named: object) -> Any:
             gate = intervention.gates.get(site)
             if gate is not None and gate.narrowing is not None and site not in intervention.narrowed:
                 call = _narrowed_call(site, forward, gate.narrowing, projection.heads, inputs, named)
@@ -70,7 +70,7 @@ def _narrowed_call(
     narrowing: Narrowing,
     heads: int,
     inputs: tuple[Any, ...],
-    named: dict[str, Any],
+    named: Mapping[str, object],
 ) -> Callable[[], Any]:
     """Returns the call of a module with its mask narrowed; raises where it is called without a mask."""
     try:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import TypedDict
 
 from headway.errors import HeadwayError
 from headway.evaluation.intervals import wilson
@@ -142,6 +142,32 @@ def measure_all(variants: Variants, cache: CacheUnits, problems: Problems) -> di
     return dict(zip(every, variants(problems, [cache.closed(levels) for levels in every]).points, strict=True))
 
 
+class AssignmentJson(TypedDict):
+    cache_share: float
+    accuracy: float
+    interval: list[float]
+    drop: float
+    loss_increase: float
+    budget: dict[str, str | int | dict[str, list[int | None]]]  # fmt: skip
+
+
+class StepJson(TypedDict):
+    cache_share: float
+    accuracy: float
+    loss: float
+
+
+class PlanJson(TypedDict):
+    asked: float | None
+    length: int
+    listed: int
+    chosen: AssignmentJson
+    alone: AssignmentJson
+    greedy: AssignmentJson
+    exact: AssignmentJson | None
+    curve: list[StepJson]  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Assignment:
     """Windows for all units, and what they cost together on problems that they were not chosen on."""
@@ -151,7 +177,7 @@ class Assignment:
     """of the whole cache"""
     effect: Effect
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> AssignmentJson:
         ends = wilson(self.effect.right, self.effect.examples)
         return {
             "cache_share": self.share,
@@ -183,14 +209,16 @@ class WindowPlan:
     curve: tuple[tuple[float, float, float], ...]
     """share of the cache, accuracy and loss at each step of the greedy search, on the problems it selects on"""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> PlanJson:
         return {
             "asked": self.asked,
             "length": self.length,
             "listed": self.listed,
-            **{name: getattr(self, name).to_json() for name in ("chosen", "alone", "greedy")},
+            "chosen": self.chosen.to_json(),
+            "alone": self.alone.to_json(),
+            "greedy": self.greedy.to_json(),
             "exact": None if self.exact is None else self.exact.to_json(),
-            "curve": [dict(zip(("cache_share", "accuracy", "loss"), point, strict=True)) for point in self.curve],
+            "curve": [{"cache_share": at, "accuracy": right, "loss": loss} for at, right, loss in self.curve],
         }
 
 

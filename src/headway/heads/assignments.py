@@ -137,9 +137,15 @@ def _price(
 
 
 def measure_all(variants: Variants, cache: CacheUnits, problems: Problems) -> dict[Levels, tuple[float, float]]:
-    """Measures the accuracy and the loss of every assignment."""
-    every = list(product(range(len(cache.sizes) + 1), repeat=len(cache.units)))
-    return dict(zip(every, variants(problems, [cache.closed(levels) for levels in every]).points, strict=True))
+    """Measures the accuracy and the loss of every assignment; those that differ at the last site only share the pass up
+    to it."""
+    last = sum(unit.site == cache.units[-1].site for unit in cache.units)
+    steps, found = range(len(cache.sizes) + 1), dict[Levels, tuple[float, float]]()
+    for early in product(steps, repeat=len(cache.units) - last):
+        some = [(*early, *late) for late in product(steps, repeat=last)]
+        base = cache.closed((*early, *(0,) * last))
+        found |= zip(some, variants(problems, [cache.closed(levels) for levels in some], base).points, strict=True)
+    return found
 
 
 class AssignmentJson(TypedDict):

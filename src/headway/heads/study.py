@@ -272,8 +272,8 @@ class _Work:
 
     def plan_windows(self, study: HeadStudy) -> HeadStudy:
         """Adds the windows that the study ends with, where the model has a cache of such units."""
-        drawn = (self._draw(split, rows) for split, rows in ((Split.SELECT, PLANNED), (Split.CONFIRM, CONFIRMED)))
-        problems = PlanProblems(*drawn, self._sample())
+        select, confirm = self._draw(Split.SELECT, PLANNED), self._draw(Split.CONFIRM, CONFIRMED)
+        problems = PlanProblems(select, confirm, self._sample())
         cache = cache_units(self.units, self.question.sizes, mean_length(problems.report))
         shared = self.question.units == "heads" and shares_keys(self.subject)
         if cache is None or shared:

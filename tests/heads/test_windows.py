@@ -97,6 +97,8 @@ def test_one_at_a_time_no_head_needs_the_context_and_together_they_do() -> None:
     assert plan["alone"]["accuracy"] < 0.4
     assert plan["chosen"]["accuracy"] == 1
     assert sorted(content["budget"]["windows"]["attention"]) == [2, 2, 12]
+    assert plan["listed"] == 3**3
+    assert plan["exact"]["cache_share"] == plan["chosen"]["cache_share"]
     assert plan["chosen"]["cache_share"] == pytest.approx((2 + 2 + 12) / (3 * 17))
     assert "Under window ablation (0 first, 2 last tokens), 3 of 3 heads" in content["findings"][0]
     assert not any("removed" in finding for finding in content["findings"])

@@ -29,6 +29,7 @@ from headway.heads.question import HeadsQuestion, PruneQuestion, RemovalQuestion
 from headway.heads.result import HeadStudy
 from headway.heads.screening import Screening, screen
 from headway.heads.study import add_search, study_subject
+from headway.heads.units import leave_out_cross
 from headway.heads.variants import Ledger, Variants
 from headway.machine import choose_device, environment, full_precision_matmul, threads
 from headway.models import Head, Model
@@ -201,9 +202,14 @@ def _study_stacked(folders: Sequence[RunFolder], question: HeadsQuestion, device
 
 def screen_heads(subject: SubjectLike, question: HeadsQuestion, ends: int) -> Screening:
     """Estimates the cost of all heads by the gradient of one pass, and ablates those at both ends to check it."""
+    if question.units != "heads" or len(question.sizes) > 1:
+        raise HeadwayError(
+            "`screen` estimates single heads under one kind of ablation; give one `recent`, and no `units`"
+        )
     with open_for_study(subject, question) as ready:
         problems = draw_split(ready, Split.REPORT, question.count or MAPPED, question.seed)
-        return screen(Variants(ready, question.ablation, question.seed), problems, ends)
+        ready, kind = (leave_out_cross(ready), question.sizes[0]) if question.narrows else (ready, question.ablation)
+        return screen(Variants(ready, kind, question.seed), problems, ends)
 
 
 @asks(PruneQuestion)

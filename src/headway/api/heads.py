@@ -47,6 +47,7 @@ from headway.subjects.splits import Split, draw_split
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 from headway.training.loop import recover as train_pruned
+from headway.windows.budget import FILE as BUDGET
 
 COMPARED, MAPPED, WORKED, ROUNDING = 10_000, 1_000, 6, 1e-3
 MOST_WEIGHTS = 400_000  # attention weights in all worked examples
@@ -92,7 +93,9 @@ def _can_resume(subject: Subject, question: HeadsQuestion) -> bool:
 
 
 def _save(study: HeadStudy, subject: Subject, home: Path, seed: int) -> None:
-    """Writes heads.json, heads.csv, maps.json and the figures."""
+    """Writes heads.json, heads.csv, maps.json and the figures, and budget.json where there are windows."""
+    if study.windows is not None:
+        study.windows.chosen.budget.write(home / BUDGET)
     RunFolder(home).record("heads", study.to_json())
     disk.write_bytes(home / "heads.csv", study.to_csv().encode())
     problems = subject.runner.select_one_length(draw_split(subject, Split.REPORT, MAPPED, seed))

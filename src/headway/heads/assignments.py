@@ -149,7 +149,7 @@ def measure_all(variants: Variants, cache: CacheUnits, problems: Problems) -> di
 
 
 def _smallest_within(points: Mapping[Levels, tuple[float, float]], cache: CacheUnits, margin: Margin) -> Levels | None:
-    """Returns the assignment within the margin that needs the smallest cache; of several the one with the least loss."""
+    """Returns the assignment within the margin that needs the smallest cache; of several the one that loses least."""
     if not points:
         return None
     whole, loss = points[cache.start]

@@ -214,7 +214,7 @@ def prune(subject: SubjectLike, question: PruneQuestion) -> dict[str, Any]:
     original format: with save_pretrained, or as weights. With `windows` all heads stay, and the model is
     saved with its budget."""
     if question.windows is not None:
-        return save_windows(subject, question)
+        return dict(save_windows(subject, question).to_json())
     if isinstance(subject, str | Path) and kind_of(subject, question.hub) in ("run", "runs"):
         subject = open_one(subject, choose_device(question.device))
     if isinstance(subject, Run):

@@ -16,11 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from headway.attach.intervention import Hook, Intervention
-from headway.models.sites import Site
+from headway.errors import HeadwayError
+from headway.models.narrowed import narrow_mask
+from headway.models.sites import Narrowing, Site
 
 NAME = "headway"
-Listener = Callable[[nn.Module, Tensor, Tensor | None], Tensor]
-"""Called with an attention module, z [batch, query, head, dim] and the map; returns what replaces z."""
+Listener = Callable[[nn.Module, Tensor, Tensor | None, Callable[[Narrowing], Tensor]], Tensor]
+"""Called with an attention module, z [batch, query, head, dim], the map, and a function that returns z where heads see
+less; returns what replaces z."""
 _LISTENERS: list[Listener] = []
 Change = Callable[[nn.Module, Tensor, Tensor, Tensor | None, Mapping[str, Any]], tuple[Tensor, Tensor | None]]
 """Called with an attention module, its queries and keys [batch, head, token, dim], mask and options before it attends;
@@ -39,8 +42,24 @@ def _wrap(attend: Callable[..., tuple[Tensor, Tensor | None]]) -> Callable[..., 
         for change in _CHANGES:
             query, attention_mask = change(module, query, key, attention_mask, options)
         z, maps = attend(module, query, key, value, attention_mask, **options)
+
+        def narrow(narrowing: Narrowing) -> Tensor:
+            """Returns what the family's own attention makes of the same queries, keys and values."""
+            if query.shape[2] != key.shape[2]:
+                raise HeadwayError(
+                    f"{type(module).__name__} has {query.shape[2]} queries and {key.shape[2]} keys; heads are narrowed "
+                    "in whole passes of self-attention, without a cache"
+                )
+            causal = options.get("is_causal")
+            causal = bool(getattr(module, "is_causal", True) if causal is None else causal) and attend is not _eager
+            mask = narrow_mask(narrowing, attention_mask, key.shape[2], causal)
+            if attend is _eager and mask.dtype == torch.bool:  # eager attention adds its mask to the scores
+                least = torch.finfo(query.dtype).min
+                mask = torch.zeros(mask.shape, dtype=query.dtype, device=mask.device).masked_fill(~mask, least)
+            return attend(module, query, key, value, mask, **options)[0]
+
         for listen in _LISTENERS:
-            z = listen(module, z, maps)
+            z = listen(module, z, maps, narrow)
         return z, maps
 
     return attention
@@ -123,10 +142,10 @@ def dispatch_hook(model: nn.Module, sites: Mapping[nn.Module, Site], gated: set[
     """Returns the hook that gates dispatching attention modules; for a site gated elsewhere it only records the map."""
 
     def hook(intervention: Intervention) -> AbstractContextManager[None]:
-        def listen(module: nn.Module, z: Tensor, maps: Tensor | None) -> Tensor:
+        def listen(module: nn.Module, z: Tensor, maps: Tensor | None, narrow: Callable[[Narrowing], Tensor]) -> Tensor:
             site = sites.get(module)
             if site is not None and site in gated:
-                return intervention.apply(site, z, maps)
+                return intervention.apply(site, z, maps, narrow)
             if site is not None:
                 intervention.record_map(site, maps)
             return z

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from headway.attach.dispatch import NAME, configs_of, dispatch_hook, register, request_maps, use_attention
 from headway.attach.intervention import Attached, Hook, Intervention, Projection, blocks_of, check_ready
 from headway.attach.multihead import multihead_hook
+from headway.attach.narrowing import narrow_hook
 from headway.attach.projections import find_output, inputs_of, map_hook, projection_at, projection_hook, read_head_count
 from headway.attach.proofs import describe_difference, difference_of, limit_of, logits_in, prove
 from headway.errors import HeadwayError
@@ -41,6 +42,8 @@ class FoundAttention:
     """the path of its output projection"""
     way: str = "projection"
     dispatches: bool = False
+    groups: int | None = None
+    """number of key-value groups, if heads share keys and values"""
 
     def __str__(self) -> str:
         return f"{type(self.module).__name__} at {self.path}"
@@ -140,6 +143,7 @@ def _assemble(model: nn.Module, seen: Sequence[FoundAttention], names: Mapping[s
             hooks.append(multihead_hook(site, each.module))
         elif each.way == "projection":
             hooks.append(projection_hook(site, projections[site]))
+            hooks.append(narrow_hook(site, each.module, projections[site]))
             if not each.dispatches:
                 hooks.append(map_hook(site, each.module, each.heads))
     dispatching = {each.module: names[each.path] for each in seen if each.dispatches}
@@ -148,7 +152,9 @@ def _assemble(model: nn.Module, seen: Sequence[FoundAttention], names: Mapping[s
     if asks:
         hooks.insert(0, lambda run: nullcontext() if run.trace is None else request_maps(model))
     owners, ways = ({names[each.path]: getattr(each, what) for each in seen} for what in ("path", "way"))
-    return Attached(model, tuple(projections), projections, blocks_of(model, owners), owners, hooks, ways)
+    groups = {names[each.path]: each.groups for each in seen if each.groups is not None}
+    blocks = blocks_of(model, owners)
+    return Attached(model, tuple(projections), projections, blocks, owners, hooks, ways, groups=groups)
 
 
 def _find_attention(model: nn.Module, call: Callable[[], Any]) -> list[FoundAttention]:
@@ -174,14 +180,23 @@ def _observe_call(model: Any, call: Callable[[], Any]) -> tuple[dict[nn.Module, 
     paths = {module: path for path, module in model.named_modules()}
     seen: dict[nn.Module, FoundAttention] = {}
     called: set[nn.Module] = set()
+    shared: dict[nn.Module, int] = {}
     waiting: list[tuple[FoundAttention, Tensor]] = []
 
-    def listen(module: nn.Module, z: Tensor, maps: Tensor | None) -> Tensor:
+    def listen(module: nn.Module, z: Tensor, maps: Tensor | None, narrow: object) -> Tensor:
         waiting.clear()
         if module in paths and module not in seen:
-            seen[module] = FoundAttention(paths[module], module, z.shape[2], z.shape[2] * z.shape[3], dispatches=True)
+            heads, groups = z.shape[2], shared.get(module)
+            seen[module] = FoundAttention(paths[module], module, heads, heads * z.shape[3], dispatches=True)
+            seen[module].groups = groups if groups is not None and groups < heads and heads % groups == 0 else None
             waiting.append((seen[module], z.flatten(2)))
         return z
+
+    def count_groups(
+        module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, options: Mapping[str, Any]
+    ) -> tuple[Tensor, Tensor | None]:
+        shared[module] = key.shape[1]
+        return query, mask
 
     def read(module: nn.Module, inputs: tuple[Any, ...]) -> None:
         if not waiting or not inputs or not isinstance(inputs[0], Tensor):
@@ -197,7 +212,8 @@ def _observe_call(model: Any, call: Callable[[], Any]) -> tuple[dict[nn.Module, 
                 stack.callback(module.register_forward_pre_hook(lambda each, _: called.add(each)).remove)
             if inputs_of(module) is not None:
                 stack.callback(module.register_forward_pre_hook(read).remove)
-        stack.enter_context(use_attention(model, NAME, listen) if _can_switch_attention(model) else nullcontext())
+        dispatching = use_attention(model, NAME, listen, changes=[count_groups])
+        stack.enter_context(dispatching if _can_switch_attention(model) else nullcontext())
         call()
     return seen, called
 

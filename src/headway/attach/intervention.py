@@ -8,7 +8,7 @@ and are always removed again. huggingface.py and module.py find the sites, proof
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import Literal, TypeVar
 
@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from headway.errors import HeadwayError
 from headway.models.attention import apply_gate
-from headway.models.sites import Gate, Gates, Head, Site, Trace
+from headway.models.narrowed import fill_narrowed
+from headway.models.sites import Gate, Gates, Head, Narrowing, Site, Trace
 
 T = TypeVar("T")
 Layout = Literal["out in", "in out", "head dim out"]
@@ -52,15 +53,27 @@ class Intervention:
     fired: Counter[Site] = field(default_factory=Counter)
     strict: bool = True
     """whether it is an error that a traced site runs twice; otherwise its last run is recorded"""
+    narrowed: dict[Site, Tensor | None] = field(default_factory=dict)
+    """what heads output where their module ran before with a narrowed mask; None while it does"""
 
     def apply(
-        self, site: Site, z: Float[Tensor, "batch query head dim"], maps: Float[Tensor, "batch head query key"] | None
+        self,
+        site: Site,
+        z: Float[Tensor, "batch query head dim"],
+        maps: Float[Tensor, "batch head query key"] | None,
+        narrow: Callable[[Narrowing], Tensor] | None = None,
     ) -> Float[Tensor, "batch query head dim"]:
-        """Applies the gate of a site to z and records the result; nothing is changed or recorded anywhere else."""
+        """Applies the gate of a site to z and records the result; nothing is changed or recorded anywhere else.
+        `narrow` returns what the heads output in this pass where they see less."""
+        if site in self.narrowed and self.narrowed[site] is None:
+            self.narrowed[site] = z
+            return z
+        outputs = self.narrowed.pop(site, None)
         self.fired[site] += 1
         gate = self.gates.get(site)
         if gate is not None:
-            z = apply_gate(z, fit_gate(gate, site, z))
+            given = narrow if outputs is None else lambda _: outputs
+            z = apply_gate(z, fill_narrowed(fit_gate(gate, site, z), site, given))
         if self.trace is not None:
             if self.strict and self.fired[site] > 1:
                 raise HeadwayError(
@@ -79,7 +92,9 @@ class Intervention:
 def fit_gate(gate: Gate, site: Site, z: Tensor) -> Gate:
     """Moves a gate to the device of z; raises if it does not fit, as it would broadcast over the wrong problems."""
     passed, fill = gate.passed.to(z.device), gate.replacement
+    narrowing = gate.narrowing
     for what, rows, queries in (
+        ("narrowing", 1 if narrowing is None else len(narrowing.recent), 1),
         ("gate", passed.shape[0], passed.shape[1] if passed.ndim == 3 else 1),
         ("replacement", *(fill.shape[:2] if fill is not None else (1, 1))),
     ):
@@ -88,7 +103,9 @@ def fit_gate(gate: Gate, site: Site, z: Tensor) -> Gate:
                 f"the {what} of {site} is for {rows} rows of {queries} queries, but the model ran {z.shape[0]} rows of "
                 f"{z.shape[1]} through it; give one row, or one for each"
             )
-    return Gate(passed, None if fill is None else fill.to(z.device, z.dtype))
+    if narrowing is not None:
+        narrowing = replace(narrowing, recent=narrowing.recent.to(z.device))
+    return Gate(passed, None if fill is None else fill.to(z.device, z.dtype), narrowing)
 
 
 Hook = Callable[[Intervention], AbstractContextManager[None]]
@@ -112,6 +129,8 @@ class Attached:
     hooks: Sequence[Hook]
     ways: Mapping[Site, str]
     """how each site is gated: 'dispatch', 'projection' or 'MultiheadAttention'"""
+    groups: Mapping[Site, int] = field(default_factory=dict)
+    """the number of key-value groups of each site whose heads share keys and values"""
     idle: tuple[str, ...] = ()
     """attention modules that did not run on the example and are therefore not sites"""
 

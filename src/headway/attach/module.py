@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from headway.attach.intervention import Attached, Hook, Projection, blocks_of, check_ready
 from headway.attach.multihead import multihead_hook
+from headway.attach.narrowing import narrow_hook
 from headway.attach.projections import candidates, child, map_hook, module_at, projection_hook, projection_of
 from headway.attach.proofs import prove
 from headway.errors import HeadwayError
@@ -51,6 +52,7 @@ def attach_module(
         projections[site] = projection_of(model, site, owner)
         hooks.append(projection_hook(site, projections[site]))
         if projections[site].module is not owner:
+            hooks.append(narrow_hook(site, owner, projections[site]))
             hooks.append(map_hook(site, owner, projections[site].heads, maps))
         ways[site] = "projection"
     taken = Counter(id(projection.module) for projection in projections.values())

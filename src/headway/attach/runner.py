@@ -7,7 +7,7 @@ recomputed. A model without a list of layers, or one that runs a layer twice, is
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from functools import partial
 from itertools import pairwise
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from headway.attach.intervention import Attached, Intervention, fit_gate
+from headway.attach.narrowing import prove_narrowing
 from headway.attach.projections import child
 from headway.attach.recording import first_tensor, map_tensors, override_output, record_calls, repeat
 from headway.attach.whole import ReaderRunner
@@ -30,6 +31,7 @@ from headway.subjects.runner import MEMORY, Result
 from headway.subjects.subject import Reader
 from headway.tasks import Problems
 
+PROVED_ON = 4  # problems that narrowing is proved on
 KEYS_VALUES = ("k_proj", "v_proj", "k", "v", "key", "value", "k_lin", "v_lin")
 """common names of the layers for keys and values"""
 
@@ -69,7 +71,7 @@ class UserRunner(ReaderRunner):
     def __init__(self, attached: Attached, reader: Reader, memory: int = MEMORY, name: str = "") -> None:
         super().__init__(attached.model, reader, name)
         self.attached, self.memory = attached, memory
-        self.width = attached.width
+        self.width, self.groups = attached.width, attached.groups
         self.layers = list(dict.fromkeys(attached.blocks[site] for site in attached.sites if site in attached.blocks))
         """in the order of the forward pass"""
         crossing = [attached.owners[site] for site in attached.sites if site.kind == "cross" and site.layer is not None]
@@ -154,7 +156,8 @@ class UserRunner(ReaderRunner):
 
         skipped = before if first.stack == "encoder" else [*before, *self.cross_projections]  # the source is the same
         given = {path: partial(map_tensors, returned[path], repeated) for path in skipped if path in returned}
-        if first in self.reusable:
+        narrows = first in gates and gates[first].narrowing is not None  # then its attention runs again
+        if first in self.reusable and not narrows:
             given = {**given, self.attached.owners[first]: changed_output}
         with ExitStack() as stack:
             for path, output in given.items():
@@ -199,6 +202,10 @@ class UserRunner(ReaderRunner):
         if not equal:
             self.stacking.stop_stacking()
         return True
+
+    def prove_narrowing(self, problems: Problems, sites: Collection[Site]) -> None:
+        few = most_common_length(problems, PROVED_ON)
+        prove_narrowing(self.attached, self.reader, few, tuple(site for site in self.sites if site in sites))
 
     def variants_at_once(self, recording: Recording, left: int) -> int:
         fitting = self.rows_per_pass(Problems(recording.source, recording.answer)) // len(recording)

@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from headway.errors import HeadwayError, unknown
+from headway.heads.question import WINDOW, WindowSize
 from headway.models import Site
 from headway.plugins import load_class
 from headway.subjects.ragged import lengths_of
@@ -17,6 +18,7 @@ from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
 MEAN_OVER = 2_000  # held-out problems
+PROVED = 200  # problems, of which a few of one length prove that heads can be narrowed
 Replacements = Mapping[Site, Float[Tensor, "#row #query head dim"]]
 
 
@@ -25,6 +27,8 @@ class Ablation:
 
     varies = False
     """whether the replacement differs from problem to problem"""
+    window: WindowSize | None = None
+    """what a closed head still sees, where its output is not replaced by another"""
 
     def __init__(self, subject: Subject, seed: int) -> None:
         self.subject, self.runner, self.seed = subject, subject.runner, seed
@@ -102,6 +106,16 @@ class Resample(Ablation):
         return self.runner.record(donors).trace.outputs
 
 
+class Windowed(Ablation):
+    """Lets a closed head see only the first and the most recent tokens; what it outputs is recomputed in each pass."""
+
+    def __init__(self, subject: Subject, seed: int, window: WindowSize | None = None) -> None:
+        super().__init__(subject, seed)
+        self.window = WindowSize() if window is None else window
+        sites = {head.site for head in subject.heads}
+        self.runner.prove_narrowing(draw_split(subject, Split.BASELINE, PROVED, seed), sites)
+
+
 def neighbours(problems: Problems, seed: int) -> Int[Tensor, " row"]:
     """Chooses for each problem another one of the same length, in an order drawn by the seed."""
     lengths, order = lengths_of(problems), torch.randperm(len(problems), generator=torch.Generator().manual_seed(seed))
@@ -119,12 +133,22 @@ def neighbours(problems: Problems, seed: int) -> Int[Tensor, " row"]:
 
 
 ABLATIONS: dict[str, type[Ablation]] = {"zero": Zero, "mean": Mean, "resample": Resample}
+Kind = str | WindowSize
+"""a kind of ablation: its name, or the size of a window"""
+
+
+def create_ablation(kind: Kind, subject: Subject, seed: int) -> Ablation:
+    """Creates the ablation of a kind for a subject."""
+    if isinstance(kind, WindowSize):
+        return Windowed(subject, seed, kind)
+    return find_ablation(kind)(subject, seed)
 
 
 def find_ablation(name: str) -> type[Ablation]:
     """Returns the kind of that name, or loads a user's own from `file.py:Class`."""
     if ":" in name:
         return load_class(name, Ablation)
-    if name not in ABLATIONS:
-        raise unknown("ablation", name, ABLATIONS)
-    return ABLATIONS[name]
+    known = {**ABLATIONS, WINDOW: Windowed}
+    if name not in known:
+        raise unknown("ablation", name, known)
+    return known[name]

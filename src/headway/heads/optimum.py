@@ -122,7 +122,10 @@ class _Search:
         model, self.heads, self.device = cast(Model, variants.runner.model), variants.runner.heads, self.subject.device
         plain = self.subject.correct is right
         quick = torch.bfloat16 if self.device.type == "cuda" and plain else torch.float32
-        self.passes = {kind: Branches(model, kind, variants.ablation.replacements()) for kind in {quick, torch.float32}}
+        ablation, size = variants.ablation, variants.ablation.window
+        window = None if size is None else (size.sink, size.recent)
+        kinds = {quick, torch.float32}
+        self.passes = {kind: Branches(model, kind, ablation.replacements(), window) for kind in kinds}
         self.slack = {kind: NARROW[kind] if plain else 0.0 for kind in self.passes}
         self.precisions = [quick] + [torch.float32] * (len(STAGES) - 1)
         self.problems = draw_split(self.subject, Split.SCREEN, STAGES[-1], seed)

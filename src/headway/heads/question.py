@@ -3,12 +3,14 @@
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from headway.attach.question import Opening
 from headway.errors import HeadwayError
 from headway.windows.question import WindowsOptions
 
 MAX_DROP = 0.01
+WINDOW, SINK, RECENT = "window", 4, 64
 SHARE = "write a share of the loss such as 1%, or an amount of loss such as 0.01, above 0"
 
 
@@ -48,6 +50,44 @@ def parse_loss_increase(given: float | str) -> tuple[float | None, float | None]
     return (None, number / 100) if text.endswith("%") else (number, None)
 
 
+@dataclass(frozen=True)
+class WindowSize:
+    """What a narrowed head sees: the first `sink` tokens of its text and the `recent` last ones, itself included."""
+
+    sink: int = SINK
+    recent: int = RECENT
+
+    def __str__(self) -> str:
+        return f"{WINDOW} {self.sink}+{self.recent}"
+
+    @property
+    def words(self) -> str:
+        return f"{self.sink} first, {self.recent} last tokens"
+
+
+def parse_recent(given: int | str) -> tuple[int, ...]:
+    """Parses numbers of recent tokens, such as 16,64,256; the smallest comes first."""
+    try:
+        sizes = {int(part) for part in str(given).split(",")}
+    except ValueError:
+        sizes = {0}
+    if min(sizes) < 1:
+        raise HeadwayError(f"recent is {given}; write numbers of tokens of at least 1, such as 64 or 16,64,256")
+    return tuple(sorted(sizes))
+
+
+def parse_cache(given: float | str) -> float:
+    """Parses a share of the whole cache, such as 50% or 0.5."""
+    text = str(given).strip()
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = math.nan
+    if not 0 < share <= 1:
+        raise HeadwayError(f"cache is {given}; write a share of the whole cache above 0%, such as 50%")
+    return share
+
+
 @dataclass(frozen=True, kw_only=True)
 class RemovalQuestion(Opening):
     """Asks which heads can go together."""
@@ -63,10 +103,14 @@ class RemovalQuestion(Opening):
     """seconds per run for the search of all sets of heads (default 20 for one run, 0 for a folder of runs)"""
     seed: int = 0
     """seed of the problems"""
+    units: Literal["heads", "groups"] = "heads"
+    """what is kept or closed as a whole: each head, or, where heads share keys and values, each such group"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _ = self.margin
+        if self.units not in ("heads", "groups"):
+            raise HeadwayError(f"units is {self.units!r}; it must be heads or groups")
         if self.max_drop is not None and self.max_loss_increase is not None:
             raise HeadwayError("give `max_drop` or `max_loss_increase`, not both: heads are judged by one of them")
         if not 1 <= self.beam <= 64:
@@ -85,7 +129,16 @@ class HeadsQuestion(RemovalQuestion):
     """Asks which heads a model needs, which can go together, and what each does."""
 
     ablation: str = "zero"
-    """what replaces the output of a head: zero, mean, resample or your own file.py:Class"""
+    """what replaces the output of a head: zero, mean, resample or your own file.py:Class; or window, under which it
+    sees only the first and the most recent tokens"""
+    sink: int | None = None
+    """with window: number of first tokens that a narrowed head sees (default 4)"""
+    recent: int | str | None = None
+    """with window: number of most recent tokens that it sees, itself included, or several such as 16,64,256 (default
+    64)"""
+    cache: float | str | None = None
+    """with window: also find the windows that lose least where the cache may be this share of the whole one, such as
+    50%"""
     all: bool = False
     """use every possible problem"""
     brief: bool = False
@@ -99,6 +152,31 @@ class HeadsQuestion(RemovalQuestion):
         super().__post_init__()
         if self.all and self.count is not None:
             raise HeadwayError("`all` takes every problem; leave out `examples`")
+        for name in ("sink", "recent", "cache"):
+            if not self.narrows and getattr(self, name) is not None:
+                raise HeadwayError(f"`{name}` is about windows; use it with ablation=window")
+        _ = self.sizes, self.share
+        if self.sink is not None and self.sink < 0:
+            raise HeadwayError(f"sink is {self.sink}; it must be a number of first tokens, 0 or more")
+
+    @property
+    def narrows(self) -> bool:
+        """Whether heads see less, instead of being replaced."""
+        return self.ablation == WINDOW
+
+    @property
+    def sizes(self) -> tuple[WindowSize, ...]:
+        """The sizes of windows, from the smallest; none where heads are replaced."""
+        if not self.narrows:
+            return ()
+        sink = SINK if self.sink is None else self.sink
+        recents = parse_recent(RECENT if self.recent is None else self.recent)
+        return tuple(WindowSize(sink, recent) for recent in recents)
+
+    @property
+    def share(self) -> float | None:
+        """The share of the whole cache that windows may need."""
+        return None if self.cache is None else parse_cache(self.cache)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,9 +1,9 @@
 """The result of a study of one subject's heads: numbers, verdicts and sentences, as stored in `heads.json`."""
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 from headway.causes.patterns import Pattern, Upstream
 from headway.causes.roles import Roles
@@ -12,11 +12,14 @@ from headway.evaluation.intervals import needed_examples, wilson
 from headway.evaluation.metrics import METRICS
 from headway.heads.ablation import Effect, Judge, Verdict
 from headway.heads.ablations import ABLATIONS
+from headway.heads.assignments import WindowPlan
 from headway.heads.optimum import Optimum
-from headway.heads.question import Margin
+from headway.heads.question import WINDOW, Margin, WindowSize
 from headway.heads.sets import FoundSet, Removal
 from headway.heads.together import Curve, Pair
-from headway.models import Head
+from headway.heads.window_findings import WindowFindings
+from headway.heads.wording import Wording
+from headway.models import Head, Site
 from headway.models.sites import Part, site_of
 from headway.output import as_csv, as_html
 
@@ -24,6 +27,14 @@ SCHEMA = "headway.heads/1"
 MOST_NAMED = 12  # heads in a sentence
 Withheld = tuple[dict[str, str], ...]
 """the checks that forbid a conclusion, each with its reason; none where conclusions may be drawn"""
+
+
+class WindowJson(TypedDict):
+    recent: int
+    drop: float
+    loss_increase: float
+    interval: list[float] | None
+    verdict: str  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -37,6 +48,9 @@ class PartRow:
     verdicts: dict[str, Verdict]
     """the verdict under each kind of ablation that was tried"""
     drops: dict[str, float]
+    intervals: dict[str, list[float] | None] = field(default_factory=dict)
+    """the interval of the drop, or of the increase of the loss, under each kind"""
+    loss_increases: dict[str, float] = field(default_factory=dict)
 
     def numbers(self, withheld: bool) -> dict[str, Any]:
         """Returns the cost under the kind asked for, and the verdicts and drops under all kinds."""
@@ -54,6 +68,24 @@ class PartRow:
 @dataclass(frozen=True)
 class HeadRow(PartRow):
     head: Head = field(kw_only=True)
+    group: str | None = None
+    """the group that is kept or closed as a whole, whose numbers these are"""
+
+    def least_window(self, sizes: Sequence[WindowSize]) -> int | None:
+        """Returns the fewest recent tokens that are enough for this head while all others see everything; None where
+        every window costs something, or may."""
+        return next((size.recent for size in sizes if self.verdicts.get(str(size)) == "redundant"), None)
+
+    def windows_json(self, sizes: Sequence[WindowSize], withheld: bool) -> dict[str, list[WindowJson] | int | None]:
+        """Returns what each window costs, and the least that costs nothing."""
+        if not sizes:
+            return {}
+        windows: list[WindowJson] = [
+            {"recent": size.recent, "drop": self.drops[kind], "loss_increase": self.loss_increases[kind],
+             "interval": self.intervals[kind], "verdict": "withheld" if withheld else self.verdicts[kind]}
+            for size in sizes if (kind := str(size)) in self.drops
+        ]  # fmt: skip
+        return {"windows": windows, "least_window": None if withheld else self.least_window(sizes)}
 
     @property
     def needed(self) -> bool | None:
@@ -66,6 +98,7 @@ class HeadRow(PartRow):
         several = len(self.verdicts) > 1 and not withheld
         return {
             "head": str(self.head),
+            "group": self.group,
             **self.numbers(withheld),
             "needed": None if withheld else self.needed,
             "depends_on_ablation": {"critical", "redundant"} <= set(self.verdicts.values()) if several else None,
@@ -82,6 +115,14 @@ class HeadRow(PartRow):
 class HeadStudy:
     subject: str
     ablation: str
+    """the kind of ablation asked for; of several windows the smallest"""
+    units: str = "heads"
+    """what was kept or closed as a whole: heads, or groups of them"""
+    wording: Wording = field(default_factory=Wording)
+    left_out: tuple[Site, ...] = ()
+    """the sites whose heads cannot be narrowed"""
+    windows: WindowPlan | None = None
+    """the windows that the study ends with"""
     whole: Effect
     """the whole model, with all heads open"""
     judge: Judge
@@ -145,7 +186,9 @@ class HeadStudy:
             "subject": self.subject,
             "baseline": self.baseline,
             "examples": self.examples,
-            "ablation": self.ablation,
+            "ablation": WINDOW if self.sizes else self.ablation,
+            "units": self.units,
+            **self._windows_json(),
             "metric": self.metric,
             "max_drop": self.margin.drop,
             "max_loss_increase": self.margin.limit(self.whole.loss) if self.margin.by_loss else None,
@@ -168,9 +211,29 @@ class HeadStudy:
             "withheld": list(self.withheld),
         }
 
+    @property
+    def sizes(self) -> tuple[WindowSize, ...]:
+        """The windows that heads were narrowed to, from the smallest; none where they were removed."""
+        return self.wording.sizes
+
     def _rows(self) -> list[dict[str, Any]]:
-        patterns = {pattern.head: pattern for pattern in self.patterns}
-        return [row.to_json(patterns.get(row.head), bool(self.withheld)) for row in self.heads]
+        patterns, withheld = {pattern.head: pattern for pattern in self.patterns}, bool(self.withheld)
+        rows = [(row, row.to_json(patterns.get(row.head), withheld)) for row in self.heads]
+        return [{**content, **row.windows_json(self.sizes, withheld)} for row, content in rows]
+
+    def _windows_json(self) -> Mapping[str, object]:
+        if not self.sizes:
+            return {}
+        plan = self.windows
+        return {
+            "asked": self.ablation,
+            "words": self.wording.kind(self.ablation),
+            "sink": self.sizes[0].sink,
+            "recent": [size.recent for size in self.sizes],
+            "left_out": list(map(str, self.left_out)),
+            "budget": None if plan is None else plan.chosen.budget.to_json(),
+            "windows": None if plan is None else plan.to_json(),
+        }
 
     def _conclusions(self) -> dict[str, Any]:
         """Returns which heads can go and what they do, or nothing where that is withheld."""
@@ -178,10 +241,15 @@ class HeadStudy:
             return dict.fromkeys(("alone", "alone_removed_together", "together", "sets", "optimum", "roles"))
         best, alone = self.optimum, self.alone.to_json(self.exact)
         return {
-            "alone": {"count": alone.pop("count"), "heads": alone.pop("heads")},
+            "alone": {
+                "count": alone.pop("count"),
+                "heads": alone.pop("heads"),
+                "units": self.wording.count(self.alone.heads),
+            },
             "alone_removed_together": alone,
             "together": {
                 **self.together.to_json(self.exact),
+                "units": self.wording.count(self.together.heads),
                 "optimal": self.optimal,
                 "confidence": None if best is None else best.confidence,
                 "searched": max(curve.searched for curve in self.curves) + (0 if best is None else best.searched),
@@ -195,19 +263,28 @@ class HeadStudy:
         """States the answer in sentences, the misleading one next to the true one; or why it is withheld."""
         if self.withheld:
             return [f"Withheld: {each['check']}: {each['reason'].rstrip('.')}." for each in self.withheld]
-        heads, alone, limit = len(self.heads), self.alone, self._limit
+        words, alone, limit = self.wording, self.alone, self._limit
+        heads, cheap = words.count(row.head for row in self.heads), words.count(alone.heads)
         asked = FoundSet(self.ablation, self.together, self.curves[0], self.optimum)
         sets = [*(each for each in self.sets if each.ablation == self.ablation), asked][:1]
         sets += [each for each in self.sets if each.ablation != self.ablation]
         return [
-            f"Under {self.ablation} ablation, {alone.count} of {heads} heads cost less than {limit} each, one at a "
-            f"time; removed together they {self._left(alone.effect)} "
+            f"Under {words.kind(self.ablation)}, {cheap} of {heads} {words.things} cost less than {limit} each, one at "
+            f"a time; {words.done} together they {self._left(alone.effect)} "
             f"(n = {self.examples:,} {'all' if self.exact else 'fresh'} problems).",
             *map(self._describe_set, sets),
+            *self._window_findings(),
             *self._agreement(),
             *(self.roles.findings() if self.roles is not None else []),
             *(each.finding() for each in self.upstream),
         ]
+
+    def _window_findings(self) -> list[str]:
+        if not self.sizes:
+            return []
+        least = {row.group or str(row.head): row.least_window(self.sizes) for row in self.heads}
+        cost = None if self.metric == "exact" else self._cost_name
+        return WindowFindings(self.wording, least, self._limit, cost, self.windows, self.left_out).sentences()
 
     @property
     def _cost_name(self) -> str:
@@ -231,15 +308,16 @@ class HeadStudy:
 
     def _describe_set(self, found: FoundSet) -> str:
         """States which heads can go together under one kind of ablation, and what they cost under resample ablation."""
-        effect, heads = found.removal.effect, len(self.heads)
+        effect, words = found.removal.effect, self.wording
+        heads, gone = words.count(row.head for row in self.heads), words.count(found.removal.heads)
         if self.metric == "exact":
             loss = f" and a loss {effect.loss_increase:.3g} higher" if self.margin.by_loss else ""
-            left = f"accuracy {effect.accuracy:.4f}{loss}, against {self.baseline:.4f} with all heads"
+            left = f"accuracy {effect.accuracy:.4f}{loss}, against {self.baseline:.4f} {words.whole}"
         else:
-            left = f"they {self._left(effect)}, from {self.whole.loss:.4f} with all heads"
+            left = f"they {self._left(effect)}, from {self.whole.loss:.4f} {words.whole}"
         sentence = (
-            f"Under {found.ablation} ablation, {found.removal.count} of {heads} heads can go together within "
-            f"{self._limit}: {left}. {found.how_sure(heads)}"
+            f"Under {words.kind(found.ablation)}, {gone} of {heads} {words.things} {words.can} within "
+            f"{self._limit}: {left}. {found.how_sure(heads, words.doing)}"
         )
         if found.resampled is None or found.ablation == "resample" or not found.removal.count:
             return sentence
@@ -252,7 +330,7 @@ class HeadStudy:
     def _agreement(self) -> list[str]:
         """States which heads every kind of ablation calls critical, and where there are too few problems to tell."""
         kinds, found = self.heads[0].verdicts, []
-        if len(kinds) > 1:
+        if len(kinds) > 1 and not self.sizes:
             each = [str(row.head) for row in self.heads if set(row.verdicts.values()) == {"critical"}]
             named = f": {', '.join(each)}" if 0 < len(each) <= MOST_NAMED else ""
             found.append(

@@ -14,8 +14,10 @@ from torch import Tensor
 from headway.errors import HeadwayError
 from headway.evaluation.verdicts import losses_of
 from headway.heads.ablation import Effect, measure
+from headway.heads.question import WindowSize
 from headway.heads.variants import Variants
 from headway.models import Gate, Head
+from headway.models.sites import Narrowing
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 
@@ -66,7 +68,10 @@ def screen(variants: Variants, problems: Problems, ends: int) -> Screening:
     def cost(logits: Tensor, batch: Problems) -> Tensor:
         return losses_of(logits, batch) if gradient_of == "loss" else variants.costs(logits, batch, None)
 
-    estimates = sum_gate_gradients(subject, problems, cost, lambda gradient: -float(gradient.sum()) / len(problems))
+    def mean(gradient: Tensor) -> float:
+        return -float(gradient.sum()) / len(problems)
+
+    estimates = sum_gate_gradients(subject, problems, cost, mean, variants.ablation.window)
     ranking = sorted(estimates, key=estimates.__getitem__)
     chosen = list(dict.fromkeys([*ranking[:ends], *ranking[-ends:]]))
     effects = measure(variants, [problems], [frozenset({head}) for head in chosen])[1:]
@@ -77,18 +82,30 @@ def screen(variants: Variants, problems: Problems, ends: int) -> Screening:
 
 
 def sum_gate_gradients(
-    subject: Subject, problems: Problems, cost: Callable[[Tensor, Problems], Tensor], reduce: Callable[[Tensor], float]
+    subject: Subject,
+    problems: Problems,
+    cost: Callable[[Tensor, Problems], Tensor],
+    reduce: Callable[[Tensor], float],
+    window: WindowSize | None = None,
 ) -> dict[Head, float]:
     """Sums over batches, for each head of a subject, what `reduce` makes of the gradients at its gate, one for each
-    problem of a batch; `cost` is the function of the logits to differentiate."""
+    problem of a batch; `cost` is the function of the logits to differentiate. A closed gate narrows a head to `window`,
+    if there is one."""
+
+    def narrowing(heads: int) -> Narrowing | None:
+        if window is None:
+            return None
+        return Narrowing(window.sink, torch.full((1, heads), window.recent, device=subject.device))
+
     runner, totals = subject.runner, dict.fromkeys(subject.heads, 0.0)
     for batch in runner.batches(problems):
         passed = {
             site: torch.ones(len(batch), runner.width[site], device=subject.device, requires_grad=True)
-            for site in subject.sites
+            for site in dict.fromkeys(head.site for head in subject.heads)
         }
+        gates = {site: Gate(each, narrowing=narrowing(each.shape[1])) for site, each in passed.items()}
         with torch.enable_grad():
-            value = cost(runner.run(batch, {site: Gate(each) for site, each in passed.items()}), batch).sum()
+            value = cost(runner.run(batch, gates), batch).sum()
             if not value.requires_grad:
                 raise HeadwayError("the metric has no gradient; leave out `screen`, or use `metric=loss`")
             gradients = dict(zip(passed, torch.autograd.grad(value, list(passed.values())), strict=True))

@@ -70,13 +70,13 @@ class FoundSet:
             "resample": resample,
         }
 
-    def how_sure(self, heads: int) -> str:
+    def how_sure(self, heads: int, doing: str = "removing") -> str:
         """Says in a sentence what is known about larger sets, of a model with so many heads."""
         best = self.optimum
         if best is None:
             order = self.curve.order
             how = "in rounds" if "rounds" in order else "one by one"
-            return f"Found by removing them {how} ({order}); a larger set may exist."
+            return f"Found by {doing} them {how} ({order}); a larger set may exist."
         sure = f"with confidence {best.confidence:g}"
         if not best.proved or best.checked is None:
             why = "the search ran out of time" if best.out_of_time else "sets are too close to the margin to decide"

@@ -16,8 +16,8 @@ from torch import Tensor
 from headway.evaluation.verdicts import loss
 from headway.heads.ablation import Margin, measure
 from headway.heads.screening import sum_gate_gradients
+from headway.heads.units import Unit, heads_in
 from headway.heads.variants import Outcome, Variants
-from headway.models import Head
 from headway.models.sites import Closed, Part
 from headway.progress import SILENT, Watch
 from headway.tasks import Problems
@@ -75,20 +75,21 @@ def _curve(
 
 def remove_greedily(variants: Variants, problems: Problems, width: int = 1, watch: Watch = SILENT) -> Curve:
     """Removes head after head, always the one that costs least given those already gone; `width` is the beam's."""
-    heads = variants.subject.heads
+    units = variants.units
     beam: list[Closed] = [frozenset()]
     sets, points, searched = beam, variants(problems, beam).points, 1
-    for removed in range(1, len(heads) + 1):
+    for removed in range(1, len(units) + 1):
         found: dict[Closed, tuple[float, float]] = {}
         tried = set[Closed]()
         for base in beam:
-            new = [base | {head} for head in heads if head not in base and base | {head} not in tried]
+            larger = [base | heads_in(unit) for unit in units if not heads_in(unit) <= base]
+            new = [closed for closed in larger if closed not in tried]
             found |= _measure_best(variants, problems, new, base, width)
             tried |= {*new}
         searched += len(tried)
         beam = sorted(found, key=lambda closed: _score(variants, found[closed]), reverse=True)[:width]
         sets, points = [*sets, beam[0]], [*points, found[beam[0]]]
-        watch(removed, len(heads))
+        watch(removed, len(units))
     return _curve("greedy" if width == 1 else f"beam of {width}", problems, sets, points, searched)
 
 
@@ -134,44 +135,45 @@ def _join(outcome: Outcome, kept: Sequence[int], more: Outcome) -> Outcome:
 
 def remove_in_rounds(variants: Variants, problems: Problems, rounds: int, watch: Watch) -> Curve:
     """Removes a share of the heads at a time, the cheapest given those already gone; for models with many heads."""
-    left, sets = list(variants.subject.heads), [frozenset[Part]()]
+    left, sets = list(variants.units), [frozenset[Part]()]
     points, searched = variants(problems, sets).points, 1
     while left:
         gone = sets[-1]
-        costs = dict(zip(left, variants(problems, [gone | {head} for head in left], gone).points, strict=True))
-        ranked = sorted(left, key=lambda head: _score(variants, costs[head]), reverse=True)
+        costs = dict(zip(left, variants(problems, [gone | heads_in(unit) for unit in left], gone).points, strict=True))
+        ranked = sorted(left, key=lambda unit: _score(variants, costs[unit]), reverse=True)
         cheapest = ranked[: max(1, len(left) // rounds)]
-        steps = [gone | {*cheapest[:count]} for count in range(1, len(cheapest) + 1)]
+        steps = [gone | heads_in(*cheapest[:count]) for count in range(1, len(cheapest) + 1)]
         sets, points = sets + steps, points + variants(problems, steps, gone).points
         searched += len(left) + len(steps)
-        left = [head for head in left if head not in cheapest]
-        watch(len(sets[-1]), len(variants.subject.heads))
+        left = [unit for unit in left if unit not in cheapest]
+        watch(len(variants.units) - len(left), len(variants.units))
     return _curve(f"rounds, a {rounds}th of the rest each", problems, sets, points, searched)
 
 
-def remove_in_order(variants: Variants, problems: Problems, name: str, heads: Sequence[Head]) -> Curve:
-    """Removes the heads in a given order."""
-    sets = [frozenset(heads[:count]) for count in range(len(heads) + 1)]
+def remove_in_order(variants: Variants, problems: Problems, name: str, units: Sequence[Unit]) -> Curve:
+    """Removes heads, or groups of them, in a given order."""
+    sets: list[Closed] = [heads_in(*units[:count]) for count in range(len(units) + 1)]
     return _curve(name, problems, sets, variants(problems, sets).points, len(sets))
 
 
-def rank_by_gradient(variants: Variants, problems: Problems) -> list[Head]:
-    """Ranks heads by the mean absolute gradient of the loss at their gate, the smallest first."""
+def rank_by_gradient(variants: Variants, problems: Problems) -> list[Unit]:
+    """Ranks heads, or groups, by the mean absolute gradient of the loss at their gates, the smallest first."""
 
     def cost(logits: Tensor, batch: Problems) -> Tensor:
         if logits.shape[:2] == batch.answer.shape and int(batch.answer.max()) < logits.shape[-1]:
             return loss(logits, batch) * len(batch)
         return logits.square()  # answers are not tokens: a user's metric may be about anything
 
-    totals = sum_gate_gradients(variants.subject, problems, cost, lambda gradient: float(gradient.abs().sum()))
-    return sorted(totals, key=totals.__getitem__)
+    window = variants.ablation.window
+    totals = sum_gate_gradients(variants.subject, problems, cost, lambda gradient: float(gradient.abs().sum()), window)
+    return sorted(variants.units, key=lambda unit: sum(totals[head] for head in heads_in(unit)))
 
 
 @dataclass(frozen=True)
 class Pair:
     """The cost of removing two heads together, and the sum of their costs one by one."""
 
-    heads: tuple[Head, Head]
+    heads: tuple[Unit, Unit]
     drop: float
     sum_of_drops: float
 
@@ -186,11 +188,11 @@ class Pair:
 
 def measure_pairs(variants: Variants, problems: Problems, watch: Watch = SILENT) -> list[Pair]:
     """Measures every pair, and returns the strongest backup first."""
-    heads, both = variants.subject.heads, list(combinations(variants.subject.heads, 2))
-    sets = [frozenset(some) for some in [*combinations(heads, 1), *both]]
+    units, both = variants.units, list(combinations(variants.units, 2))
+    sets: list[Closed] = [heads_in(*some) for some in [*combinations(units, 1), *both]]
     effects = measure(variants, [problems], sets, watch, len(problems))[1:]
     by_loss = variants.subject.measured_by is not None
     costs = [effect.loss_increase if by_loss else effect.drop for effect in effects]
-    alone = dict(zip(heads, costs, strict=False))
-    joint = zip(both, costs[len(heads) :], strict=True)
+    alone = dict(zip(units, costs, strict=False))
+    joint = zip(both, costs[len(units) :], strict=True)
     return sorted((Pair((a, b), cost, alone[a] + alone[b]) for (a, b), cost in joint), key=lambda pair: -pair.backup)

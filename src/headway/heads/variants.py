@@ -7,7 +7,7 @@ then costs only the layers behind the first part it closes.
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,9 +17,10 @@ from torch import Tensor
 
 from headway.errors import HeadwayError
 from headway.evaluation.verdicts import losses_of, right, right_or_tied
-from headway.heads.ablations import Replacements, find_ablation
+from headway.heads.ablations import Kind, Replacements, create_ablation
+from headway.heads.units import units_of
 from headway.models import Gate, Gates, Head
-from headway.models.sites import Closed, site_of
+from headway.models.sites import Closed, NarrowedHead, Narrowing, site_of
 from headway.runs.seal import read_sealed, write_sealed
 from headway.subjects.sharing import Changes
 from headway.subjects.subject import Subject
@@ -49,16 +50,18 @@ class Outcome:
 
 
 class Variants:
-    """Runs variants of a subject under one kind of ablation."""
+    """Runs variants of a subject under one kind of ablation. Under a window, a variant may also narrow heads to other
+    numbers of recent tokens (`NarrowedHead`)."""
 
-    def __init__(self, subject: Subject, ablation: str = "zero", seed: int = 0) -> None:
-        kind = find_ablation(ablation)
-        self.subject, self.runner, self.kind, self.seed = subject, subject.runner, ablation, seed
+    def __init__(self, subject: Subject, ablation: Kind = "zero", seed: int = 0, units: str = "heads") -> None:
+        self.subject, self.runner, self.kind, self.seed = subject, subject.runner, str(ablation), seed
         _ = self.runner.sites  # raises for a model whose sites are unknown
         for head in subject.heads:
             if head.number >= self.runner.width.get(head.site, 0):
                 raise HeadwayError(f"{subject.name} names {head}, which its model does not have; see its sites")
-        self.ablation = kind(subject, seed)
+        self.units = units_of(subject, units)
+        """what is kept or closed as a whole"""
+        self.ablation = create_ablation(ablation, subject, seed)
 
     def __call__(self, problems: Problems, variants: Sequence[Closed], base: Closed = frozenset()) -> Outcome:
         """Runs every variant with its own parts and those of `base` closed."""
@@ -107,16 +110,36 @@ class Variants:
         gates = {}
         for site in {site_of(part) for closed in variants for part in closed}:
             heads = self.runner.width.get(site, 1)  # a feed-forward block is one
+            own = [{part for part in closed if site_of(part) == site} for closed in variants]
+            narrowed = [_narrowest(part for part in some if isinstance(part, NarrowedHead)) for some in own]
             passed = [
-                [float(site not in closed and Head(site, head) not in closed) for head in range(heads)]
-                for closed in variants
+                [float(not {site, Head(site, head)} & some and head not in less) for head in range(heads)]
+                for some, less in zip(own, narrowed, strict=True)
             ]
             fill = outputs.get(site)
             if fill is not None and len(fill) > 1:
                 fill = fill.repeat(len(variants), 1, 1, 1)
-            table = torch.tensor(passed, device=self.subject.device)
-            gates[site] = Gate(table if len(variants) == 1 else table.repeat_interleave(rows, dim=0), fill)
+            gates[site] = Gate(self._spread(passed, rows), fill, self._narrowing(narrowed, heads, rows))
         return gates
+
+    def _narrowing(self, narrowed: Sequence[Mapping[int, int]], heads: int, rows: int) -> Narrowing | None:
+        """Returns what the heads of a site see where they are closed; None where their output is replaced."""
+        window = self.ablation.window
+        if window is None:
+            return None
+        recent = [[less.get(head, window.recent) for head in range(heads)] for less in narrowed]
+        return Narrowing(window.sink, self._spread(recent, rows))
+
+    def _spread(self, table: Sequence[Sequence[float | int]], rows: int) -> Tensor:
+        """Returns a row for each problem under each variant; one row where there is one variant."""
+        values = torch.tensor(table, device=self.subject.device)
+        return values if len(table) == 1 else values.repeat_interleave(rows, dim=0)
+
+
+def _narrowest(parts: Iterable[NarrowedHead]) -> dict[int, int]:
+    """Returns how many recent tokens each narrowed head of a site sees: the fewest that were named."""
+    ordered = sorted(parts, key=lambda part: part.recent, reverse=True)
+    return {part.head.number: part.recent for part in ordered}
 
 
 def _changes(closed: Closed, base: Closed) -> Changes:

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch._C._functorch import is_batchedtensor  # pyright: ignore[reportMissingImports]
 from torch.compiler import is_compiling
@@ -26,7 +26,8 @@ from torch.nn import functional as F
 from headway.kernels.few_keys import MOST_KEYS, few_keys
 from headway.models.dropout import WEIGHTS, Dropout, number_of
 from headway.models.linear import Linear, linear
-from headway.models.sites import Gate, Gates, Site, Trace
+from headway.models.narrowed import fill_narrowed, find_hidden
+from headway.models.sites import Gate, Gates, Narrowing, Site, Trace
 from headway.models.windowed import VisibleKeys, attend_in_window, find_visible_keys
 from headway.positions import Positions, Relative
 
@@ -134,7 +135,10 @@ class Attention(nn.Module):
         z, attention = self.head_outputs(x, context, order, inputs.cache, wants_map, inputs.dropout)
         if trace is not None and attention is not None:
             trace.maps[self.site], trace.ungated[self.site] = attention, z
-        z = apply_gate(z, None if inputs.gates is None else inputs.gates.get(self.site))
+        gate = None if inputs.gates is None else inputs.gates.get(self.site)
+        z = apply_gate(
+            z, fill_narrowed(gate, self.site, partial(self.narrowed_outputs, x, context, order, inputs.cache))
+        )
         if trace is not None:
             trace.outputs[self.site] = z
         return self.out(z.flatten(2))
@@ -158,6 +162,30 @@ class Attention(nn.Module):
             assert order.positions is not None
             scale, seen = self.dim**-0.5, order.visible_keys
             return attend_in_window(query, key, value, order.positions, seen, scale, self.head_numbers), None
+        drop = None if dropout is None else lambda weights: dropout(weights, self.place + WEIGHTS)
+        return self._attend(query, key, value, order, None, wants_map, drop)
+
+    def narrowed_outputs(
+        self, x: QueryStream, context: KeyStream, order: Order, cache: Cache | None, narrowing: Narrowing
+    ) -> HeadOutputs:
+        """Returns the output of each head where it sees only its sinks and its recent tokens; a cache already has the
+        keys and values of these tokens."""
+        query = linear(x, self.query).unflatten(-1, (self.heads, self.dim))  # batch query head dim
+        key, value = self.keys_values(context, None) if cache is None else cache[self.site]
+        hidden = find_hidden(narrowing, query.shape[1], key.shape[2])
+        return self._attend(query, key, value, order, hidden, wants_map=False)[0]
+
+    def _attend(
+        self,
+        query: HeadOutputs,
+        key: Tensor,
+        value: Tensor,
+        order: Order,
+        hidden: Bool[Tensor, "#batch head query key"] | None,
+        wants_map: bool,
+        drop: Callable[[Maps], Maps] | None = None,
+    ) -> tuple[HeadOutputs, Maps | None]:
+        """Applies the order to queries and keys, and attends; `hidden` are keys to hide besides those it hides."""
         query = query.transpose(1, 2)  # batch head query dim
         if order.positions is not None:
             query, key = order.positions.rotate(query, key, order.query_index, order.key_index)
@@ -166,7 +194,10 @@ class Attention(nn.Module):
         bias = order.bias
         if bias is not None and bias.shape[1] not in (1, self.heads):
             bias = bias[:, self.head_numbers]
-        drop = None if dropout is None else lambda weights: dropout(weights, self.place + WEIGHTS)
+        if hidden is not None:
+            bias = torch.zeros((), device=query.device, dtype=query.dtype) if bias is None else bias
+            narrowed = bias.masked_fill(hidden, -torch.inf)
+            bias = torch.where(narrowed.isneginf().all(-1, keepdim=True), bias, narrowed)  # never nothing at all
         z, attention = attend(query, key, value, self.dim**-0.5, bias, wants_map, drop)
         return z.transpose(1, 2), attention
 

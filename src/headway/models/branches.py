@@ -19,17 +19,23 @@ from torch import Tensor
 from headway.models.attention import Attention
 from headway.models.blocks import Block
 from headway.models.model import Model, StackPass
-from headway.models.sites import Site
+from headway.models.sites import Narrowing, Site
 
 
 class Branches:
-    """Computes logits under many sets of closed heads; `replacements` (1 query head dim) default to zero."""
+    """Computes logits under many sets of closed heads; `replacements` (1 query head dim) default to zero. Given
+    `window`, the first and the recent tokens that a head sees, closed heads of self-attention are narrowed to it."""
 
     def __init__(
-        self, model: Model, precision: torch.dtype = torch.float32, replacements: Mapping[Site, Tensor] | None = None
+        self,
+        model: Model,
+        precision: torch.dtype = torch.float32,
+        replacements: Mapping[Site, Tensor] | None = None,
+        window: tuple[int, int] | None = None,
     ) -> None:
         self.model = model if precision == torch.float32 else copy.deepcopy(model).to(precision)
         self.replacements = {site: fill.to(precision) for site, fill in (replacements or {}).items()}
+        self.window = window
         self.heads = sum(each.heads for each in model.modules() if isinstance(each, Attention))
 
     @torch.inference_mode()
@@ -62,12 +68,18 @@ class Branches:
                 if memory is not None and kind == "cross":
                     context, order = memory[tree.encoder_branch], stack.cross_order
                 assert order is not None
-                z, _ = attention.head_outputs(read.flatten(0, 1), context.flatten(0, 1), order.repeat(len(x)))
+                both, orders = (read.flatten(0, 1), context.flatten(0, 1)), order.repeat(len(x))
+                z, _ = attention.head_outputs(*both, orders)
                 parent, passed = tree.branch(attention.heads)
                 passed = passed[:, None, None, :, None].to(z.dtype)  # set 1 1 head 1
                 z = z.unflatten(0, x.shape[:2])[parent] * passed  # set row token head dim
                 if attention.site in self.replacements:
                     z = z + (1 - passed) * self.replacements[attention.site]
+                if self.window is not None and kind == "self":
+                    sink, recent = self.window
+                    narrowing = Narrowing(sink, torch.full((1, attention.heads), recent, device=z.device))
+                    narrowed = attention.narrowed_outputs(*both, orders, None, narrowing)
+                    z = z + (1 - passed) * narrowed.unflatten(0, x.shape[:2])[parent]
                 x = block.add(x[parent], attention.out(z.flatten(-2)), kind)
             x = block.add(x, block.feed(block.read(x, "feed").flatten(0, 1)).view_as(x), "feed")
         return x

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from headway.models.attention import Attention, Cache, PassInputs, apply_gate
 from headway.models.blocks import Block
-from headway.models.model import Model
-from headway.models.sites import Gates, Site, Trace
+from headway.models.model import Model, StackPass
+from headway.models.narrowed import fill_narrowed
+from headway.models.sites import Gates, Narrowing, Site, Trace
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def _replay(
     stack, number = model.stack(first.stack, source, written), model.stacks.index(first.stack)
     block = next(each for each in stack.blocks if isinstance(each, Block) and each.layer == first.layer)
     streams, ungated = recording.trace.streams, recording.trace.ungated
-    z = apply_gate(repeat(ungated[first]), gates.get(first))
+    z = _gated(stack, block, first, repeat(ungated[first]), repeat(streams[first]), gates)
     if trace is not None:
         trace.outputs[first] = z
     x, memory = block.add(repeat(streams[first]), _project(block, z, first), first.kind), recording.memory
@@ -102,8 +103,8 @@ def _replay(
         cache.clear()
         memory, stack, begin = output, model.stack(name, source, written), Site(name, 0, "self")
         if begin in gates or begin in recording.gated:
-            z = apply_gate(repeat(ungated[begin]), gates.get(begin))
             opening = next(each for each in stack.blocks if isinstance(each, Block))
+            z = _gated(stack, opening, begin, repeat(ungated[begin]), repeat(streams[begin]), gates)
             x = opening.add(repeat(streams[begin]), _project(opening, z, begin), begin.kind)
             if trace is not None:
                 trace.outputs[begin] = z
@@ -111,6 +112,17 @@ def _replay(
             x = repeat(streams[Site(name, 0, "cross")])
         output = stack.run(PassInputs(gates, trace, memory, cache if trace is not None else None), x, begin)
     return memory, output
+
+
+def _gated(stack: StackPass, block: Block, site: Site, z: Tensor, x: Tensor, gates: Gates) -> Tensor:
+    """Returns the gated outputs of a site's heads, given what they output and the residual stream before the site."""
+
+    def narrowed(narrowing: Narrowing) -> Tensor:
+        attention, read = block.attentions[site.kind], block.read(x, site.kind)
+        assert isinstance(attention, Attention)
+        return attention.narrowed_outputs(read, read, stack.order, None, narrowing)
+
+    return apply_gate(z, fill_narrowed(gates.get(site), site, narrowed))
 
 
 def _repeat(tensor: Tensor, variants: int) -> Tensor:

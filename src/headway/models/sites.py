@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, total_ordering
 from typing import Literal
 
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from headway.errors import HeadwayError
@@ -95,14 +95,29 @@ class Head:
         return cls(Site(stack, int(layer), "self" if kind == "self" else "cross"), int(number))
 
 
-Part = Head | Site  # A part of a model that can be closed: a head, or a whole site.
+@dataclass(frozen=True, order=True)
+class NarrowedHead:
+    """A head that sees only this many recent tokens, besides its sinks."""
+
+    head: Head
+    recent: int
+
+    def __str__(self) -> str:
+        return f"{self.head}@{self.recent}"
+
+    @property
+    def site(self) -> Site:
+        return self.head.site
+
+
+Part = Head | Site | NarrowedHead  # A part of a model that can be closed: a head, a whole site, what a head sees.
 Closed = frozenset[Part]
 HeadName = Head | str | tuple[int, int]  # A Head, 'decoder.1.cross.2', 'L1H2' or (1, 2).
 HeadNames = HeadName | Iterable[HeadName] | Mapping[int, Iterable[int]]  # One or several, or {layer: [heads]}.
 
 
 def site_of(part: Part) -> Site:
-    return part.site if isinstance(part, Head) else part
+    return part if isinstance(part, Site) else part.site
 
 
 def find_heads(names: HeadNames, heads: Sequence[Head]) -> list[Head]:
@@ -133,11 +148,21 @@ def _find_head(name: object, heads: Sequence[Head]) -> Head:
 
 
 @dataclass(frozen=True)
+class Narrowing:
+    """What heads see of their sequence where they are narrowed: the first `sink` real tokens and the most recent
+    ones, themselves included. In a stack that is not causal, recent tokens are those near on either side."""
+
+    sink: int
+    recent: Int[Tensor, "#batch head"]
+
+
+@dataclass(frozen=True)
 class Gate:
     """The gate of one site: each head's output z becomes g·z + (1 − g)·r, row by row, at all positions or at some."""
 
     passed: Float[Tensor, "#batch head"] | Float[Tensor, "#batch query head"]
     replacement: Float[Tensor, "#batch #query head dim"] | None = None  # r; zero if None
+    narrowing: Narrowing | None = None  # r is what the heads output in this very pass, seeing only so much
 
 
 Gates = Mapping[Site, Gate]

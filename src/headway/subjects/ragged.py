@@ -16,6 +16,14 @@ def lengths_of(problems: Problems) -> Int[Tensor, " row"]:
     return (problems.source != PADDING).sum(1) * (problems.answer.shape[1] + 1) + answers
 
 
+def mean_length(problems: Problems) -> int:
+    """Returns how many tokens a problem has with its answer, on average."""
+    answers = (problems.answer != PADDING).sum(1)
+    if problems.source.is_floating_point():
+        return round(float(answers.float().mean()))
+    return round(float(((problems.source != PADDING).sum(1) + answers).float().mean()))
+
+
 def trim(problems: Problems) -> Problems:
     """Removes the columns that are padding in every row; problems of one length are then not padded at all."""
     answers = max(1, int((problems.answer != PADDING).sum(1).max()))

@@ -43,6 +43,8 @@ class Runner:
         self.model, self.name = model, name
         self.width: dict[Site, int] = {}
         """number of heads of each attention site"""
+        self.groups: Mapping[Site, int] = {}
+        """number of key-value groups of each site whose heads share keys and values"""
 
     @property
     def sites(self) -> Sequence[Site]:
@@ -75,6 +77,9 @@ class Runner:
             site: [Head(site, number) not in heads for number in range(count)] for site, count in self.width.items()
         }
         return {site: Gate(torch.tensor([row], dtype=torch.float, device=self.device)) for site, row in rows.items()}
+
+    def prove_narrowing(self, problems: Problems, sites: Collection[Site]) -> None:
+        """Raises where heads of these sites cannot be narrowed; a user's model proves it on a few of the problems."""
 
     def run(self, problems: Problems, gates: Gates | None = None, trace: Trace | None = None) -> Logits:
         """Returns the logits of every answer token, in one pass."""

@@ -4,7 +4,6 @@
     python recipes/recall_windows.py recipes/recall/rotary runs/recall/seed-{1,2,3,4} --out runs/windows
     python recipes/recall.py --large --seeds 0 1 2 3 4 --out runs/recall-large --device cuda
     python recipes/recall_windows.py runs/recall-large/seed-{0,1,2,3,4} --large --device cuda --out runs/windows-large
-    python recipes/recall_windows.py --prompts 1000 --out runs    # prompts for `headway heads`, in runs/prompts.jsonl
 
 A head is narrowed to the first 4 tokens and the last eighth of the row; every prompt ends in a question that asks for a
 fact of the row. The ways to choose which heads to narrow: those that cost least alone; greedily, each given those
@@ -216,24 +215,15 @@ def draw(found: Sequence[Mapping[str, Any]], out: Path) -> None:
 
 def main(argv: list[str] | None = None, draws: Callable[[Sequence[Mapping[str, Any]], Path], None] = draw) -> None:
     parser = argparse.ArgumentParser(description="Accuracy against the size of the cache, for several ways to choose.")
-    parser.add_argument("models", nargs="*", type=Path, help="folders of trained recall models")
+    parser.add_argument("models", nargs="+", type=Path, help="folders of trained recall models")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--large", action="store_true", help="the models are of the large setting")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--prompts", type=int, help="only write so many prompts, for `headway heads`")
     parser.add_argument("--select", type=int, default=200, help="prompts to choose on")
     parser.add_argument("--report", type=int, default=1_000, help="prompts to report on")
     options = parser.parse_args(argv)
     options.out.mkdir(parents=True, exist_ok=True)
     setting, found = recall.LARGE if options.large else recall.SMALL["rotary"], []
-    if options.prompts is not None:
-        problems = draw_prompts(setting, options.prompts, 2, "cpu")
-        lines = zip(problems.source.tolist(), problems.answer.tolist(), strict=True)
-        prompts = [json.dumps({"tokens": tokens, "answer": answer}) for tokens, answer in lines]
-        (options.out / "prompts.jsonl").write_text("\n".join(prompts) + "\n")
-        return
-    if not options.models:
-        parser.error("name the folders of trained models")
     for number, folder in enumerate(options.models):
         file = options.out / f"{number}-{folder.name}.json"
         if not file.exists():

@@ -17,7 +17,7 @@ os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 if TYPE_CHECKING:
     from headway import api as api
-    from headway.api import cured, evaluate, examine, open, pretrained, prune, study_heads, study_lengths, train
+    from headway.api import cache, cured, evaluate, examine, open, pretrained, prune, study_heads, study_lengths, train
     from headway.attach.from_transformers import subject_from_transformers as huggingface
     from headway.attach.module import candidates
     from headway.errors import HeadwayError
@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from headway.positions import Positions, Relative, Shape
     from headway.subjects.subject import Subject
     from headway.tasks import Problems, Task
+    from headway.windows.budget import Budget
 
 __all__ = [
+    "Budget",
     "Head",
     "HeadwayError",
     "Positions",
@@ -36,6 +38,7 @@ __all__ = [
     "Site",
     "Subject",
     "Task",
+    "cache",
     "candidates",
     "cured",
     "evaluate",
@@ -57,6 +60,7 @@ _HOMES = {
     "positions": ["Positions", "Relative", "Shape"],
     "subjects.subject": ["Subject"],
     "tasks": ["Problems", "Task"],
+    "windows.budget": ["Budget"],
 }
 
 

@@ -101,10 +101,14 @@ class Prune(Common, PruneQuestion):
     subject: Subject
     """a run folder, pretrained:adder, a Hugging Face folder, or module:factory"""
     heads: tuple[str, ...] = ()
+    windows: str | None = None
 
     def run(self) -> Output:
         result = headway.api.prune(self.subject, self)
-        return Output(result, "Pruned", [result], shown=[key for key in result if key != "removed"])
+        hidden = ("removed", "findings", "by_length")
+        shown = [key for key in result if key not in hidden]
+        more = [("By length", result["by_length"])] if result.get("by_length") else []
+        return Output(result, "Pruned", [result], more, words=result.get("findings", ()), shown=shown)
 
 
 @dataclass(frozen=True, kw_only=True)

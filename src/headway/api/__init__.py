@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from headway.api.caching import cache as cache
 from headway.api.certifying import add as add
 from headway.api.certifying import certify_run as certify_run
 from headway.api.curing import cured as cured

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import save
 from torch import nn
 
+from headway.api.windows import save_windows
 from headway.attach.opening import SubjectLike, open_for_study
 from headway.attach.zeroing import save_without
 from headway.causes.kinds import count_kinds
@@ -219,7 +220,10 @@ def screen_heads(subject: SubjectLike, question: HeadsQuestion, ends: int) -> Sc
 def prune(subject: SubjectLike, question: PruneQuestion) -> dict[str, Any]:
     """Writes a model without the heads that can be removed together, or without those named. A run really becomes
     smaller, and is trained for `recover` more steps. In a user's model the columns are zeroed, and it is saved in its
-    original format: with save_pretrained, or as weights."""
+    original format: with save_pretrained, or as weights. With `windows` all heads stay, and the model is
+    saved with its budget."""
+    if question.windows is not None:
+        return dict(save_windows(subject, question).to_json())
     if isinstance(subject, str | Path) and kind_of(subject, question.hub) in ("run", "runs"):
         subject = open_one(subject, choose_device(question.device))
     if isinstance(subject, Run):

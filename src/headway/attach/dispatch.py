@@ -50,10 +50,10 @@ def _wrap(attend: Callable[..., tuple[Tensor, Tensor | None]]) -> Callable[..., 
                     f"{type(module).__name__} has {query.shape[2]} queries and {key.shape[2]} keys; heads are narrowed "
                     "in whole passes of self-attention, without a cache"
                 )
-            causal = options.get("is_causal")
-            causal = bool(getattr(module, "is_causal", True) if causal is None else causal) and attend is not _eager
+            eager, causal = attend is family_attention, options.get("is_causal")
+            causal = bool(getattr(module, "is_causal", True) if causal is None else causal) and not eager
             mask = narrow_mask(narrowing, attention_mask, key.shape[2], causal)
-            if attend is _eager and mask.dtype == torch.bool:  # eager attention adds its mask to the scores
+            if eager and mask.dtype == torch.bool:  # eager attention adds its mask to the scores
                 least = torch.finfo(query.dtype).min
                 mask = torch.zeros(mask.shape, dtype=query.dtype, device=mask.device).masked_fill(~mask, least)
             return attend(module, query, key, value, mask, **options)[0]
@@ -65,7 +65,7 @@ def _wrap(attend: Callable[..., tuple[Tensor, Tensor | None]]) -> Callable[..., 
     return attention
 
 
-def _eager(module: nn.Module, *inputs: Any, **options: Any) -> tuple[Tensor, Tensor | None]:
+def family_attention(module: nn.Module, *inputs: Any, **options: Any) -> tuple[Tensor, Tensor | None]:
     """Calls the eager attention of the module's family, which is defined in the file of its class."""
     found = [
         getattr(sys.modules.get(kind.__module__), "eager_attention_forward", None) for kind in type(module).__mro__
@@ -93,7 +93,7 @@ def register() -> None:
     from transformers import AttentionInterface, AttentionMaskInterface
 
     for base, name in WRAPPED.items():
-        AttentionInterface.register(name, _wrap(_eager if base == "eager" else AttentionInterface()[base]))
+        AttentionInterface.register(name, _wrap(family_attention if base == "eager" else AttentionInterface()[base]))
         AttentionMaskInterface.register(name, AttentionMaskInterface()[base])
 
 

@@ -7,6 +7,7 @@ from typing import Literal
 
 from headway.attach.question import Opening
 from headway.errors import HeadwayError
+from headway.windows.question import WindowsOptions
 
 MAX_DROP = 0.01
 WINDOW, SINK, RECENT = "window", 4, 64
@@ -179,8 +180,8 @@ class HeadsQuestion(RemovalQuestion):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PruneQuestion(RemovalQuestion):
-    """Asks which heads to remove for good, and where to write the pruned model."""
+class PruneQuestion(RemovalQuestion, WindowsOptions):
+    """Asks which heads to remove for good, or which budget of windows to save, and where to write the model."""
 
     out: str | Path = field(kw_only=False)
     """folder for the pruned model"""
@@ -193,5 +194,6 @@ class PruneQuestion(RemovalQuestion):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        WindowsOptions.__post_init__(self)
         if self.recover < 0:
             raise HeadwayError(f"recover is {self.recover}; it must be a number of steps, or 0 for none")

@@ -140,13 +140,13 @@ class Masked(nn.Module):
     def __init__(self, given: bool) -> None:
         super().__init__()
         self.query_key_value, self.linear_out = nn.Linear(16, 48), nn.Linear(16, 16)
-        self.given = given
+        self.given, self.heeds = given, True
 
     def attend(self, x: Tensor, mask: Tensor | None) -> Tensor:
         q, k, v = self.query_key_value(x).unflatten(-1, (3, 4, 4)).permute(2, 0, 3, 1, 4).unbind(0)
         scores = q @ k.transpose(-1, -2) / 2
         hidden = torch.ones(x.shape[1], x.shape[1]).triu(1).bool()
-        scores = scores.masked_fill(hidden if mask is None else mask == 0, -torch.inf)
+        scores = scores.masked_fill(hidden if mask is None or not self.heeds else mask == 0, -torch.inf)
         return self.linear_out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -185,13 +185,19 @@ def test_a_hand_written_module_is_narrowed_through_its_mask() -> None:
     prove_narrowing(attached, lambda model, source, _: model(source), problems, attached.sites)
 
 
-def test_a_module_without_a_mask_and_a_model_that_mixes_tokens_elsewhere_are_refused() -> None:
+def test_a_module_without_a_mask_or_that_does_not_heed_it_is_refused() -> None:
     model, attached, problems = small(given=False)
     with pytest.raises(HeadwayError, match="is not given a mask"):
         attached.run(lambda: model(problems.source), gates_of({attached.sites[0]: [1, 3, 100, 2]}))
-    _, attached, problems = small(given=True, leaks=True)
-    with pytest.raises(HeadwayError, match="something besides its heads mixes tokens"):
+    model, attached, problems = small(given=True)
+    model.attention.heeds = False
+    with pytest.raises(HeadwayError, match="does not heed a narrower mask"):
         prove_narrowing(attached, lambda model, source, _: model(source), problems, attached.sites)
+
+
+def test_a_model_that_also_mixes_tokens_without_heads_is_not_refused() -> None:
+    _, attached, problems = small(given=True, leaks=True)
+    prove_narrowing(attached, lambda model, source, _: model(source), problems, attached.sites)
 
 
 class ByHand(nn.Module):

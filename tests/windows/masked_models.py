@@ -84,6 +84,8 @@ def mixed_budget(model: Any, sink: int = 2, ladder: tuple[int | None, ...] = (No
 
 def visible(budget: Budget, mask: Tensor, heads: int) -> dict[int, Tensor]:
     """Returns for each layer what its heads may see, [batch, head, query, key], token by token in plain loops."""
+    if len(mask) > 1 and bool(mask.all()):  # all rows are alike
+        return {layer: seen.expand(len(mask), -1, -1, -1) for layer, seen in visible(budget, mask[:1], heads).items()}
     batch, length = mask.shape
     seen: dict[int, Tensor] = {}
     for layer, windows in enumerate(budget.windows.values()):

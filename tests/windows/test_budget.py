@@ -46,6 +46,16 @@ def test_a_folder_holds_it_as_budget_json(tmp_path: Path) -> None:
     assert Budget.read(tmp_path) == Budget.read(tmp_path / "budget.json") == budget
 
 
+def test_a_study_of_windows_ends_in_a_budget(tmp_path: Path) -> None:
+    budget = Budget(4, {"decoder.0.self": (None, 16)})
+    study = {"schema": "headway.heads/1", "heads": [], "budget": budget.to_json()}
+    (tmp_path / "heads.json").write_text(json.dumps(study))
+    assert Budget.read(tmp_path) == Budget.read(tmp_path / "heads.json") == budget
+    (tmp_path / "heads.json").write_text(json.dumps({**study, "budget": None}))
+    with pytest.raises(HeadwayError, match="study without a budget"):
+        Budget.read(tmp_path)
+
+
 def test_levels_are_places_in_a_ladder() -> None:
     levels = {"decoder.0.self": (True, False), "decoder.1.self": (False, False)}
     budget = Budget.of_levels(4, (16, None), levels)

@@ -50,13 +50,10 @@ def _wrap(attend: Callable[..., tuple[Tensor, Tensor | None]]) -> Callable[..., 
                     f"{type(module).__name__} has {query.shape[2]} queries and {key.shape[2]} keys; heads are narrowed "
                     "in whole passes of self-attention, without a cache"
                 )
-            causal = options.get("is_causal")
-            causal = (
-                bool(getattr(module, "is_causal", True) if causal is None else causal)
-                and attend is not family_attention
-            )
+            eager, causal = attend is family_attention, options.get("is_causal")
+            causal = bool(getattr(module, "is_causal", True) if causal is None else causal) and not eager
             mask = narrow_mask(narrowing, attention_mask, key.shape[2], causal)
-            if attend is family_attention and mask.dtype == torch.bool:  # eager attention adds its mask to the scores
+            if eager and mask.dtype == torch.bool:  # eager attention adds its mask to the scores
                 least = torch.finfo(query.dtype).min
                 mask = torch.zeros(mask.shape, dtype=query.dtype, device=mask.device).masked_fill(~mask, least)
             return attend(module, query, key, value, mask, **options)[0]

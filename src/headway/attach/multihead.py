@@ -69,20 +69,9 @@ def multihead_hook(sites: Sequence[Site], attention: nn.MultiheadAttention) -> H
                 return z.unflatten(-1, (attention.num_heads, -1))  # batch query head dim
 
             def narrow(narrowing: Narrowing) -> Tensor:
-                if key is not query and (key.shape != query.shape or not torch.equal(key, query)):
-                    raise HeadwayError(
-                        f"{site} attends to another sequence, in which no token is recent; narrow only heads of "
-                        "self-attention"
-                    )
-                tokens, rows = query.shape[-2 if not batched or first else 0], 1
-                if batched:
-                    rows = query.shape[0 if first else 1]
-                seen = _visible(attn_mask, key_padding_mask, rows, attention.num_heads, tokens, query)
-                mask = narrow_mask(narrowing, seen, tokens).expand(rows, attention.num_heads, -1, -1).flatten(0, 1)
-                if attn_mask is None or attn_mask.dtype == torch.bool:
-                    return heads_of(attend(False, ~mask, False)[0])
-                added = attn_mask if attn_mask.ndim == 3 else attn_mask[None]
-                return heads_of(attend(False, added.masked_fill(~mask, -torch.inf), False)[0])
+                _check_self(site, query, key)
+                seen = _visible(attn_mask, key_padding_mask, heads_of(value).shape[:3], query.device)
+                return heads_of(attend(False, _narrow(narrowing, attn_mask, seen), False)[0])
 
             outputs, weights = attend(need_weights)
             maps = None
@@ -102,9 +91,17 @@ def multihead_hook(sites: Sequence[Site], attention: nn.MultiheadAttention) -> H
     return hook
 
 
-def _visible(mask: Tensor | None, padding: Tensor | None, rows: int, heads: int, tokens: int, query: Tensor) -> Tensor:
+def _check_self(site: Site, query: Tensor, key: Tensor) -> None:
+    if key is not query and (key.shape != query.shape or not torch.equal(key, query)):
+        raise HeadwayError(
+            f"{site} attends to another sequence, in which no token is recent; narrow only heads of self-attention"
+        )
+
+
+def _visible(mask: Tensor | None, padding: Tensor | None, shape: torch.Size, device: torch.device) -> Tensor:
     """Returns which keys each query sees, [row, head, query, key], under PyTorch's two masks."""
-    seen = torch.ones(rows, heads, tokens, tokens, dtype=torch.bool, device=query.device)
+    rows, tokens, heads = shape
+    seen = torch.ones(rows, heads, tokens, tokens, dtype=torch.bool, device=device)
     if mask is not None:
         shown = ~mask if mask.dtype == torch.bool else mask > -torch.inf
         seen = seen & (shown.view(rows, heads, tokens, tokens) if mask.ndim == 3 else shown)
@@ -112,3 +109,12 @@ def _visible(mask: Tensor | None, padding: Tensor | None, rows: int, heads: int,
         shown = ~padding if padding.dtype == torch.bool else padding > -torch.inf
         seen = seen & shown.view(rows, 1, 1, tokens)
     return seen
+
+
+def _narrow(narrowing: Narrowing, mask: Tensor | None, seen: Tensor) -> Tensor:
+    """Returns the mask, [row and head, query, key], with which each head sees only what it is narrowed to."""
+    rows, heads, tokens, _ = seen.shape
+    hidden = ~narrow_mask(narrowing, seen, tokens).expand(rows, heads, -1, -1).flatten(0, 1)
+    if mask is None or mask.dtype == torch.bool:
+        return hidden
+    return (mask if mask.ndim == 3 else mask[None]).masked_fill(hidden, -torch.inf)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from headway.bench import adders, heads, lengths, waiting
+from headway.bench import adders, heads, lengths, waiting, windows
 from headway.errors import unknown
 from headway.machine import choose_device, environment
 from headway.output import Output
@@ -16,6 +16,7 @@ GROUPS = {
     "population": {"population-per-model": adders.population_per_model},
     "heads": {"head-study": heads.head_study},
     "lengths": {"length-study": lengths.length_study, "window-attention": lengths.window_attention},
+    "windows": {"window-cache": windows.window_cache},
     "own-models": {
         "own-models-full-loss": partial(heads.head_costs, "full"),
         "own-models-answer": partial(heads.head_costs, "answer"),

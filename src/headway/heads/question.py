@@ -170,9 +170,8 @@ class HeadsQuestion(RemovalQuestion):
         if not self.narrows:
             return ()
         sink = SINK if self.sink is None else self.sink
-        return tuple(
-            WindowSize(sink, recent) for recent in parse_recent(RECENT if self.recent is None else self.recent)
-        )
+        recents = parse_recent(RECENT if self.recent is None else self.recent)
+        return tuple(WindowSize(sink, recent) for recent in recents)
 
     @property
     def share(self) -> float | None:

@@ -1,9 +1,9 @@
 """The result of a study of one subject's heads: numbers, verdicts and sentences, as stored in `heads.json`."""
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 from headway.causes.patterns import Pattern, Upstream
 from headway.causes.roles import Roles
@@ -27,6 +27,14 @@ SCHEMA = "headway.heads/1"
 MOST_NAMED = 12  # heads in a sentence
 Withheld = tuple[dict[str, str], ...]
 """the checks that forbid a conclusion, each with its reason; none where conclusions may be drawn"""
+
+
+class WindowJson(TypedDict):
+    recent: int
+    drop: float
+    loss_increase: float
+    interval: list[float] | None
+    verdict: str  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -68,11 +76,11 @@ class HeadRow(PartRow):
         every window costs something, or may."""
         return next((size.recent for size in sizes if self.verdicts.get(str(size)) == "redundant"), None)
 
-    def windows_json(self, sizes: Sequence[WindowSize], withheld: bool) -> dict[str, Any]:
+    def windows_json(self, sizes: Sequence[WindowSize], withheld: bool) -> dict[str, list[WindowJson] | int | None]:
         """Returns what each window costs, and the least that costs nothing."""
         if not sizes:
             return {}
-        windows = [
+        windows: list[WindowJson] = [
             {"recent": size.recent, "drop": self.drops[kind], "loss_increase": self.loss_increases[kind],
              "interval": self.intervals[kind], "verdict": "withheld" if withheld else self.verdicts[kind]}
             for size in sizes if (kind := str(size)) in self.drops
@@ -213,7 +221,7 @@ class HeadStudy:
         rows = [(row, row.to_json(patterns.get(row.head), withheld)) for row in self.heads]
         return [{**content, **row.windows_json(self.sizes, withheld)} for row, content in rows]
 
-    def _windows_json(self) -> dict[str, Any]:
+    def _windows_json(self) -> Mapping[str, object]:
         if not self.sizes:
             return {}
         plan = self.windows
@@ -233,10 +241,15 @@ class HeadStudy:
             return dict.fromkeys(("alone", "alone_removed_together", "together", "sets", "optimum", "roles"))
         best, alone = self.optimum, self.alone.to_json(self.exact)
         return {
-            "alone": {"count": alone.pop("count"), "heads": alone.pop("heads")},
+            "alone": {
+                "count": alone.pop("count"),
+                "heads": alone.pop("heads"),
+                "units": self.wording.count(self.alone.heads),
+            },
             "alone_removed_together": alone,
             "together": {
                 **self.together.to_json(self.exact),
+                "units": self.wording.count(self.together.heads),
                 "optimal": self.optimal,
                 "confidence": None if best is None else best.confidence,
                 "searched": max(curve.searched for curve in self.curves) + (0 if best is None else best.searched),

@@ -130,7 +130,7 @@ class Variants:
         recent = [[less.get(head, window.recent) for head in range(heads)] for less in narrowed]
         return Narrowing(window.sink, self._spread(recent, rows))
 
-    def _spread(self, table: Sequence[Sequence[float]], rows: int) -> Tensor:
+    def _spread(self, table: Sequence[Sequence[float | int]], rows: int) -> Tensor:
         """Returns a row for each problem under each variant; one row where there is one variant."""
         values = torch.tensor(table, device=self.subject.device)
         return values if len(table) == 1 else values.repeat_interleave(rows, dim=0)

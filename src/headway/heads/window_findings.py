@@ -39,12 +39,13 @@ class WindowFindings:
 
     def _describe_least(self) -> str:
         counts = Counter(self.least.values())
-        parts = [f"{counts[size.recent]} need {size.recent} recent tokens" for size in self.wording.sizes]
+        recents = [size.recent for size in self.wording.sizes if counts[size.recent]]
+        parts = [f"{recent} recent tokens for {counts[recent]}" for recent in recents]
         if counts[None]:
-            parts.append(f"for {counts[None]} every window costs more than {self.limit}, or may")
+            parts.append(f"none for {counts[None]}")
         return (
-            f"The least window that costs less than {self.limit} while all other {self.wording.things} see everything: "
-            f"of {len(self.least)} {self.wording.things}, {list_words(parts)}."
+            f"The least window that is shown to cost less than {self.limit} while all other {self.wording.things} see "
+            f"everything, of {len(self.least)}: {list_words(parts)}."
         )
 
     def _describe_plan(self, plan: WindowPlan) -> list[str]:
@@ -59,6 +60,8 @@ class WindowFindings:
                 f"Chosen together, the smallest cache within {self.limit} that was found and confirmed is "
                 f"{plan.chosen.share:.0%} of the whole one {length}: {self._describe(plan.chosen)}.{self._full(plan)}"
             )
+            if plan.listed:
+                found[-1] += f" All {plan.listed:,} assignments were measured."
             return found
         found.append(
             f"With a cache of at most {plan.asked:.0%} of the whole one {length}, the greedy assignment of windows "

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from headway.report.figures import needs_matplotlib, panels, save_figure
 from headway.runs import disk
@@ -136,9 +136,9 @@ def _draw_lengths(axes: Axes, rows: list[LengthJson], palette: Palette) -> None:
         mine = sorted((row for row in rows if row["what"] == name), key=lambda row: row["length"])
         lengths = [row["length"] for row in mine]
         what = "" if len(names) == 1 else f"{name}, "
-        look: dict[str, Any] = {"marker": marker, "linewidth": 1.4}
-        axes.plot(lengths, [row["full"] for row in mine], "--", color=palette.full, label=f"{what}as it is", **look)
-        axes.plot(lengths, [row["windows"] for row in mine], color=palette.narrow, label=f"{what}with windows", **look)
+        full, windows = ([row[key] for row in mine] for key in ("full", "windows"))
+        axes.plot(lengths, full, "--", marker=marker, color=palette.full, label=f"{what}as it is")
+        axes.plot(lengths, windows, marker=marker, color=palette.narrow, label=f"{what}with windows")
     lengths = sorted({row["length"] for row in rows})
     shares = {row["length"]: row["cache_share"] for row in rows}
     axes.set_xscale("log", base=2)

@@ -16,7 +16,7 @@ from headway.errors import HeadwayError
 from headway.runs import disk
 from headway.runs.shapes import find_fault
 
-FILE, SCHEMA = "budget.json", "headway.budget/1"
+FILE, STUDY, SCHEMA = "budget.json", "heads.json", "headway.budget/1"
 Window = int | None
 """the number of recent tokens that a group sees, itself included; None if it sees everything"""
 
@@ -119,12 +119,20 @@ class Budget:
 
     @classmethod
     def read(cls, path: str | Path) -> Budget:
-        """Reads a budget from its file, or from `budget.json` of a folder."""
+        """Reads a budget from its file, from a study of windows, or from `budget.json` or the study of a folder."""
         file = Path(path)
-        file = file / FILE if file.is_dir() else file
+        if file.is_dir():
+            file = file / (STUDY if not (file / FILE).exists() and (file / STUDY).exists() else FILE)
         if not file.exists():
-            raise HeadwayError(f"{file} does not exist; a budget is written by `headway prune --windows`")
-        return cls.from_json(disk.read_json(file), str(file))
+            raise HeadwayError(
+                f"{file} does not exist; give a budget, or a study with `ablation=window`, which ends in one"
+            )
+        content = disk.read_json(file)
+        if isinstance(content, dict) and content.get("schema") != SCHEMA and "heads" in content:
+            content = content.get("budget")
+            if content is None:
+                raise HeadwayError(f"{file} is a study without a budget; study with `ablation=window`")
+        return cls.from_json(content, str(file))
 
     def write(self, path: str | Path) -> None:
         """Writes the budget to a file, or to `budget.json` of a folder, whole or not at all."""

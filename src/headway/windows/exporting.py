@@ -38,19 +38,28 @@ def press():
 '''
 
 
-def export_budget(budget: Budget, form: str, folder: Path) -> list[Path]:
-    """Writes a budget to a folder, for `duoattention` or `kvpress`; raises unless it has one window besides None."""
+def check_export(budget: Budget, form: str | None) -> None:
+    """Raises unless a budget has one window besides None, and as many groups in each layer; None is no form."""
     narrow = [window for window in budget.ladder if window is not None]
+    if form is None:
+        return
     if len(narrow) != 1:
         found = "no window" if not narrow else f"the windows {', '.join(map(str, narrow))}"
         raise HeadwayError(f"the budget has {found}, and {form} reads one window for all narrow groups; choose one")
     widths = {len(windows) for windows in budget.windows.values()}
     if len(widths) > 1:
         raise HeadwayError(f"the layers have {min(widths)} to {max(widths)} groups, and {form} reads a table")
+    _by_layer(budget)
+
+
+def export_budget(budget: Budget, form: str, folder: Path) -> list[Path]:
+    """Writes a budget to a folder, for `duoattention` or `kvpress`."""
+    check_export(budget, form)
+    recent = budget.ladder[0]
     rows = ["\t".join(str(int(window is None)) for window in windows) for windows in _by_layer(budget)]
     content = {
         PATTERN: "".join(f"{row}\n" for row in rows),
-        CONFIG: json.dumps({"sink_size": budget.sink, "recent_size": narrow[0]}, indent=2) + "\n",
+        CONFIG: json.dumps({"sink_size": budget.sink, "recent_size": recent}, indent=2) + "\n",
     }
     if form == "kvpress":
         content[PRESS] = _PRESS

@@ -10,7 +10,6 @@ import inspect
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -18,13 +17,13 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.cache_utils import DynamicCache
 
-from headway.attach.dispatch import NAME, configs_of, family_attention, register, use_attention
-from headway.attach.proofs import describe_difference, difference_of, limit_of
+from headway.attach.dispatch import configs_of, family_attention
 from headway.errors import HeadwayError
 from headway.machine import full_precision_matmul
 from headway.windows.attention import Scoring
 from headway.windows.budget import Budget, Window
 from headway.windows.cache import LayerShape, WindowCache
+from headway.windows.proof import draw_tokens, prove, run
 
 PREFIX = "headway_windows_"
 _RUNNING: list[WindowCache | None] = []
@@ -138,14 +137,14 @@ class Switch:
             model.eval()
             with torch.no_grad(), full_precision_matmul():
                 self.shapes = self._find_shapes(model)
-                _prove(self, model)
+                prove(self, model)
         finally:
             model.train(training)
 
     def _find_shapes(self, model: Any) -> tuple[LayerShape, ...]:
         """Finds what each layer stores for a token, from a short pass with the library's cache."""
         cache = DynamicCache(config=model.config)
-        _run(model, _tokens(model, 1, 4), cache)
+        run(model, draw_tokens(model, 1, 4), cache)
         shapes = [(each.keys.shape, each.values.shape) for each in cache.layers]
         return tuple(
             LayerShape(key[1], key[3], value[3], span) for (key, value), span in zip(shapes, self.spans, strict=True)
@@ -172,7 +171,7 @@ class Switch:
             inner.register_forward_hook(_leave, always_call=True),
         ]
 
-    def _begin(self, module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    def _begin(self, module: nn.Module, inputs: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
         given = inspect.signature(module.forward).bind_partial(*inputs, **options).arguments
         given |= given.pop("kwargs", {})
         cache = given.get("past_key_values")
@@ -253,55 +252,4 @@ def check_family(model: Any) -> None:
     if getattr(config.get_text_config(decoder=True), "num_kv_shared_layers", None):
         raise HeadwayError(
             f"layers of {name} share their keys and values; a cache of windows needs each to have its own"
-        )
-
-
-def _tokens(model: Any, rows: int, count: int) -> Tensor:
-    words = model.config.get_text_config(decoder=True).vocab_size
-    drawn = torch.randint(min(5, words - 1), words, (rows, count), generator=torch.Generator().manual_seed(0))
-    return drawn.to(next(model.parameters()).device)
-
-
-def _run(model: Any, tokens: Tensor, cache: Any = None, mask: Tensor | None = None) -> Tensor:
-    return model(tokens, attention_mask=mask, past_key_values=cache, use_cache=cache is not None).logits
-
-
-def _prove(switch: Switch, model: Any) -> None:
-    """Raises unless windows of two tokens and a sink in every other group give the logits of masked attention, in a
-    prefill, single steps and a chunk, with a padded row."""
-    tokens = _tokens(model, 2, 9)
-    mask = torch.ones_like(tokens)
-    mask[1, :3] = 0
-    windows = {
-        site: tuple(2 if (number + group) % 2 else None for group in range(shape.groups))
-        for number, (site, shape) in enumerate(zip(switch.sites, switch.shapes, strict=True))
-    }
-    with switch.make(Budget(1, windows)) as cache:
-        bounds = (0, 5, 6, 7, 9)
-        parts = [_run(model, tokens[:, a:b], cache, mask[:, :b]) for a, b in pairwise(bounds)]
-    first = torch.tensor([0, 3], device=tokens.device)  # the sink of each row
-    place = torch.arange(9, device=tokens.device)
-    near = place[:, None] - place < 2
-    seen = near[None, None] | (place == first[:, None])[:, None, None]  # batch 1 query key
-
-    def narrow(
-        module: nn.Module, query: Tensor, key: Tensor, own: Tensor | None, options: Mapping[str, Any]
-    ) -> tuple[Tensor, Tensor | None]:
-        assert own is not None
-        each = query.shape[1] // key.shape[1]
-        of_site = windows[switch.sites[module.layer_idx]]  # pyright: ignore[reportArgumentType, reportCallIssue]
-        full = torch.tensor([window is None for window in of_site for _ in range(each)], device=query.device)
-        hidden = max(
-            torch.finfo(own.dtype).min, torch.finfo(torch.float32).min
-        )  # many families take softmax in float32
-        return query, own.clamp(min=hidden).masked_fill(~(seen | full[:, None, None]), hidden)
-
-    register()
-    with use_attention(model, NAME, changes=[narrow]):
-        masked = _run(model, tokens, mask=mask)
-    cached, real = torch.cat(parts, dim=1), mask.bool()
-    if difference_of(masked[real], cached[real]) > limit_of(masked[real]):
-        raise HeadwayError(
-            f"{type(model).__name__} with a cache of windows differs from masked attention, by "
-            f"{describe_difference(masked[real], cached[real])}; the cache cannot follow how its family attends"
         )

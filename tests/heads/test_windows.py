@@ -20,6 +20,7 @@ from headway.heads.variants import Variants
 from headway.models import Head, Site
 from headway.models.sites import NarrowedHead
 from headway.tasks import Problems
+from headway.windows.budget import Budget
 
 WORDS, TOKENS, FACT = 12, 16, 6
 """words 6 to 11 are facts; one stands in the row, and the last token asks for it"""
@@ -82,10 +83,11 @@ def test_a_head_that_must_see_far_costs_everything_unless_the_window_covers_the_
         assert ladder[1] < 0.4
 
 
-def test_one_at_a_time_no_head_needs_the_context_and_together_they_do() -> None:
-    study = study_heads(
-        recaller(finders=2), ablation="window", sink=0, recent="2,12", max_drop=0.02, brief=True, quiet=True
-    )
+def test_one_at_a_time_no_head_needs_the_context_and_together_they_do(tmp_path: Path) -> None:
+    asked = {"ablation": "window", "sink": 0, "recent": "2,12", "max_drop": 0.02, "brief": True, "quiet": True}
+    study = study_heads(recaller(finders=2), out=tmp_path, **asked)
+    assert study.windows is not None
+    assert Budget.read(tmp_path) == study.windows.chosen.budget
     content = study.to_json()
     assert [row["least_window"] for row in content["heads"]] == [2, 2, 2]
     assert (content["ablation"], content["sink"], content["recent"]) == ("window", 0, [2, 12])
@@ -97,6 +99,8 @@ def test_one_at_a_time_no_head_needs_the_context_and_together_they_do() -> None:
     assert plan["alone"]["accuracy"] < 0.4
     assert plan["chosen"]["accuracy"] == 1
     assert sorted(content["budget"]["windows"]["attention"]) == [2, 2, 12]
+    assert plan["listed"] == 3**3
+    assert plan["exact"]["cache_share"] == plan["chosen"]["cache_share"]
     assert plan["chosen"]["cache_share"] == pytest.approx((2 + 2 + 12) / (3 * 17))
     assert "Under window ablation (0 first, 2 last tokens), 3 of 3 heads" in content["findings"][0]
     assert not any("removed" in finding for finding in content["findings"])

@@ -50,6 +50,8 @@ export type Bounds = [number | null, number | null];
 
 export interface HeadRow {
   head: string;
+  group?: string | null; // that is kept or closed as a whole; not in older files
+  least_window?: number | null; // in a study of windows: null where it must see everything
   accuracy: number;
   drop: number;
   interval: [number | null, number | null] | null;
@@ -96,6 +98,9 @@ export interface Heads {
   baseline: number;
   examples: number;
   ablation: string;
+  words?: string; // the ablation of a study of windows, with its size
+  recent?: number[]; // the windows of such a study
+  units?: string; // "groups" where key-value groups were kept or closed as a whole
   max_drop: number;
   max_loss_increase?: number | null;
   metric?: string; // "exact" where whole answers are counted

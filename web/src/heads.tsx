@@ -6,7 +6,7 @@ import { boundsOf, costOf, exact, fixed, marginOf } from "./cost";
 import { Findings } from "./evidence";
 import { Grid } from "./grid";
 import { Missing } from "./missing";
-import { headTitle, shortHead } from "./names";
+import { doing, headTitle, kindOf, shortHead } from "./names";
 import { PatternsPart } from "./patterns";
 import { RolesPart } from "./roles";
 import { Table, type Cells } from "./save";
@@ -67,15 +67,16 @@ function Ranking({ heads }: { heads: Heads }) {
   );
   const rows = sorted(heads), most = Math.max(...rows.map((row) => boundsOf(row)?.[1] ?? costOf(heads, row) ?? 0), 1e-6);
   const quiet = rows.filter((row) => harmless(heads, row)), folded = quiet.length >= FOLDED ? new Set(quiet) : new Set<HeadRow>();
+  const without = heads.recent ? "accuracy with it narrowed" : "accuracy without it";
   const title = heads.counted ? `more ${heads.counted}, with interval` : "cost, with interval";
   const csv = (): Cells[] => [
-    ["head", "accuracy without it", heads.counted ? `more ${heads.counted}` : "cost", "low", "high", "verdict", "pattern"],
+    ["head", without, heads.counted ? `more ${heads.counted}` : "cost", "low", "high", "verdict", "pattern"],
     ...rows.map((row) => [row.head, row.accuracy, costOf(heads, row), ...(boundsOf(row) ?? ["", ""]), row.verdict, row.pattern]),
   ];
   const least = Math.min(...quiet.map((row) => boundsOf(row)![0])), largest = Math.max(...quiet.map((row) => boundsOf(row)![1]));
   return (
     <Table label="ranking of heads" id="ranking" csv={csv}>
-      <thead><tr>{name("head", "head")}{exact(heads) && name("accuracy", "accuracy without it")}{name("cost", title)}{name("verdict", "verdict")}{name("pattern", "pattern")}</tr></thead>
+      <thead><tr>{name("head", "head")}{exact(heads) && name("accuracy", without)}{name("cost", title)}{name("verdict", "verdict")}{name("pattern", "pattern")}</tr></thead>
       <tbody>{rows.filter((row) => !folded.has(row)).map((row) => <Row key={row.head} heads={heads} row={row} most={most} />)}</tbody>
       {folded.size > 0 && (
         <tbody class="quiet">
@@ -95,12 +96,12 @@ function Curves({ heads }: { heads: Heads }) {
   const whole = heads.counted ? shown[0]?.loss?.[0] : undefined, byLoss = whole != null;
   const left = (removed: { accuracy: number; loss_increase?: number | null }): number | null =>
     !byLoss ? removed.accuracy : removed.loss_increase == null ? null : whole + removed.loss_increase;
-  const marks = [];
+  const marks = [], words = doing(heads);
   const [alone, together] = [heads.alone_removed_together, heads.together].map((each) => each && left(each));
   if (heads.alone && alone != null)
     marks.push({ x: heads.alone.count, y: alone, colour: COLOURS[1]!, text: `all ${heads.alone.count} that are cheap alone: ${alone.toFixed(byLoss ? 4 : 3)}` });
   if (heads.together && together != null)
-    marks.push({ x: heads.together.count, y: together, colour: COLOURS[0]!, text: `${heads.together.count} that can go together: ${together.toFixed(4)}` });
+    marks.push({ x: heads.together.count, y: together, colour: COLOURS[0]!, text: `${heads.together.count} that ${words.can} together: ${together.toFixed(4)}` });
   const lines = shown.map((curve) => ({
     name: curve.order.replace("by slope", "by gradient"), // files keep the older name
     points: (byLoss ? (curve.loss ?? []) : curve.accuracy).flatMap((y, place): [number, number][] => (y == null ? [] : [[curve.heads[place]!.length, y]])),
@@ -110,11 +111,11 @@ function Curves({ heads }: { heads: Heads }) {
   const rule = byLoss ? whole + marginOf(heads) : heads.counted ? undefined : heads.baseline - heads.max_drop;
   return (
     <>
-      <h3>Removing heads one after another</h3>
+      <h3>{words.narrowing} heads one after another</h3>
       {byLoss && <p>Lower is better. The dashed line is {marginOf(heads)} above the {heads.counted} with all heads, {fixed(whole)}.</p>}
-      <div class="beside"><Chart label={`${byLoss ? heads.counted : "accuracy"} against the number of heads removed`} x="heads removed" y={byLoss ? heads.counted! : "accuracy"} loose={byLoss} rule={rule} marks={marks} lines={lines} />
+      <div class="beside"><Chart label={`${byLoss ? heads.counted : "accuracy"} against the number of heads ${words.done}`} x={`heads ${words.done}`} y={byLoss ? heads.counted! : "accuracy"} loose={byLoss} rule={rule} marks={marks} lines={lines} />
       <div>
-        <p>Each curve removes heads in another order{measured}. The dashed line is the margin: {byLoss ? "above it, the loss has risen too far" : "above it, removal costs less than the margin"}. The rings are two sets: the heads that are cheap one at a time, all removed at once, and the largest set {heads.together?.optimal ? "that can go" : "found that can go"} together.</p>
+        <p>In each curve heads are {words.done} in another order{measured}. The dashed line is the margin: {byLoss ? "above it, the loss has risen too far" : `above it, ${words.narrow} costs less than the margin`}. The rings are two sets: the heads that are cheap one at a time, all {words.done} at once, and the largest set {heads.together?.optimal ? "" : "found "}that {words.can} together.</p>
         <Findings about="heads" title="The same in sentences, each with its evidence" />
       </div></div>
     </>
@@ -130,12 +131,12 @@ function Sets({ heads }: { heads: Heads }) {
   };
   return (
     <>
-      <h3>What can go together depends on the kind of ablation</h3>
-      <p>The largest set found within {heads.max_drop}, with the accuracy it leaves; and the accuracy when the outputs of the same heads come from another problem instead.</p>
+      <h3>{heads.recent ? "What can be narrowed together depends on the window" : "What can go together depends on the kind of ablation"}</h3>
+      <p>The largest set found within {heads.max_drop}, with the accuracy it leaves{heads.recent ? "" : "; and the accuracy when the outputs of the same heads come from another problem instead"}.</p>
       <Table label="sets of heads under each kind of ablation" id="sets">
-        <thead><tr><th>ablation</th><th>heads that can go together</th><th>accuracy left</th><th>the same heads under resample ablation</th></tr></thead>
+        <thead><tr><th>ablation</th><th>heads that {doing(heads).can} together</th><th>accuracy left</th>{!heads.recent && <th>the same heads under resample ablation</th>}</tr></thead>
         <tbody>{heads.sets.map((each) => (
-          <tr key={each.ablation}><td>{each.ablation}</td><td class="number" title={each.heads.map(headTitle).join(", ")}>{each.count}{each.optimal ? " (no larger set can)" : ""}</td><td class="number">{span(each)}</td><td class="number">{span(each.resample)}</td></tr>
+          <tr key={each.ablation}><td>{each.ablation}</td><td class="number" title={each.heads.map(headTitle).join(", ")}>{each.count}{each.optimal ? " (no larger set can)" : ""}</td><td class="number">{span(each)}</td>{!heads.recent && <td class="number">{span(each.resample)}</td>}</tr>
         ))}</tbody>
       </Table>
     </>
@@ -160,7 +161,7 @@ function Strata({ heads }: { heads: Heads }) {
 
 function Pairs({ heads }: { heads: Heads }) {
   if (!heads.pairs.length) return null;
-  const names = heads.heads.map((row) => row.head), strongest = heads.pairs.slice().sort((one, other) => other.backup - one.backup).slice(0, 8);
+  const names = [...new Set(heads.heads.map((row) => row.group ?? row.head))], strongest = heads.pairs.slice().sort((one, other) => other.backup - one.backup).slice(0, 8);
   const found = new Map(heads.pairs.flatMap((pair) => [[pair.heads.join("|"), pair], [pair.heads.slice().reverse().join("|"), pair]] as const));
   const most = Math.max(...heads.pairs.map((pair) => Math.abs(pair.backup)));
   return (
@@ -175,7 +176,7 @@ function Pairs({ heads }: { heads: Heads }) {
             return pair ? { value: pair.backup, title: `${headTitle(names[r]!)} and ${headTitle(names[c]!)}: ${pair.drop.toFixed(4)} together, ${pair.sum_of_drops.toFixed(4)} one by one` } : null;
           }} />
       )}
-      <div><p>The cost of removing two heads together minus the sum of their costs alone: blue where each is a backup of the other, orange where both are needed for the same answers. Measured on {heads.pairs_examples ? `${heads.pairs_examples.toLocaleString("en")} problems` : "a smaller sample of problems"}: small differences mean little.</p>
+      <div><p>The cost of {doing(heads).narrowing.toLowerCase()} two heads together minus the sum of their costs alone: blue where each is a backup of the other, orange where both are needed for the same answers. Measured on {heads.pairs_examples ? `${heads.pairs_examples.toLocaleString("en")} problems` : "a smaller sample of problems"}: small differences mean little.</p>
       <Table label="strongest pairs of heads">
         <thead><tr><th>heads</th><th>cost together</th><th>sum of costs alone</th></tr></thead>
         <tbody>{strongest.map((pair) => (
@@ -189,11 +190,12 @@ function Pairs({ heads }: { heads: Heads }) {
 function About({ heads }: { heads: Heads }) {
   const [shown, ...others] = content.studies;
   const right = exact(heads) ? `, accuracy ${heads.baseline.toFixed(4)} with all of them` : "";
-  const rule = heads.counted ? `its removal raises the ${heads.counted} by less than ${marginOf(heads)}` : `its removal costs less than ${heads.max_drop}`;
+  const what = heads.recent ? "narrowing it" : "its removal";
+  const rule = heads.counted ? `${what} raises the ${heads.counted} by less than ${marginOf(heads)}` : `${what} costs less than ${heads.max_drop}`;
   return (
     <>
       <p class="studied">Studied: <b>{shown ?? heads.subject}</b> ({heads.subject}).{others.length > 0 && ` ${others.length} more ${others.length === 1 ? "study in the folders is" : "studies in the folders are"} not shown: ${others.slice(0, 5).join(", ")}${others.length > 5 ? "\u2026" : ""}.`}</p>
-      <p>{heads.heads.length} heads, {heads.ablation} ablation, {heads.examples.toLocaleString("en")} problems{right}. A head is redundant when {rule}, by the whole interval. Click a head to select it everywhere.</p>
+      <p>{heads.heads.length} heads{heads.units === "groups" && ", those of a key-value group together"}, {kindOf(heads)}, {heads.examples.toLocaleString("en")} problems{right}. A head is redundant when {rule}, by the whole interval. Click a head to select it everywhere.</p>
     </>
   );
 }

@@ -16,11 +16,26 @@ export function siteTitle(site: string): string {
   return `${found[1]} ${found[3] === "feed" ? "feed-forward" : found[3]} L${found[2]}`;
 }
 
+/** The kind of ablation of a study, with the size of a window. */
+export function kindOf(heads: { ablation: string; words?: string }): string {
+  return heads.words ?? `${heads.ablation} ablation`;
+}
+
+/** What a study does to heads: it removes them, or narrows what they see. */
+export function doing(heads: { ablation: string }): { done: string; narrow: string; narrowing: string; can: string } {
+  return heads.ablation === "window"
+    ? { done: "narrowed", narrow: "narrowing", narrowing: "Narrowing", can: "can be narrowed" }
+    : { done: "removed", narrow: "removal", narrowing: "Removing", can: "can go" };
+}
+
 export function headTitle(head: string): string {
+  const group = /^(.*)\.group(\d+)$/.exec(head);
+  if (group) return `${siteTitle(group[1]!)} group ${group[2]}`;
   return OWN.test(siteOf(head)) ? `${siteTitle(siteOf(head))}H${numberOf(head)}` : `${siteOf(head)} H${numberOf(head)}`;
 }
 
 export function shortHead(head: string): string {
+  if (/\.group\d+$/.test(head)) return headTitle(head);
   const found = OWN.exec(siteOf(head));
   return found ? `${found[1]!.slice(0, 3)} ${found[3]} L${found[2]}H${numberOf(head)}` : `${siteOf(head).slice(-22)} H${numberOf(head)}`;
 }

@@ -3,7 +3,7 @@ import type { ComponentChildren } from "preact";
 import { content, type Heads, type HeadRow, type SiteMaps } from "./content";
 import { boundsOf, costOf, fixed } from "./cost";
 import { Heat } from "./maps";
-import { headTitle, numberOf, siteOf } from "./names";
+import { headTitle, kindOf, numberOf, siteOf } from "./names";
 import { titleOf } from "./roles";
 import { chosen } from "./state";
 
@@ -49,12 +49,12 @@ function Bars({ rows }: { rows: [string, number, string][] }) {
 }
 
 function Without({ heads, row }: { heads: Heads; row: HeadRow }) {
-  const cost = costOf(heads, row), bounds = boundsOf(row);
+  const cost = costOf(heads, row), bounds = boundsOf(row), without = heads.recent ? "With it narrowed" : "Without it";
   const worst = row.by_stratum.filter((each) => each.examples >= FEWEST).sort((one, other) => other.errors / other.examples - one.errors / one.examples).slice(0, 3);
   const span = bounds ? ` (${bounds[0].toFixed(4)} to ${bounds[1].toFixed(4)})` : "";
   return (
     <>
-      <p>{heads.counted ? <>Without it the {heads.counted} rises by <b>{fixed(cost)}</b>{span}</> : <>Without it <b>{percent(cost ?? 0, 1)}</b> of the answers are lost{span}</>}: {heads.ablation} ablation, n = {heads.examples.toLocaleString("en")}, verdict <i>{row.verdict}</i>.</p>
+      <p>{heads.counted ? <>{without} the {heads.counted} rises by <b>{fixed(cost)}</b>{span}</> : <>{without} <b>{percent(cost ?? 0, 1)}</b> of the answers are lost{span}</>}: {kindOf(heads)}, n = {heads.examples.toLocaleString("en")}, verdict <i>{row.verdict}</i>.</p>
       {worst.length > 0 && <><p>Errors, by kind of problem:</p><Bars rows={worst.map((each) => [each.stratum, each.errors / each.examples, `${each.errors} of ${each.examples} wrong`])} /></>}
     </>
   );
@@ -79,7 +79,8 @@ function Carries({ heads, row }: { heads: Heads; row: HeadRow }) {
 
 function Concludes({ heads, row }: { heads: Heads; row: HeadRow }) {
   const sets = soundSets(heads, row.head), name = headTitle(row.head), [first] = sets;
-  const needed = row.verdict === "critical" ? `${name} is needed under ${heads.ablation} ablation` : row.verdict === "redundant" ? `${name} is not needed by itself under ${heads.ablation} ablation` : `Whether ${name} is needed by itself stays unclear`;
+  const [need, no] = heads.recent ? ["needs to see more", "does not need to see more"] : ["is needed", "is not needed"];
+  const needed = row.verdict === "critical" ? `${name} ${need} under ${kindOf(heads)}` : row.verdict === "redundant" ? `${name} ${no} by itself under ${kindOf(heads)}` : `Whether ${name} is needed by itself stays unclear`;
   if (!first) return <p><b>{needed}.</b> What it carries to the answer is not established: a map alone does not show it.</p>;
   const others = first.heads.filter((head) => head !== row.head).map(headTitle).join(" and ");
   return (
@@ -103,7 +104,7 @@ export function StoryPart() {
       <p>The head with the strongest {soundSets(heads, row.head).length ? "causal evidence" : "effect when it is removed"} in this study. <button onClick={() => (chosen.value = row.head)}>select it everywhere</button></p>
       <ol class="story">
         <Step number={1} title="What it looks at"><Looks row={row} map={content.maps?.find((site) => site.site === siteOf(row.head))} /></Step>
-        <Step number={2} title="What happens without it"><Without heads={heads} row={row} /></Step>
+        <Step number={2} title={heads.recent ? "What happens when it sees less" : "What happens without it"}><Without heads={heads} row={row} /></Step>
         <Step number={3} title="What it carries"><Carries heads={heads} row={row} /></Step>
         <Step number={4} title="What may be concluded"><Concludes heads={heads} row={row} /></Step>
       </ol>

@@ -36,7 +36,7 @@ function Presets() {
       <div class="presets" role="group" aria-label="heads to close">
         {presets().map(([name, heads]) => <button key={name} aria-pressed={same(heads)} onClick={() => (closed.value = new Set(heads))}>{name}</button>)}
       </div>
-      {ablation && ablation !== "zero" && <p class="note">A head that is closed here outputs zero; the study replaced its output by {ablation === "mean" ? "its mean" : "its output on another problem"} ({ablation}). The numbers here can differ from those of the study.</p>}
+      {ablation && ablation !== "zero" && <p class="note">A head that is closed here outputs zero; the study {ablation === "window" ? "narrowed what it sees" : `replaced its output by ${ablation === "mean" ? "its mean" : "its output on another problem"}`} ({ablation}). The numbers here can differ from those of the study.</p>}
     </>
   );
 }

@@ -30,6 +30,7 @@ from headway.heads.question import HeadsQuestion, PruneQuestion, RemovalQuestion
 from headway.heads.result import HeadStudy
 from headway.heads.screening import Screening, screen
 from headway.heads.study import add_search, study_subject
+from headway.heads.units import leave_out_cross
 from headway.heads.variants import Ledger, Variants
 from headway.machine import choose_device, environment, full_precision_matmul, threads
 from headway.models import Head, Model
@@ -47,6 +48,7 @@ from headway.subjects.splits import Split, draw_split
 from headway.subjects.subject import Subject
 from headway.tasks import Problems
 from headway.training.loop import recover as train_pruned
+from headway.windows.budget import FILE as BUDGET
 
 COMPARED, MAPPED, WORKED, ROUNDING = 10_000, 1_000, 6, 1e-3
 MOST_WEIGHTS = 400_000  # attention weights in all worked examples
@@ -92,7 +94,9 @@ def _can_resume(subject: Subject, question: HeadsQuestion) -> bool:
 
 
 def _save(study: HeadStudy, subject: Subject, home: Path, seed: int) -> None:
-    """Writes heads.json, heads.csv, maps.json and the figures."""
+    """Writes heads.json, heads.csv, maps.json and the figures, and budget.json where there are windows."""
+    if study.windows is not None:
+        study.windows.chosen.budget.write(home / BUDGET)
     RunFolder(home).record("heads", study.to_json())
     disk.write_bytes(home / "heads.csv", study.to_csv().encode())
     problems = subject.runner.select_one_length(draw_split(subject, Split.REPORT, MAPPED, seed))
@@ -202,9 +206,14 @@ def _study_stacked(folders: Sequence[RunFolder], question: HeadsQuestion, device
 
 def screen_heads(subject: SubjectLike, question: HeadsQuestion, ends: int) -> Screening:
     """Estimates the cost of all heads by the gradient of one pass, and ablates those at both ends to check it."""
+    if question.units != "heads" or len(question.sizes) > 1:
+        raise HeadwayError(
+            "`screen` estimates single heads under one kind of ablation; give one `recent`, and no `units`"
+        )
     with open_for_study(subject, question) as ready:
         problems = draw_split(ready, Split.REPORT, question.count or MAPPED, question.seed)
-        return screen(Variants(ready, question.ablation, question.seed), problems, ends)
+        ready, kind = (leave_out_cross(ready), question.sizes[0]) if question.narrows else (ready, question.ablation)
+        return screen(Variants(ready, kind, question.seed), problems, ends)
 
 
 @asks(PruneQuestion)

@@ -15,7 +15,7 @@ from typing import TypedDict
 
 from headway.errors import HeadwayError
 from headway.evaluation.intervals import wilson
-from headway.heads.ablation import Effect, Judge, measure
+from headway.heads.ablation import DOUBT, Effect, Judge, measure
 from headway.heads.question import WindowSize
 from headway.heads.sets import last_confirmed
 from headway.heads.together import Curve
@@ -26,8 +26,8 @@ from headway.progress import SILENT, Watch
 from headway.tasks import Problems
 from headway.windows.budget import Budget
 
-MOST_LISTED = 1_024
-"""assignments that are all measured"""
+MOST_LISTED, LISTED_ON = 1_024, 300
+"""assignments that are all measured; problems that they are measured on"""
 ROUNDS, MANY = 12, 48
 """above this many units, a twelfth of the narrowings that are left are made at a time"""
 Levels = tuple[int, ...]
@@ -148,6 +148,19 @@ def measure_all(variants: Variants, cache: CacheUnits, problems: Problems) -> di
     return found
 
 
+def _smallest_within(points: Mapping[Levels, tuple[float, float]], cache: CacheUnits, margin: Margin) -> Levels | None:
+    """Returns the assignment within the margin that needs the smallest cache; of several the one that loses least."""
+    if not points:
+        return None
+    whole, loss = points[cache.start]
+    fitting = [
+        levels
+        for levels, (right, own) in points.items()
+        if levels != cache.start and margin.allows(whole - right, own - loss, loss)
+    ]
+    return min(fitting, key=lambda levels: (cache.share(levels), points[levels][1]), default=None)
+
+
 class AssignmentJson(TypedDict):
     cache_share: float
     accuracy: float
@@ -204,7 +217,7 @@ class WindowPlan:
     """each unit at the least window that costs nothing while all others see everything"""
     greedy: Assignment
     exact: Assignment | None
-    """the best of all assignments; None where they were not all measured, or no share of the cache was asked for"""
+    """the best of all assignments; None where they were not all measured, or other problems do not confirm it"""
     asked: float | None
     """the share of the cache that was asked for; None for the least that costs nothing"""
     length: int
@@ -255,17 +268,21 @@ def plan_windows(
         )
     curve = narrow_greedily(variants, cache, problems.select, watch)
     steps = [cache.levels(closed) for closed in curve.sets]
-    exact, listed = None, 0
+    exact, listed = None, cache.count if cache.count <= MOST_LISTED else 0
+    points = measure_all(variants, cache, problems.select[:LISTED_ON]) if listed else {}
     if asked is None:
+        doubt = DOUBT / (2 if listed else 1)  # two sets are offered to be confirmed
         offers = curve.sets_to_confirm(judge.margin)
-        effects = measure(variants, [problems.confirm], offers)[1:] if offers else []
-        greedy = cache.levels(last_confirmed(effects, judge))
+        smallest = _smallest_within(points, cache, judge.margin)
+        sets = [*offers, *([] if smallest is None else [cache.closed(smallest)])]
+        effects = measure(variants, [problems.confirm], sets)[1:] if sets else []
+        greedy = cache.levels(last_confirmed(effects[: len(offers)], judge, doubt))
+        if smallest is not None and judge.confirms(effects[-1], doubt):
+            exact = smallest
     else:
         greedy = next(levels for levels in steps if cache.share(levels) <= asked)
-        if cache.count <= MOST_LISTED:
-            found = measure_all(variants, cache, problems.select)
-            fitting = {levels: point for levels, point in found.items() if cache.share(levels) <= asked}
-            exact, listed = max(fitting, key=lambda levels: (fitting[levels][0], -fitting[levels][1])), len(found)
+        fitting = {levels: point for levels, point in points.items() if cache.share(levels) <= asked}
+        exact = max(fitting, key=lambda levels: (fitting[levels][0], -fitting[levels][1])) if fitting else None
     recents = [None, *(size.recent for size in cache.sizes)]
     alone = tuple(recents.index(least[unit]) if least[unit] in recents else 0 for unit in cache.units)
     sets = [greedy, alone, *([] if exact is None else [exact])]
@@ -274,7 +291,7 @@ def plan_windows(
         Assignment(cache.budget(levels), cache.share(levels), effect)
         for levels, effect in zip(sets, effects, strict=True)
     ]
-    points = zip(map(cache.share, steps), curve.accuracy, curve.loss, strict=True)
-    best = made[-1] if exact is not None else made[0]
+    taken = zip(map(cache.share, steps), curve.accuracy, curve.loss, strict=True)
+    best = made[2] if exact is not None and (asked is not None or made[2].share < made[0].share) else made[0]
     last, names = made[2] if exact is not None else None, tuple(map(str, cache.units))
-    return WindowPlan(best, made[1], made[0], last, asked, cache.length, names, listed, tuple(points))
+    return WindowPlan(best, made[1], made[0], last, asked, cache.length, names, listed, tuple(taken))

@@ -20,7 +20,7 @@ from headway.heads.question import HeadsQuestion, RemovalQuestion
 from headway.heads.result import HeadRow, HeadStudy, PartRow, Withheld
 from headway.heads.sets import FoundSet, Removal, last_confirmed
 from headway.heads.together import Curve, Pair
-from headway.heads.units import groups_of_heads, heads_in, shares_keys
+from headway.heads.units import groups_of_heads, heads_in, leave_out_cross, shares_keys
 from headway.heads.variants import Ledger, Variants
 from headway.heads.wording import Wording
 from headway.models import Head
@@ -99,7 +99,7 @@ class _Work:
             subject = replace(subject, every=lambda: iter([sort_by_length(given)]), count=len(given))  # the whole list
         if question.all and (subject.every is None or subject.count is None or subject.count > MOST_LISTED):
             raise HeadwayError(f"{subject.name} has too many problems for `all`; leave it out")
-        subject = _leave_out_cross(subject) if question.narrows else subject
+        subject = leave_out_cross(subject) if question.narrows else subject
         self.subject, self.question = subject, question
         first_kind: Kind = question.sizes[0] if question.narrows else question.ablation
         self.asked = str(first_kind)
@@ -370,16 +370,6 @@ def is_searchable(variants: Variants, question: RemovalQuestion) -> bool:
     except HeadwayError:
         return False
     return True
-
-
-def _leave_out_cross(subject: Subject) -> Subject:
-    """Returns the subject without its heads of cross-attention, which cannot be narrowed."""
-    heads = tuple(head for head in subject.heads if head.site.kind == "self")
-    if subject.heads and not heads:
-        raise HeadwayError(
-            f"{subject.name} has only heads of cross-attention, which see another sequence; no token of it is recent"
-        )
-    return replace(subject, heads=heads)
 
 
 def _whole_parts(subject: Subject, attention_only: bool = False) -> list[Closed]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headway.errors import HeadwayError
 from headway.models import Head, Site
@@ -48,6 +48,16 @@ def units_of(subject: Subject, kind: str = "heads") -> tuple[Unit, ...]:
         heads[0] if len(heads) == 1 else KeyValueGroup(site, number, tuple(heads))
         for (site, number), heads in groups.items()
     )
+
+
+def leave_out_cross(subject: Subject) -> Subject:
+    """Returns the subject without its heads of cross-attention, which cannot be narrowed."""
+    heads = tuple(head for head in subject.heads if head.site.kind == "self")
+    if subject.heads and not heads:
+        raise HeadwayError(
+            f"{subject.name} has only heads of cross-attention, which see another sequence; no token of it is recent"
+        )
+    return replace(subject, heads=heads)
 
 
 def _group_size(subject: Subject, site: Site) -> int:

@@ -60,6 +60,8 @@ class WindowFindings:
                 f"Chosen together, the smallest cache within {self.limit} that was found and confirmed is "
                 f"{plan.chosen.share:.0%} of the whole one {length}: {self._describe(plan.chosen)}.{self._full(plan)}"
             )
+            if plan.listed:
+                found[-1] += f" All {plan.listed:,} assignments were measured."
             return found
         found.append(
             f"With a cache of at most {plan.asked:.0%} of the whole one {length}, the greedy assignment of windows "

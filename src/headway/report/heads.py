@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headway.report.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, needs_matplotlib, panels, save_figure
-from headway.report.studies import HeadsFile, PopulationFile, Share, fill_defaults
+from headway.report.studies import HeadJson, HeadsFile, PopulationFile, Share, fill_defaults
 from headway.runs import disk
 
 if TYPE_CHECKING:
@@ -163,11 +163,19 @@ def _draw_ranking(axes: Axes, study: HeadsFile) -> None:
     axes.set_yticks(range(len(rows)), [short_name(row["head"]) for row in rows], fontsize=7)
     axes.set_xscale("symlog", linthresh=1)
     axes.set_xticks([0, 1, 10, 50], ["0", "1", "10", "50"])
-    axes.set_xlabel(f"{what} when this head alone is removed, with interval")
-    axes.set_title(
-        f"One at a time: {alone['count']} of {len(rows)} cost under {margin:g}{unit} ({study['ablation']} ablation)"
-    )
+    done = "narrowed" if study["ablation"] == "window" else "removed"
+    axes.set_xlabel(f"{what} when this head alone is {done}, with interval")
+    axes.set_title(f"One at a time: {alone['count']} of {len(rows)} cost under {margin:g}{unit} ({_kind(study)})")
     axes.legend(**SMALL, loc="lower right")
+
+
+def _unit(row: HeadJson) -> str:
+    """Returns the name of what was kept or closed as a whole: a head, or its group."""
+    return row.get("group") or row["head"]
+
+
+def _kind(study: HeadsFile) -> str:
+    return study.get("words", f"{study['ablation']} ablation")
 
 
 def _draw_curves(axes: Axes, study: HeadsFile) -> None:
@@ -182,21 +190,23 @@ def _draw_curves(axes: Axes, study: HeadsFile) -> None:
     assert alone is not None
     assert removed is not None
     assert together is not None
-    count, left = alone["count"], removed["accuracy"]
+    count, left = alone.get("units", alone["count"]), removed["accuracy"]
+    found = together.get("units", together["count"])
     axes.plot(count, left, "X", color=ORANGE, markersize=9)
     axes.annotate(
         f"all {count} that are cheap alone:\n{left:.3f}", (count, left),
         xytext=(-8, -34), textcoords="offset points", ha="right", fontsize=8, color=ORANGE,
         bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1},
     )  # fmt: skip
-    axes.plot(together["count"], together["accuracy"], "o", color=BLUE, markersize=7)
-    axes.set(xlabel="heads removed", ylabel="exact match", ylim=(-0.02, 1.05))
+    axes.plot(found, together["accuracy"], "o", color=BLUE, markersize=7)
+    narrows, unit = study["ablation"] == "window", "groups" if study.get("units") == "groups" else "heads"
+    axes.set(xlabel=f"{unit} {'narrowed' if narrows else 'removed'}", ylabel="exact match", ylim=(-0.02, 1.05))
     best = study["optimum"]
     if best is not None and best["at_most"] < len(study["heads"]):
         line = {"color": GREY, "linestyle": "--", "linewidth": 1}
         axes.axvline(best["at_most"], **line, label="no larger set is within the margin")
     axes.set_title(
-        f"Together: {together['count']} can go, {together['accuracy']:.4f} right ({study['ablation']} ablation)"
+        f"Together: {found} can {'be narrowed' if narrows else 'go'}, {together['accuracy']:.4f} right ({_kind(study)})"
     )
     axes.legend(**SMALL, loc="lower left")
 
@@ -219,7 +229,7 @@ def _draw_strata(axes: Axes, study: HeadsFile) -> None:
 
 def _draw_pairs(axes: Axes, study: HeadsFile) -> None:
     """Draws how much more two heads cost together than one by one."""
-    place = {row["head"]: number for number, row in enumerate(study["heads"])}
+    place = {name: number for number, name in enumerate(dict.fromkeys(_unit(row) for row in study["heads"]))}
     table = [[0.0] * len(place) for _ in place]
     for pair in study["pairs"]:
         a, b = (place[head] for head in pair["heads"])

@@ -25,16 +25,17 @@ StratumJson = TypedDict("StratumJson", {"stratum": str, "examples": int, "errors
 PatternJson = TypedDict("PatternJson", {"label": str, "stable": float})
 HeadJson = TypedDict("HeadJson", {
     "head": str, "accuracy": float, "drop": float, "interval": Bounds | None, "loss_increase": Real, "verdict": str,
+    "group": NotRequired[str | None], "least_window": NotRequired[int | None],
     "needed": NotRequired[bool | None], "pattern": NotRequired[str | None],
     "pattern_scores": NotRequired[PatternJson | None],
     "by_stratum": list[StratumJson],
 })
-AloneJson = TypedDict("AloneJson", {"count": int, "heads": list[str]})
+AloneJson = TypedDict("AloneJson", {"count": int, "heads": list[str], "units": NotRequired[int]})
 RemovalJson = TypedDict("RemovalJson", {
     "accuracy": float, "loss_increase": NotRequired[Real], "interval": NotRequired[Bounds | None],
 })
 TogetherJson = TypedDict("TogetherJson", {
-    "count": int, "heads": list[str], "accuracy": float, "loss_increase": NotRequired[Real],
+    "count": int, "heads": list[str], "units": NotRequired[int], "accuracy": float, "loss_increase": NotRequired[Real],
     "interval": NotRequired[Bounds | None], "optimal": NotRequired[bool],
 })
 HeldOutJson = TypedDict("HeldOutJson", {"examples": int, "errors": int})
@@ -164,6 +165,8 @@ HeadsFile = TypedDict("HeadsFile", {  # heads.json, of one subject
     "sets": list[SetJson] | None, "held_out": HeldOutJson | None, "optimum": OptimumJson | None,
     "curves": list[CurveJson], "pairs": list[PairJson], "roles": RolesJson | None,
     "findings": list[str], "withheld": list[WithheldJson],
+    "units": NotRequired[str], "asked": NotRequired[str], "words": NotRequired[str],  # the last two of windows only
+    "sink": NotRequired[int], "recent": NotRequired[list[int]],
     "counted": NotRequired[str | None],  # the unit of costs, where heads are judged by a loss; added by the page
 })
 PopulationFile = TypedDict("PopulationFile", {  # heads-population.json, of many runs

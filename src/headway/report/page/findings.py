@@ -38,7 +38,7 @@ def details_of_heads(sources: Sources, path: Path, heads: studies.HeadsFile, see
         **({} if cost is None else {"judged by": cost}),
         **({} if heads["metric"] != "exact" else {"right with all heads": f"{heads['baseline']:.4f}"}),
         **_describe_held_out(heads["held_out"]),
-        "ablation": heads["ablation"],
+        "ablation": heads.get("words", heads["ablation"]),
         "model": heads["subject"],
         "seeds": "1" if seeds <= 1 else "1 (others: see Over seeds)",
         "check": "failed" if heads["withheld"] else NOTHING_FORBIDDEN,
@@ -51,9 +51,10 @@ def findings_of_heads(sources: Sources, path: Path, heads: studies.HeadsFile, se
     if heads["withheld"]:
         return _findings("heads", ["Which heads it needs"], details, join_reasons(heads["withheld"]))
     found = _findings("heads", heads["findings"], details)
-    asked = heads["ablation"]
+    asked = heads.get("asked", heads["ablation"])  # of several windows the smallest
     others = [each["ablation"] for each in heads["sets"] or () if each["ablation"] != asked]
-    kinds = [asked, asked, *others, *(["zero, mean and resample"] if others else [])]
+    alike = ["zero, mean and resample"] if others and "asked" not in heads else []
+    kinds = [heads.get("words", asked)] * 2 + [*others, *alike]
     for finding, kind in zip(found, kinds, strict=False):  # alone, together under each kind, where the kinds agree
         finding["details"] = {**details, "ablation": kind}
     for finding, removed in zip(found, (heads["alone_removed_together"], heads["together"]), strict=False):
@@ -168,6 +169,10 @@ def command_of_heads(sources: Sources, home: Path, study: studies.HeadsFile) -> 
     words = ["heads", "SUBJECT" if run is None else str(run.path)]
     if study["ablation"] != "zero":
         words += ["--ablation", study["ablation"]]
+    if (recent := study.get("recent")) is not None:
+        words += ["--sink", str(study.get("sink", 0)), "--recent", ",".join(map(str, recent))]
+    if study.get("units", "heads") != "heads":
+        words += ["--units", "groups"]
     if study["confidence_of_each_interval"] is None:
         words += ["--all"]
     elif study["examples"] != EXAMPLES:

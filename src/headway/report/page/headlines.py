@@ -63,28 +63,44 @@ def headline_of_population(found: studies.DistributionJson, details: dict[str, s
     return _headline("seeds", NEEDS, answer, rest, details)
 
 
+def _count(heads: studies.HeadsFile, names: list[str] | None) -> int:
+    """Counts the units among the heads of these names, or among all: groups where they were studied as a whole."""
+    return len({row.get("group") or row["head"] for row in heads["heads"] if names is None or row["head"] in names})
+
+
 def headline_of_heads(heads: studies.HeadsFile, details: dict[str, str]) -> list[Headline]:
     """Answers the first question for one model."""
     gone, alone, left = heads["together"], heads["alone"], heads["alone_removed_together"]
     if gone is None or alone is None or left is None:
         return []
-    whole, unit = len(heads["heads"]), "groups of heads" if heads.get("units") == "groups" else "heads"
-    needed, proved = whole - gone["count"], bool(gone.get("optimal"))
-    answer = f"It needs {needed} of its {whole} {unit}" if proved else f"{needed} of its {whole} {unit} are enough"
+    groups, narrows = heads.get("units") == "groups", heads["ablation"] == "window"
+    count, many, cheap = (_count(heads, names) for names in (None, gone["heads"], alone["heads"]))
+    whole, unit = count, "groups of heads" if groups else "heads"
+    needed, proved = whole - many, bool(gone.get("optimal"))
+    if narrows:
+        answer = f"{needed} of its {whole} {unit} need the whole context" if proved else ""
+        answer = answer or f"It is enough that {needed} of its {whole} {unit} see the whole context"
+    else:
+        answer = f"It needs {needed} of its {whole} {unit}" if proved else f"{needed} of its {whole} {unit} are enough"
     sure = "proved to be the largest set that can" if proved else "the largest set found, not proved to be the largest"
-    rest = f"Under {heads['ablation']} ablation the other {gone['count']} can go together ({sure}): "
+    can = "be narrowed" if narrows else "go"
+    rest = f"Under {heads.get('words', heads['ablation'] + ' ablation')} the other {many} can {can} together ({sure}): "
     more, most = gone.get("loss_increase"), left.get("loss_increase")
-    trap = f"{alone['count']} {unit} look removable one at a time; remove them together and "
+    trap = f"{cheap} {unit} look removable one at a time; remove them together and "
+    if narrows:
+        trap = f"One at a time, {cheap} {unit} seem to need no more; narrow them together and "
     if (cost := heads.get("counted")) is not None and more is not None and most is not None:
         rest += f"the {cost} rises by {more:.4f}, within {heads['max_loss_increase']:g}. {trap}it rises by {most:.4f}."
     else:
         rest += f"{gone['accuracy']:.1%} of the answers are right. {trap}{1 - left['accuracy']:.1%} are wrong."
+    asked = heads.get("asked", heads["ablation"])
     others = [
-        f"{each['count']} under {each['ablation']} ablation"
+        f"{_count(heads, each['heads'])} under {each['ablation']}{'' if narrows else ' ablation'}"
         for each in heads["sets"] or ()
-        if each["ablation"] != heads["ablation"]
+        if each["ablation"] != asked
     ]
-    rest += f" Another kind of ablation gives another set: {', '.join(others)}." if others else ""
+    other = "Another window" if narrows else "Another kind of ablation"
+    rest += f" {other} gives another set: {', '.join(others)}." if others else ""
     return _headline("heads", NEEDS, answer, rest, details)
 
 

@@ -70,7 +70,7 @@ def main(subject: str, digits: int) -> list[str]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("subject", nargs="?", default="pretrained:smallest-adder")
     parser.add_argument("--digits", type=int, default=1_000_000)
     args = parser.parse_args()

@@ -191,7 +191,7 @@ def test_models_and_windows_of_other_classes_are_refused(model: AveragingDecoder
 
 @torch.no_grad()
 def scaled(model: AveragingDecoder) -> None:
-    model.nearest.scale *= 1.2
+    model.nearest.scale.mul_(1.2)
 
 
 @torch.no_grad()
@@ -202,7 +202,7 @@ def blunt(model: AveragingDecoder) -> None:
 
 @torch.no_grad()
 def infinite(model: AveragingDecoder) -> None:
-    model.nearest.scale += torch.inf
+    model.nearest.scale.add_(torch.inf)
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_spoiled_weights_are_refused(attack: Callable, reason: str, model: Avera
 
 
 def test_what_the_weights_do_not_say_is_refused(model: AveragingDecoder, run: Run) -> None:
-    model.nearest.register_forward_hook(lambda module, given, output: output * 1.0001)
+    model.nearest.register_forward_hook(lambda module, given, output: output * 1.0001)  # pyright: ignore
     assert "nearest has a hook" in refusal(model, run)
 
 

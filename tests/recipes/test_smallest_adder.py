@@ -20,6 +20,7 @@ from headway.runs import disk
 from headway.runs.seal import seal, strip_seal
 from headway.subjects.naming import pretrained_folder
 from headway.subjects.own import open_one
+from headway.tasks import Addition
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 SHIPPED = {"smallest-adder": "6 numbers", "smallest-adder-table": "15 numbers"}
@@ -214,6 +215,7 @@ def test_the_recipe_and_the_model_compute_the_same(recipe: ModuleType, name: str
     wrong, _ = recipe.count_wrong(size, weights, (rows, counts))
     assert int(wrong[0]) == 0
     problems = shipped.task.testing(0, 200, length=3)
+    assert isinstance(shipped.task, Addition)
     a, _, b = shipped.task.operands(problems)
     columns = [a[:, -2], b[:, -2], a[:, -1], b[:, -1], problems.answer[:, 0], problems.answer[:, 1]]
     with torch.no_grad():

@@ -9,7 +9,7 @@ const show = (value: number): string => value.toFixed(3).replace("-", "−");
 const NUMBERS: { key: "shift" | "own" | "right" | "into" | "out" | "scale"; name: string; does: string }[] = [
   { key: "shift", name: "shift", does: "Digit d is the point d + shift of a line: 0 to 9 lie evenly on both sides of 0." },
   { key: "own", name: "own column", does: "Weighs the average of the two digits in the column that is answered." },
-  { key: "right", name: "column to its right", does: "Weighs the average of the two digits there and of the digit just written below them. With the written digit itself, which stays in the stream, that makes a tenth of a′ + b′ − c′: 10 if that column carried, at most 1 below 0 if it did not." },
+  { key: "right", name: "column to its right", does: "Weighs the average of the two digits there and of the digit just written below them. With the written digit itself, which stays in the stream, that makes a′ + b′ − c′, up to a factor: 9 or 10 if that column carried, 0 or −1 if not. Nothing has to decide whether it carried." },
   { key: "into", name: "into the unit", does: "Makes a step of the unit's slope: on one side are sums up to 9, on the other those from 10." },
   { key: "out", name: "out of the unit", does: "Is the height of the step: with the scale it adds about 5 to sums up to 9 and takes about 5 from the others. That is the sum modulo ten." },
   { key: "scale", name: "scale", does: "Turns the stream back into the unit of the digits. The nearest digit is the answer." },

@@ -17,14 +17,13 @@ from headway.certify.averages import AverageBound
 from headway.certify.certificate import certify
 from headway.certify.columns import contexts
 from headway.certify.framed import COLUMN, DIGITS, INNER, find_leads
-from headway.certify.leads import Leads
 from headway.cli import main
 from headway.models import AveragingDecoder, build_model
 from headway.positions import Shape
 from headway.positions.index import Coupled
 from headway.positions.one_each import OneEach
 from headway.subjects.own import Run, open_one
-from headway.tasks import Addition
+from headway.tasks import Addition, Problems
 from headway.tasks.problems import Columns
 
 SHIPPED = {"smallest-adder": 6, "smallest-adder-table": 15}
@@ -224,21 +223,16 @@ def test_what_the_weights_do_not_say_is_refused(model: AveragingDecoder, run: Ru
     assert "nearest has a hook" in refusal(model, run)
 
 
-def every_lead(model: AveragingDecoder, local: Columns) -> Leads:
-    bound = AverageBound(model)
-    found = [find_leads(bound, problems, local, COLUMN) for problems in contexts(local, INNER, DIGITS, COLUMN)]
-    return Leads(*map(torch.cat, zip(*found, strict=True)))
-
-
 def test_a_right_lead_within_its_bound_is_undecided(model: AveragingDecoder, run: Run) -> None:
     """The scale of the stream is moved until the closest context is right by half of what rounding may change."""
     local, scale, low, high = run.task.local, model.nearest.scale.item(), 1.0, 1.2
     assert isinstance(local, Columns)
-    for _ in range(30):
+    every = Problems.join([*contexts(local, INNER, DIGITS, COLUMN)])
+    for _ in range(24):
         middle = (low + high) / 2
         with torch.no_grad():
             model.nearest.scale.fill_(scale * middle)
-        leads = every_lead(model, local)
+        leads = find_leads(AverageBound(model), every, local, COLUMN)
         close = (leads.value / leads.bound).amin() < 0.5
         low, high = (low, middle) if close else (middle, high)
     found = certify(model, run.task)

@@ -221,11 +221,13 @@ def run(name: str, seed: int, args: argparse.Namespace) -> None:
         print(f"{path.name}: finished before")
         return
     size, began = NAMED[name], time.perf_counter()
+    last = None
     for step, weights, which, wrong, loss in train(size, args.starts, seed, args.steps, args.batch, args.device):
         best = wrong.sort().values[:5].tolist()
         perfect = int((wrong == 0).sum())
         print(f"{name} seed {seed} step {step}: {perfect} of {len(which)} perfect, fewest wrong {best}", flush=True)
         last = weights, which, wrong, loss
+    assert last is not None
     weights, which, wrong, loss = last
     best = int((CONTEXTS * wrong + loss.clamp(max=CONTEXTS - 1)).argmin())  # fewest wrong, then the lowest loss
     content = {
@@ -306,7 +308,7 @@ def export(name: str, out: Path, folder: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--sizes", default="all", help=f"all, or some of {', '.join(NAMED)}")
     parser.add_argument("--starts", type=int, default=512)
     parser.add_argument("--seeds", default="0", help="separated by commas")

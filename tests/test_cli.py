@@ -113,12 +113,17 @@ def test_a_data_folder_can_be_written_trained_on_and_tested_on(tmp_path: Path, c
     assert (found["examples"], found["held_out"]["examples"]) == (20, 20)
 
 
-@pytest.mark.parametrize("what", ["tasks", "positions"])
+@pytest.mark.parametrize("what", ["tasks", "positions", "pretrained"])
 def test_lists_are_json_too(what: str, capsys) -> None:
     assert main(["list", what, "--json"]) == 0
     items = json.loads(capsys.readouterr().out)["items"]
     names = {"tasks": {"addition", "sortedness"}, "positions": {"sinusoidal", "learned", "none"}}
+    names["pretrained"] = {"adder", "certified-adder", "certified-sorter", "smallest-adder"}
     assert names[what] <= {item["name"] for item in items}
+    if what == "pretrained":
+        shipped = {item["name"]: (item["parameters"], item["certified"]) for item in items}
+        assert shipped["smallest-adder"] == (6, True)
+        assert shipped["adder"][1] is False
 
 
 WRONG = {

@@ -27,7 +27,7 @@ COMMANDS = {
     "new": "Write a commented adapter: how the doctor runs your model, or each submission of a class.",
     "add": "Add two numbers with a trained model, decoded digit by digit.",
     "data": "Write a data set as train.json, val.json and test.json.",
-    "list": "List the available tasks, positions, runs or checks.",
+    "list": "List the available tasks, positions, runs, checks or pretrained models.",
     "compare": "Compare many runs in one table, grouped by their settings, and say what else differs between groups.",
     "lab": "Train, evaluate and study the standard models, from nothing to one report.",
     "report": "Write the results in these folders as one HTML file, with the trained adder inside.",

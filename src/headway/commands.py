@@ -269,9 +269,10 @@ class Data(TaskOptions, Common):
 @dataclass(frozen=True)
 class List(Common):
     what: Annotated[
-        tyro.conf.Positional[Literal["tasks", "positions", "runs", "checks"]], tyro.conf.arg(metavar="WHAT")
+        tyro.conf.Positional[Literal["tasks", "positions", "runs", "checks", "pretrained"]],
+        tyro.conf.arg(metavar="WHAT"),
     ] = "tasks"
-    """tasks, positions, runs or checks"""
+    """tasks, positions, runs, checks or pretrained (the models that ship with the package)"""
     root: str | None = None
     """folder of the runs to list (default: runs)"""
     where: str | None = None

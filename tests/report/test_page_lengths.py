@@ -110,6 +110,35 @@ def test_the_certified_adder_in_the_page_computes_what_pytorch_computes(page: An
     assert found["wrong"] == 0
 
 
+def test_the_smallest_adder_in_the_page_computes_what_pytorch_computes(page: Any) -> None:
+    run = open_one("pretrained:smallest-adder")
+    for digits in DIGITS:
+        drawn = draw(run, 10, "carry-heavy", digits)
+        pairs = [[row[:digits], row[digits + 1 :]] for row in drawn.source.tolist()]
+        found = page.evaluate("pairs => pairs.map(([a, b]) => headway.addSmallest(a, b))", pairs)
+        assert [[step["digit"] for step in row] for row in found] == drawn.answer.tolist()
+        with torch.no_grad():
+            logits = run.model.eval()(drawn.source, drawn.answer)
+        shown = torch.tensor([[step["logits"] for step in row] for row in found])
+        assert float((logits - shown).abs().max()) < 2e-4
+
+
+def test_the_smallest_adder_is_shown_whole(page: Any) -> None:
+    model = open_one("pretrained:smallest-adder").model
+    shown = [float(text.replace("−", "-")) for text in page.locator("[data-number]").all_inner_texts()]
+    trained = torch.cat([weight.detach().flatten() for weight in model.parameters()]).tolist()
+    assert sorted(shown) == pytest.approx(sorted(trained), abs=6e-4)
+    page.get_by_label("first long number").fill("58")
+    page.get_by_label("second long number").fill("67")
+    assert "".join(page.locator(".smallest-sum button").all_inner_texts()) == "125"
+    assert page.locator("#smallest-verdict").inner_text() == "✓ all 3 digits right"
+    page.locator(".smallest-sum button").nth(1).click()
+    steps = page.locator(".smallest-steps").inner_text()
+    assert "average of the points of 5 and 6" in steps
+    assert "average of the points of 8, 7 and the written 5" in steps
+    assert "the nearest digit is 2" in str(page.locator(".digit-line").get_attribute("aria-label"))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*LAB, "certified sorter"])
 def test_twenty_thousand_sequences_have_the_same_verdict(page: Any, tried: Path, name: str) -> None:

@@ -2,6 +2,7 @@
 import type { PackedModel } from "./forward/adder";
 import type { PackedClassifier } from "./forward/classifier";
 import type { PackedDecoder } from "./forward/decoder";
+import type { PackedSmallest } from "./forward/smallest";
 
 export interface Finding {
   text: string;
@@ -34,6 +35,7 @@ export interface Tries {
   classifiers: (PackedClassifier & { run: string })[];
   sorter: PackedClassifier & { run: string };
   adder: PackedDecoder;
+  smallest?: PackedSmallest; // not in older files
 }
 
 /** How a run learned, by training step. */

@@ -13,11 +13,12 @@ import { Missing } from "./missing";
 import { answer, source } from "./forward/adder";
 import { classify } from "./forward/classifier";
 import { writeSum } from "./forward/decoder";
+import { writeSmallest } from "./forward/smallest";
 import { save, Table, unpacked } from "./save";
 import { stripPair } from "./sequences";
 import { landed, model, SECTIONS } from "./state";
 import { theme } from "./theme";
-import { certifiedAdder, classifiers } from "./tries";
+import { certifiedAdder, classifiers, smallest } from "./tries";
 import { Try } from "./try";
 import { TryLength } from "./trylength";
 
@@ -103,6 +104,7 @@ Object.assign(window, {
       const written = writeSum(certifiedAdder(), a, b);
       return { digits: written.digits, logits: written.logits.map((each) => Array.from(each)) };
     },
+    addSmallest: (a: number[], b: number[]) => writeSmallest(smallest!, a, b),
     stripPair,
   },
 });

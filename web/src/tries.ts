@@ -9,6 +9,7 @@ import { dice } from "./random";
 import { firstDescent, LONGEST, SHORTEST, swapped, unequalNeighbours, type Answers } from "./sequences";
 
 const tries = content.tries ?? null;
+export const smallest = tries?.smallest ?? null;
 export const packed: (PackedClassifier & { run: string })[] = tries ? [...tries.classifiers, tries.sorter] : [];
 
 let unpacked: Classifier[] | null = null;

@@ -1,5 +1,6 @@
 // Try a length: a sequence of any length, the answer of every classifier to it, where they look, and where they break.
 import { Heat } from "./maps";
+import { Smallest } from "./smallest";
 import { siteTitle } from "./names";
 import { firstDescent, LONGEST, SHORTEST } from "./sequences";
 import { Strip } from "./strip";
@@ -115,6 +116,7 @@ export function TryLength() {
       <Strip />
       {shown && <MapsOf opinion={shown} />}
       <TrySum />
+      <Smallest />
     </>
   );
 }

@@ -26,6 +26,9 @@ from headway.api.training import train as train
 from headway.api.training import train_seeds as train_seeds
 from headway.doctor.examination import CHECKS
 from headway.positions import POSITIONS
+from headway.runs.folder import RunFolder, runs_in
+from headway.runs.seal import CERTIFICATE
+from headway.subjects.naming import PRETRAINED
 from headway.subjects.own import Run, open_one
 from headway.tasks import TASKS
 
@@ -41,7 +44,9 @@ def open(path: str | Path) -> Run:
 
 
 def list_items(what: str) -> list[dict[str, Any]]:
-    """Lists tasks, positions or checks."""
+    """Lists tasks, positions, checks or pretrained models."""
+    if what == "pretrained":
+        return [_describe_shipped(run) for run in runs_in(PRETRAINED)]
     if what == "positions":
         items = []
         for name, kind in POSITIONS.items():
@@ -59,3 +64,16 @@ def list_items(what: str) -> list[dict[str, Any]]:
         }
         for name, task in TASKS.items()
     ]
+
+
+def _describe_shipped(run: RunFolder) -> dict[str, str | int]:
+    """Describes a model that ships with the package."""
+    config = run.config()
+    return {
+        "name": run.path.name,
+        "task": config.task,
+        "model": config.model.kind,
+        "positions": config.model.positions,
+        "parameters": run.training().parameters,
+        "certified": (run.path / CERTIFICATE).exists(),
+    }

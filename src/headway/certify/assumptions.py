@@ -17,7 +17,7 @@ from torch.nn.modules import module as torch_module
 
 import headway
 from headway.certify.averages import TANH_ULPS
-from headway.certify.locality import SAME, NotLocal, Stream
+from headway.certify.locality import SAME, Certifiable, NotLocal
 from headway.certify.rounding import EXP_ULPS, RSQRT_ULPS
 from headway.machine import environment
 from headway.models import MODELS, Attention
@@ -69,7 +69,7 @@ class Assumptions:
         return {**content, "algorithms": [*self.algorithms], "outside": [*self.outside]}
 
 
-def write_assumptions(model: Stream) -> Assumptions:
+def write_assumptions(model: Certifiable) -> Assumptions:
     """Returns what a certificate of this model assumes."""
     here = environment(next(model.parameters()).device)
     versions = {name: str(here[name]) for name in ("headway", "torch", "python")}
@@ -92,7 +92,7 @@ def hash_code() -> str:
     return digest.hexdigest()
 
 
-def check_parts(model: Stream) -> None:
+def check_parts(model: Certifiable) -> None:
     """Rejects a model with a part, a hook, a buffer or an attribute that a model of its config does not have."""
     if any(getattr(torch_module, f"_global{kind}") for kind in HOOKS):
         raise NotLocal("a hook is registered for all modules; remove it")
@@ -138,7 +138,7 @@ def _check_encoding(positions: Positions) -> None:
 
 
 @torch.no_grad()
-def check_shifts(model: Stream, source: Tensor, answer: Tensor) -> None:
+def check_shifts(model: Certifiable, source: Tensor, answer: Tensor) -> None:
     """Rejects a model that gives other outputs when all indices are shifted, at small, large and random shifts."""
     exact = copy.deepcopy(model).double()
     stack = exact.stack(exact.stacks[-1], source, exact.shift_right(answer))

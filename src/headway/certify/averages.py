@@ -83,8 +83,6 @@ class AverageBound:
         assert isinstance(attention, Averages)
         assert isinstance(feed, Bend)
         self.heads, self.out = attention.head_numbers, attention.out.weight.detach().double()
-        if not self.heads:  # only the bias of the projection is left
-            self.out = attention.out.bias.detach().double()
         self.into, self.back = (part.weight.detach().double() for part in (feed.into, feed.out))
         self.scale = model.nearest.scale.detach().double()
         self.points = self._points(model)
@@ -102,11 +100,7 @@ class AverageBound:
         column and of the one to its right, and the answer digit written last."""
         last = self.points[written]
         every = average([self.points[d] for d in own]), average([*(self.points[d] for d in right), last])
-        seen = [every[number] for number in self.heads]
-        if seen:
-            (moved,) = product(self.out, seen)
-        else:
-            moved = Near(self.out.expand_as(last.x), torch.zeros_like(last.r))
+        (moved,) = product(self.out, [every[number] for number in self.heads])
         x = last + moved
         hidden = [bend(each) for each in product(self.into, [x])]
         (bent,) = product(self.back, hidden)

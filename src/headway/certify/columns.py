@@ -10,9 +10,17 @@ from torch import Tensor
 from headway.certify.accuracy import find_accuracy
 from headway.certify.assumptions import check_repeats, check_shifts
 from headway.certify.leads import Leads, RoundingBound, bias_of
-from headway.certify.locality import NotLocal, check_outside, depends_on, find_reach, measure_rounding, read_exactly
+from headway.certify.locality import (
+    Certifiable,
+    NotLocal,
+    check_outside,
+    depends_on,
+    find_reach,
+    measure_rounding,
+    read_exactly,
+)
 from headway.certify.verdict import MOST, ROWS, Verdict, Watch
-from headway.models import Decoder, Model
+from headway.models import Decoder
 from headway.tasks import Problems, Task
 from headway.tasks.problems import Columns
 
@@ -105,7 +113,7 @@ def find_leads(model: Decoder, bound: RoundingBound, problems: Problems, column:
     return bound(tokens, bias_of(order), source.shape[1] + column, answer[:, column])
 
 
-def _read(model: Decoder, problems: Problems) -> Tensor:
+def _read(model: Certifiable, problems: Problems) -> Tensor:
     return model(problems.source, problems.answer)
 
 
@@ -182,7 +190,7 @@ def _fill(operands: Tensor, lowest: int, free: list[int], carry: Tensor, number:
         operands[1, :, column] = rest - operands[0, :, column]
 
 
-def check_everywhere(model: Model, task: Task, columns: Columns, behind: int, ahead: int) -> None:
+def check_everywhere(model: Certifiable, task: Task, columns: Columns, behind: int, ahead: int) -> None:
     """Tries whether the place or the length matters: with shifted indices, and in sums whose digits repeat themselves,
     beside sums of a few of their columns. Nothing is carried in them, so that both have the same neighbourhoods."""
     device = next(model.parameters()).device
@@ -203,7 +211,7 @@ def check_everywhere(model: Model, task: Task, columns: Columns, behind: int, ah
         check_repeats(read(a.repeat(periods)[None], b.repeat(periods)[None])[0], alone, behind, ahead)
 
 
-def check_digit(model: Model, task: Task, pattern: ColumnPattern, digits: int, column: int) -> None:
+def check_digit(model: Certifiable, task: Task, pattern: ColumnPattern, digits: int, column: int) -> None:
     """Replaces the tokens outside the neighbourhood and checks that the logits of the digit do not change."""
     device = next(model.parameters()).device
     problems, others = (task.testing(seed, 64, length=digits, device=device) for seed in (1, 2))

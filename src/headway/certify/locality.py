@@ -14,7 +14,7 @@ from torch import Tensor
 
 from headway.errors import HeadwayError
 from headway.evaluation.verdicts import largest
-from headway.models import MODELS, Attention, Classifier, Decoder, Model, Order
+from headway.models import MODELS, Attention, AveragingDecoder, Classifier, Decoder, Model, Order
 from headway.positions import Positions, Relative
 from headway.tasks import Problems
 
@@ -23,6 +23,7 @@ FAR = (100, 100_000)  # distances up to which a window is checked
 STREAMS = ("decoder", "classifier")  # kinds of models that read everything in one sequence, through one stack
 
 Stream = Decoder | Classifier
+Certifiable = Stream | AveragingDecoder
 Reading = Callable[[Any, Problems], Tensor]
 """Called with a model and problems; returns the model's output at each place, rows by places."""
 
@@ -106,13 +107,15 @@ def depends_on(model: Stream, order: Order) -> Bool[Tensor, "token token"]:
 
 
 @torch.no_grad()
-def read_exactly(read: Reading, model: Stream, problems: Problems) -> Tensor:
+def read_exactly(read: Reading, model: Certifiable, problems: Problems) -> Tensor:
     """Returns the model's outputs in float64."""
     return read(copy.deepcopy(model).double(), problems)
 
 
 @torch.no_grad()
-def check_outside(read: Reading, model: Stream, problems: Problems, others: Problems, place: int, what: str) -> None:
+def check_outside(
+    read: Reading, model: Certifiable, problems: Problems, others: Problems, place: int, what: str
+) -> None:
     """Rejects a model whose output at a place differs between two batches that differ only in tokens that cannot
     influence it."""
     exact = copy.deepcopy(model).double()
@@ -124,7 +127,7 @@ def check_outside(read: Reading, model: Stream, problems: Problems, others: Prob
 
 @torch.no_grad()
 def measure_rounding(
-    read: Reading, model: Stream, problems: Problems, longer: Problems, alone: int, shared: slice
+    read: Reading, model: Certifiable, problems: Problems, longer: Problems, alone: int, shared: slice
 ) -> float:
     """Measures rounding: the largest difference at a place between a batch, some of its problems one at a time, and
     problems so long that attention gathers its keys, at places with the same context. Infinite if one is NaN."""

@@ -24,9 +24,8 @@ from headway.models.attention import (
     Maps,
     Order,
     QueryStream,
-    _Constant,
 )
-from headway.models.blocks import Block
+from headway.models.blocks import Block, Streams
 from headway.models.dropout import Dropout, number_of
 from headway.models.linear import Linear
 from headway.models.model import Model, Source, StackPass
@@ -86,7 +85,9 @@ class Averages(Attention):
     def __init__(self, site: Site, d_model: int, head_numbers: list[int]) -> None:
         nn.Module.__init__(self)
         self.site, self.head_numbers, self.heads, self.dim = site, head_numbers, len(head_numbers), d_model
-        self.out = Linear(self.heads * d_model, d_model, bias=False) if head_numbers else _Constant(d_model)
+        if not head_numbers:
+            raise HeadwayError("a model of averaging heads needs at least one of them; leave one in")
+        self.out = Linear(self.heads * d_model, d_model, bias=False)
         self.place = number_of(site)
 
     def head_outputs(
@@ -128,7 +129,7 @@ class Bend(nn.Module):
         super().__init__()
         self.into, self.out = Linear(d_model, d_ff, bias=False), Linear(d_ff, d_model, bias=False)
 
-    def forward(self, x: Stream, dropout: Dropout | None = None, place: int = 0) -> Stream:
+    def forward(self, x: Streams, dropout: Dropout | None = None, place: int = 0) -> Streams:
         return self.out(self.into(x).tanh())
 
 
@@ -151,7 +152,7 @@ class NearestDigit(nn.Module):
         super().__init__()
         self.scale = Parameter(torch.randn(1))
 
-    def forward(self, x: Stream, points: Float[Tensor, " digit"]) -> Float[Tensor, "*batch digit"]:
+    def forward(self, x: Streams, points: Float[Tensor, " digit"]) -> Float[Tensor, "*batch token digit"]:
         return -(self.scale * x - points).square()
 
 

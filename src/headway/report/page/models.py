@@ -8,13 +8,15 @@ a classifier past its training length is often near a tie, which rounded weights
 
 import base64
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from headway.errors import BrokenRun
+from headway.runs import disk
 from headway.runs.config import ModelConfig
 from headway.runs.folder import AGAIN, RunFolder
+from headway.runs.seal import CERTIFICATE
 
 SHIPPED = Path(__file__).parents[2] / "pretrained"
 ENCODINGS = ("learned", "sinusoidal", "none", "rope", "alibi")  # that the page computes, beside windows
@@ -68,10 +70,26 @@ class PackedDecoder(PackedModel):
     trained: list[int]
 
 
+class PackedSmallest(TypedDict):
+    """The smallest adder: its trained numbers by name, and what is proved of them."""
+
+    name: str
+    shift: float
+    own: float
+    right: float
+    into: float
+    out: float
+    scale: float
+    contexts: int
+    margin: float
+    bound: float
+
+
 class LengthModels(TypedDict):
     classifiers: list[PackedClassifier]
     sorter: PackedClassifier
     adder: PackedDecoder
+    smallest: PackedSmallest
 
 
 def runs_in_page(run: RunFolder | None) -> bool:
@@ -122,6 +140,7 @@ def pack_length_models(
         "classifiers": [_pack_classifier(run, name(run.path), run.config().model.positions) for run in own],
         "sorter": _pack_classifier(sorter, "pretrained:certified-sorter", "certified sorter"),
         "adder": _pack_certified_adder(RunFolder(SHIPPED / "certified-adder")),
+        "smallest": _pack_smallest(RunFolder(SHIPPED / "smallest-adder")),
     }
 
 
@@ -171,6 +190,24 @@ def _pack_certified_adder(run: RunFolder) -> PackedDecoder:
     }
 
 
+def _pack_smallest(run: RunFolder) -> PackedSmallest:
+    run.verify()
+    weights, proof = _load_weights(run), disk.read_json(run.path / CERTIFICATE)
+    own, right = weights["blocks.0.attentions.self.out.weight"].ravel().tolist()
+    return {
+        "name": "pretrained:smallest-adder",
+        "shift": weights["tokens.shift"].item(),
+        "own": own,
+        "right": right,
+        "into": weights["blocks.0.feed.into.weight"].item(),
+        "out": weights["blocks.0.feed.out.weight"].item(),
+        "scale": weights["nearest.scale"].item(),
+        "contexts": proof["contexts"],
+        "margin": proof["smallest_margin"],
+        "bound": proof["rounding_bound"],
+    }
+
+
 def _pack_model(model: ModelConfig, weights: Weights) -> PackedModel:
     return {
         "d_model": model.d_model,
@@ -184,14 +221,9 @@ def _pack_model(model: ModelConfig, weights: Weights) -> PackedModel:
 def _pack_weights(run: RunFolder, single: bool, rows: dict[str, int] | None = None) -> Weights:
     """Packs the tensors of a run, whose files were checked against their hashes; of some only their first rows."""
     import numpy
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
 
-    try:
-        tensors, weights = load_file(run.weights), Weights()
-    except (SafetensorError, OSError, ValueError, OverflowError, KeyError, TypeError) as error:
-        raise BrokenRun(f"{run.weights} holds no tensors ({error}); {AGAIN}") from error
-    for name, weight in tensors.items():
+    weights = Weights()
+    for name, weight in _load_weights(run).items():
         if weight.ndim == 0 or weight.dtype.kind != "f":
             raise BrokenRun(f"{run.weights}: {name} is not a weight tensor; {AGAIN}")
         with numpy.errstate(over="ignore"):  # numbers beyond half floats become infinite in the page too
@@ -200,3 +232,14 @@ def _pack_weights(run: RunFolder, single: bool, rows: dict[str, int] | None = No
         if single:
             weights[name]["single"] = True
     return weights
+
+
+def _load_weights(run: RunFolder) -> Mapping[str, Any]:
+    """Returns the tensors of a run as NumPy arrays, by name."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        return load_file(run.weights)
+    except (SafetensorError, OSError, ValueError, OverflowError, KeyError, TypeError) as error:
+        raise BrokenRun(f"{run.weights} holds no tensors ({error}); {AGAIN}") from error

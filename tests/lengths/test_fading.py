@@ -183,6 +183,24 @@ def test_the_share_outside_is_never_larger_than_its_bound(trained: Classifier) -
     assert 0 < spent <= nearby.mass < 1e4 * spent
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("slope", [9.0, 11.0, 14.0])
+def test_no_choice_of_tokens_outside_exceeds_what_is_proved(slope: float, model: Classifier) -> None:
+    """With flatter slopes, so that the outside counts: each pair between 12 tokens of one value and 12 of another, in
+    float64. Some choice comes within a factor of 500 of what the bound adds for the outside; none exceeds it."""
+    encoding(model).log_slope.fill_(math.log(slope))
+    nearby = Nearby(model, read_fading(encoding(model)), 1, 0)
+    assert (nearby.behind, nearby.ahead) == read_fading(encoding(model)).neighbours
+    a, x, y, b = torch.cartesian_prod(*[torch.arange(VALUES)] * 4).T
+    alone, anywhere = nearby("inside", torch.stack((x, y), 1), 1)
+    tokens = torch.cat((a[:, None].expand(-1, 12), torch.stack((x, y), 1), b[:, None].expand(-1, 12)), 1)
+    moved = (copy.deepcopy(model).double().violations(tokens)[:, 13] - alone.value[:, 0]).abs()
+    assert bool((moved <= anywhere.bound[:, 0]).all())
+    added = (anywhere.bound - alone.bound)[:, 0]
+    reached = float((moved / added)[added.isfinite() & (moved > 1e-9)].max())
+    assert 0.002 < reached <= 1
+
+
 def test_the_power_of_kerple_falls_with_every_step_by_what_it_says() -> None:
     made = find_positions("kerple-power")(SHAPE)
     with torch.no_grad():

@@ -18,10 +18,12 @@ from headway.models import Model
 from headway.tasks import Task
 from headway.tasks.problems import Columns, Neighbours
 
-PROOFS = {(Columns, "decoder"): certify_columns, (Neighbours, "classifier"): certify_neighbours}
-"""by the kind of locality that a task declares, and the kind of the model"""
-FADING = {(Neighbours, "classifier"): certify_fading}
-"""the same for attention that masks no key, but whose bias falls with distance"""
+PROOFS = {
+    (Columns, "decoder", True): certify_columns,
+    (Neighbours, "classifier", True): certify_neighbours,
+    (Neighbours, "classifier", False): certify_fading,
+}
+"""by the kind of locality that a task declares, the kind of the model, and whether a window masks all distant keys"""
 
 
 def certify(model: Model, task: Task, watch: Watch | None = None) -> Verdict:
@@ -30,14 +32,13 @@ def certify(model: Model, task: Task, watch: Watch | None = None) -> Verdict:
     model.eval()
     try:
         stream, local = check_relative(model), task.local
-        kind = type(local), model.config.kind
-        fades = stream.positions.offsets is None and kind in FADING
-        (check_known if fades else check_windowed)(stream)
+        kind = type(local), model.config.kind, stream.positions.offsets is not None
+        (check_known if kind in PROOFS and not kind[2] else check_windowed)(stream)
         check_parts(stream)
         check_weights(stream)
         if isinstance(local, str):
             raise NotLocal(local)
-        if (prove := FADING[kind] if fades else PROOFS.get(kind)) is None:
+        if (prove := PROOFS.get(kind)) is None:
             raise NotLocal(f"the contexts of {task.name} cannot be enumerated for this model")
         with full_precision_matmul():  # TF32 is outside the theorem
             verdict = prove(stream, task, local, watch).settle()

@@ -135,7 +135,7 @@ class Lengths(Common, LengthsQuestion):
 @dataclass(frozen=True)
 class Certify(Common):
     subject: Subject = tyro.MISSING
-    """a run folder, pretrained:certified-adder or pretrained:certified-sorter"""
+    """a run folder, pretrained:certified-adder, certified-sorter or certified-global-sorter"""
 
     def run(self) -> Output:
         found = headway.api.certify_run(self.subject, device=self.device, quiet=self.quiet)

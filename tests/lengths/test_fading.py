@@ -7,6 +7,7 @@ import importlib
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from headway.models import Classifier, build_model
 from headway.positions import Relative, Shape, find_positions
 from headway.positions.alibi_learned import AlibiLearned
 from headway.runs.config import Overrides
+from headway.subjects.own import open_one
 from headway.tasks import Sortedness
 from headway.training.batches import draw_batches
 from headway.training.defaults import plan
@@ -139,6 +141,21 @@ def test_random_sequences_stay_inside_what_is_proved(trained: Classifier) -> Non
                 assert torch.equal(trained(every).argmax(-1), TASK.solve(every).answer)
 
 
+@pytest.mark.slow
+def test_the_shipped_sorter_is_certified_and_right_on_long_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = open_one("pretrained:certified-global-sorter")
+    found = certify(run.model, run.task)
+    assert found.certified, found.reason
+    assert (found.contexts, found.wrong) == (15_150, 0)
+    assert found.outside is not None
+    assert 0 < found.outside.mass < 1e-4
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "recipes")
+    recipe, dice = importlib.import_module("sort_a_million"), torch.Generator().manual_seed(2)
+    for name, tokens in recipe.draw_long(100, 30_000, dice):
+        said = bool((recipe.report_in_parts(run.model, tokens, found.outside.distance) > 0).any())
+        assert said == bool((tokens[1:] < tokens[:-1]).any()), name
+
+
 # The bounds, against slow references
 
 
@@ -239,6 +256,21 @@ def test_parts_of_a_long_sequence_give_what_the_whole_gives(
     for name, tokens in recipe.draw_long(VALUES, 2_000, dice):
         said = bool((recipe.report_in_parts(trained, tokens, verdict.outside.distance) > 0).any())
         assert said == bool((tokens[1:] < tokens[:-1]).any()), name
+
+
+@torch.no_grad()
+def test_a_pruned_head_counts_for_nothing(model: Classifier) -> None:
+    """The slopes of a head that is not there do not change what the other one has outside."""
+    pruned = build_model(replace(model.config, pruned="encoder.0.self.0"))
+    assert isinstance(pruned, Classifier)
+    assert pruned.blocks[0].attentions["self"].heads == 1  # pyright: ignore
+    masses = []
+    for slope in (12.0, 14.0):
+        encoding(pruned).log_slope[:, 0] = math.log(slope)
+        found = certify(pruned, TASK).outside
+        assert found is not None
+        masses.append(found.mass)
+    assert masses[0] == pytest.approx(masses[1], rel=1e-3)
 
 
 # What is refused

@@ -44,7 +44,7 @@ def certify_neighbours(model: Classifier, task: Task, local: Neighbours, watch: 
         leads = bound(tokens, bias_of(model.stack("encoder", tokens[:1]).order), place)
         return leads, leads
 
-    reports, leads = collect_reports(verdict, model, local.values, behind, ahead, find, watch)
+    reports, leads = collect_reports(verdict, model, local.values, behind, ahead, find, watch, alike=True)
     judge(verdict, reports, leads, local, behind, ahead)
     return verdict
 
@@ -80,10 +80,17 @@ def _neighbourhood(model: Classifier, task: Task) -> tuple[int, int]:
 
 @torch.no_grad()
 def collect_reports(
-    verdict: Verdict, model: Classifier, values: int, behind: int, ahead: int, find: Find, watch: Watch | None
+    verdict: Verdict,
+    model: Classifier,
+    values: int,
+    behind: int,
+    ahead: int,
+    find: Find,
+    watch: Watch | None,
+    alike: bool = False,
 ) -> tuple[Reports, dict[str, Leads]]:
     """Runs the model on each neighbourhood as a whole sequence and collects its output at the place in question, in
-    float32 and in float64 with its bound."""
+    float32 and in float64 with its bound. With `alike`, kinds of places with the same neighbours do not differ."""
     device = next(model.parameters()).device
 
     def run(kind: str, place: int, after: int) -> tuple[Tensor, Leads]:
@@ -101,7 +108,10 @@ def collect_reports(
         leads = Leads(*(torch.cat(each).view(*[values] * width) for each in zip(*bounds, strict=True)))
         return torch.cat(parts).view(*[values] * width), leads
 
-    found = {name: run(name, *kind) for name, kind in places_of(behind, ahead).items()}
+    found, kinds = {}, places_of(behind, ahead)
+    for name, kind in kinds.items():
+        twin = next((other for other in found if alike and kinds[other] == kind), None)
+        found[name] = run(name, *kind) if twin is None else found[twin]
     return {name: each[0] for name, each in found.items()}, {name: each[1] for name, each in found.items()}
 
 

@@ -35,7 +35,7 @@ def deep() -> Classifier:
     config = plan("sortedness", overrides, 0, OPTIONS)
     learner = Learner(build_model(config.model, 0), config.training)
     batches = draw_batches(TASK, config.training, [0], None, 0, torch.device("cpu"))
-    for _ in range(300):
+    for _ in range(150):
         learner.step(next(batches))
     model = learner.model.eval()
     assert isinstance(model, Classifier)

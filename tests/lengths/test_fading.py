@@ -52,7 +52,7 @@ def trained() -> Classifier:
     config = plan("sortedness", Overrides(positions=STEEP, **settings), 0, OPTIONS)  # pyright: ignore
     learner = Learner(build_model(config.model, 0), config.training)
     batches = draw_batches(TASK, config.training, [0], None, 0, torch.device("cpu"))
-    for _ in range(400):
+    for _ in range(250):
         learner.step(next(batches))
     model = learner.model.eval()
     assert isinstance(model, Classifier)

@@ -22,7 +22,7 @@ COMMANDS = {
     "heads": "Find which heads a model needs, and which can be removed together.",
     "prune": "Write a model without the heads that can be removed together.",
     "lengths": "Measure how far past its training length an encoding or a model of yours works, and what stops it.",
-    "certify": "Prove that a windowed model is right at every length, in float32: check every context, bound rounding.",
+    "certify": "Prove that a model is right at every length, in float32: check every context, bound all else.",
     "doctor": "Check whether conclusions may be drawn: tests a model and its evaluation, and says what is wrong.",
     "new": "Write a commented adapter: how the doctor runs your model, or each submission of a class.",
     "add": "Add two numbers with a trained model, decoded digit by digit.",

@@ -140,7 +140,8 @@ class Lengths(Common, LengthsQuestion):
 @dataclass(frozen=True)
 class Certify(Common, DigitsQuestion):
     subject: Subject
-    """a run folder or pretrained:certified-adder; with --digits also your own as file.py:function"""
+    """a run folder, pretrained:certified-adder, smallest-adder, certified-sorter or certified-global-sorter; with
+    --digits also your own as file.py:function"""
 
     def run(self) -> Output:
         if self.digits is not None:

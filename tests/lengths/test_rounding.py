@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import itertools
 from pathlib import Path
@@ -12,9 +13,12 @@ import torch
 from simulated import NORMS, Machine, numpy, run_block
 from torch import Tensor
 
+from headway.certify.fading import Nearby
 from headway.certify.leads import RoundingBound, bias_of
+from headway.certify.outside import NEAR, read_fading
 from headway.certify.rounding import normalise
 from headway.models import Classifier, Decoder, build_model
+from headway.positions.alibi_learned import AlibiLearned
 from headway.runs.config import Overrides
 from headway.tasks import Addition
 from headway.training.defaults import plan
@@ -109,6 +113,32 @@ def test_no_machine_within_the_assumptions_exceeds_the_bound(task: str, scale: f
         assert (off <= bound).all(), (norm, signs)
         largest = max(largest, float((off / np.where(finite, bound, np.inf)).max()))
     assert largest > 1e-3  # a bound a thousand times as small would be refuted
+
+
+@pytest.mark.parametrize("slope", [9.0, 20.0])
+def test_no_machine_exceeds_the_bound_where_no_key_is_masked(slope: float) -> None:
+    """Whole sequences of 14 tokens run on the machine; only the pair at places 6 and 7 is known to the bound."""
+    model = build("sortedness", 3, 1.0, layers=1, positions="alibi-learned")
+    positions = model.positions
+    assert isinstance(positions, AlibiLearned)
+    with torch.no_grad():
+        positions.log_slope.copy_(np.log(slope) + 0.03 * positions.log_slope)
+        positions.centre.copy_(-0.5 + 0.03 * positions.centre)
+    tokens, place = torch.randint(6, (24, 14), generator=torch.Generator().manual_seed(7)), 7
+    tokens[:4, :6], tokens[4:8, 8:] = 2, 5  # many equal tokens on one side
+    fading = read_fading(positions)
+    leads = Nearby(model, fading, 1, 0)("inside", tokens[:, 6:8], 1)[1]  # pyright: ignore[reportArgumentType]
+    value, bound = leads.value.numpy(), leads.bound.numpy()
+    assert np.isfinite(bound).all()
+    at = torch.arange(14)
+    exact, largest = copy.deepcopy(positions).double().of_distance(at - at[:, None]).detach(), 0.0
+    for number, (norm, signs) in enumerate(itertools.product(NORMS, ("plus", "minus", "random", "alternating"))):
+        machine, sign = Machine(number, signs, norm, online=bool(number % 2)), 1 - 2 * (number % 2)
+        found = simulate(model, machine, (tokens, exact * (1 + sign * NEAR * (at % 2)), place, None))
+        off = np.abs(found - value)
+        assert (off <= bound).all(), (norm, signs)
+        largest = max(largest, float((off / bound).max()))
+    assert largest > 1e-3
 
 
 @pytest.mark.parametrize("signs", ["plus", "minus", "random", "alternating"])

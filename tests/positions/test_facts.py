@@ -19,7 +19,8 @@ from small import small_model
 SHAPE = Shape(d_model=16, heads=4, trained=10)
 TASK = Sortedness()
 SMALL = small_model(32, heads=4, layers=2)
-BIASED = ["alibi", "alibi-signed", "t5", "clipped", "kerple", "kerple-power", "fire", "sandwich", "window"]
+BIASED = ["alibi", "alibi-signed", "alibi-learned", "t5", "clipped", "kerple", "kerple-power", "fire", "sandwich"]
+BIASED += ["window"]
 
 
 def classifier(positions: str, pooling: str = "mean", index: str = "sequential") -> Classifier:
@@ -101,6 +102,17 @@ def test_signed_alibi_has_heads_for_either_direction() -> None:
     assert bias is not None
     assert torch.equal(bias[0, :2].isfinite(), torch.ones(5, 5).tril().bool().expand(2, 5, 5))
     assert torch.equal(bias[0, 2:].isfinite(), torch.ones(5, 5).triu().bool().expand(2, 5, 5))
+
+
+@torch.no_grad()
+def test_learned_alibi_falls_at_its_own_slope_on_either_side_of_its_own_centre() -> None:
+    made = find_positions("alibi-learned+slope=3.0")(SHAPE)
+    made.centre[1], made.log_slope[0, 1] = -2.25, math.log(0.5)  # pyright: ignore
+    bias = made.bias(torch.tensor([[6]]), torch.arange(9)[None])
+    assert bias is not None
+    assert bias[0, 0, 0].tolist() == pytest.approx([-3 * abs(at - 5.5) for at in range(9)], rel=1e-6)
+    expected = [-(0.5 if at < 3.75 else 3) * abs(at - 3.75) for at in range(9)]
+    assert bias[0, 1, 0].tolist() == pytest.approx(expected, rel=1e-6)
 
 
 @torch.no_grad()

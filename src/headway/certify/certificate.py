@@ -23,16 +23,15 @@ from headway.tasks.problems import Columns, Neighbours
 
 Prove = Callable[..., Verdict]
 """Called with the model, its task, the locality that the task declares, and what watches the progress."""
-PROOFS: dict[tuple[type, str], Prove] = {
-    (Columns, "decoder"): certify_columns,
-    (Columns, "averaging"): certify_framed,
-    (Neighbours, "classifier"): certify_neighbours,
+PROOFS: dict[tuple[type, str, bool], Prove] = {
+    (Columns, "decoder", True): certify_columns,
+    (Columns, "averaging", True): certify_framed,
+    (Neighbours, "classifier", True): certify_neighbours,
+    (Neighbours, "classifier", False): certify_fading,
 }
-"""by the kind of locality that a task declares, and the kind of the model"""
+"""by the kind of locality that a task declares, the kind of the model, and whether a window masks all distant keys"""
 WINDOWS = {"averaging": check_windows}
 """by the kind of a model whose windows are its own: what is checked of them"""
-FADING: dict[tuple[type, str], Prove] = {(Neighbours, "classifier"): certify_fading}
-"""the same for attention that masks no key, but whose bias falls with distance"""
 
 
 def certify(model: Model, task: Task, watch: Watch | None = None) -> Verdict:
@@ -60,12 +59,9 @@ def certify(model: Model, task: Task, watch: Watch | None = None) -> Verdict:
 
 def _find_proof(model: Model, local: Columns | Neighbours | str) -> tuple[Model, Prove | None]:
     """Returns the model, once it is checked what its heads can see, and the proof for it."""
-    kind = type(local), model.config.kind
     if model.config.kind in WINDOWS:
-        return WINDOWS[model.config.kind](model), PROOFS.get(kind)
+        return WINDOWS[model.config.kind](model), PROOFS.get((type(local), model.config.kind, True))
     stream = check_relative(model)
-    if stream.positions.offsets is None and kind in FADING:
-        check_known(stream)
-        return stream, FADING[kind]
-    check_windowed(stream)
+    kind = type(local), model.config.kind, stream.positions.offsets is not None
+    (check_known if kind in PROOFS and not kind[2] else check_windowed)(stream)
     return stream, PROOFS.get(kind)

@@ -70,10 +70,11 @@ def certify_fading(model: Classifier, task: Task, local: Neighbours, watch: Watc
     assert isinstance(positions, Relative)
     if len(model.blocks) != 1:
         raise NotLocal(f"it masks no key and has {len(model.blocks)} layers; with more than one nothing is bounded")
-    fading = read_fading(positions)
+    device = next(model.parameters()).device
+    fading = read_fading(positions, device)
     behind, ahead = fading.neighbours
     check_count(local, behind, ahead)
-    problems = task.testing(4, 8, device=next(model.parameters()).device)
+    problems = task.testing(4, 8, device=device)
     check_shifts(model, problems.source, problems.answer)
     verdict, nearby = Verdict(), Nearby(model, fading, behind, ahead)
     reports, leads = collect_reports(verdict, model, local.values, behind, ahead, nearby, watch)

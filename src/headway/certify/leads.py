@@ -101,7 +101,7 @@ class RoundingBound:
         query = which[:, places.index(at)]
         keys = Reads(*(tuple(part[which[:, seen]] for part in each) for each in (reads.query, reads.key, reads.value)))  # pyright: ignore
         asked = reads.query[0][query], reads.query[1][query]
-        beyond = None if outside is None else (outside, reads)
+        beyond = None if outside is None else (outside.of(block.attention.head_numbers), reads)
         attended = block.attend(asked, keys, bias[:, [places[number] for number in seen]], beyond)
         if attended.mass is not None:
             self.heaviest = max(self.heaviest, float(attended.mass.nan_to_num(nan=torch.inf).max()))

@@ -1,4 +1,5 @@
-"""A certificate for a relation between neighbours, such as sortedness: checks every pair or triple of tokens."""
+"""A certificate for a relation between neighbours, such as sortedness: checks every pair of tokens, every triple, or
+whatever a place depends on through all layers."""
 
 import itertools
 from collections.abc import Callable
@@ -21,6 +22,9 @@ Find = Callable[[str, Tensor, int], tuple[Leads, Leads]]
 """Called with a kind of place, contexts and the place in them; returns the leads with the bound of what float32 gives
 for these contexts alone, and of what it gives wherever they occur."""
 
+Places = dict[str, tuple[int, int]]
+"""How many tokens before and after it a kind of place depends on."""
+
 Reports = dict[str, Tensor]
 """The output at a place for every context: above 0 it reports a violation. There is one axis for each token of the
 neighbourhood, in order; the first place has no tokens before it, the last none after it."""
@@ -31,8 +35,6 @@ def certify_neighbours(model: Classifier, task: Task, local: Neighbours, watch: 
     check_readout(model)
     behind, ahead = _neighbourhood(model, task)
     check_count(local, behind, ahead)
-    if max(behind, ahead) > 1:
-        raise NotLocal(f"a place depends on {behind} tokens before it and {ahead} after it; at most one of each fits")
     verdict = Verdict(rounding=_rounding(model, task))
     _check_places(model, task, behind, ahead)
     _check_everywhere(model, task, local, behind, ahead)
@@ -42,7 +44,7 @@ def certify_neighbours(model: Classifier, task: Task, local: Neighbours, watch: 
         leads = bound(tokens, bias_of(model.stack("encoder", tokens[:1]).order), place)
         return leads, leads
 
-    reports, leads = collect_reports(verdict, model, local.values, behind, ahead, find, watch)
+    reports, leads = collect_reports(verdict, model, local.values, behind, ahead, find, watch, alike=True)
     judge(verdict, reports, leads, local, behind, ahead)
     return verdict
 
@@ -78,14 +80,22 @@ def _neighbourhood(model: Classifier, task: Task) -> tuple[int, int]:
 
 @torch.no_grad()
 def collect_reports(
-    verdict: Verdict, model: Classifier, values: int, behind: int, ahead: int, find: Find, watch: Watch | None
+    verdict: Verdict,
+    model: Classifier,
+    values: int,
+    behind: int,
+    ahead: int,
+    find: Find,
+    watch: Watch | None,
+    alike: bool = False,
 ) -> tuple[Reports, dict[str, Leads]]:
     """Runs the model on each neighbourhood as a whole sequence and collects its output at the place in question, in
-    float32 and in float64 with its bound."""
+    float32 and in float64 with its bound. With `alike`, kinds of places with the same neighbours do not differ."""
     device = next(model.parameters()).device
 
-    def run(kind: str, width: int, place: int) -> tuple[Tensor, Leads]:
-        total, parts, bounds = values**width, [], []
+    def run(kind: str, place: int, after: int) -> tuple[Tensor, Leads]:
+        width, parts, bounds = place + 1 + after, [], []
+        total = values**width
         for start in range(0, total, ROWS):
             number = torch.arange(start, min(start + ROWS, total), device=device)
             tokens = torch.stack([number // values ** (width - 1 - at) % values for at in range(width)], dim=1)
@@ -98,11 +108,20 @@ def collect_reports(
         leads = Leads(*(torch.cat(each).view(*[values] * width) for each in zip(*bounds, strict=True)))
         return torch.cat(parts).view(*[values] * width), leads
 
-    kinds = {"inside": (behind + 1 + ahead, behind), "first": (1 + ahead, 0), "last": (behind + 1, behind)}
-    if behind and ahead:  # a sequence of one token; elsewhere that is its first or its last place
-        kinds["alone"] = (1, 0)
-    found = {name: run(name, *kind) for name, kind in kinds.items()}
+    found, kinds = {}, places_of(behind, ahead)
+    for name, kind in kinds.items():
+        twin = next((other for other in found if alike and kinds[other] == kind), None)
+        found[name] = run(name, *kind) if twin is None else found[twin]
     return {name: each[0] for name, each in found.items()}, {name: each[1] for name, each in found.items()}
+
+
+def places_of(behind: int, ahead: int) -> Places:
+    """Returns the kinds of places: those with all their neighbours, and those near the ends, with fewer."""
+    kinds = {"inside": (behind, ahead), "first": (0, ahead), "last": (behind, 0)}
+    if behind and ahead:  # a sequence of one token; elsewhere that is its first or its last place
+        kinds["alone"] = (0, 0)
+    every = ((before, after) for before in range(behind + 1) for after in range(ahead + 1))
+    return kinds | {f"{each[0]} before, {each[1]} after": each for each in every if each not in kinds.values()}
 
 
 def judge(
@@ -133,24 +152,31 @@ def _judge_violations(
     number = torch.arange(local.values)
     holds = local.holds(number[:, None], number[None])  # left right
     least = {name: each.value - each.bound for name, each in leads.items()}
-    reported, proved = (_weakest_report(each, holds, behind, ahead)[~holds] for each in (reports, least))
+    kinds = places_of(behind, ahead)
+    reported, proved = (_weakest_report(each, holds, kinds)[~holds] for each in (reports, least))
     places = (~holds).nonzero()
     verdict.add("violation", reported, proved, lambda row: "{} before {}".format(*places[row].tolist()))
 
 
-def _weakest_report(reports: Reports, holds: Tensor, behind: int, ahead: int) -> Tensor:
-    """Returns the weakest report of each violation x, y, by the place that reports it more strongly."""
-    least = torch.full_like(holds, -torch.inf, dtype=reports["inside"].dtype)  # where it does not see the other token
-    left = right = least  # x y: the weakest report of the place of x, and of y
-    if ahead:
-        left = reports["inside"]
-        if behind:  # over all tokens that may precede x
-            left = torch.minimum(left.where(holds[:, :, None], torch.inf).amin(0), reports["first"])
-    if behind:
-        right = reports["inside"]
-        if ahead:  # over all tokens that may follow y
-            right = torch.minimum(right.amin(2), reports["last"])
-    return torch.maximum(left, right)
+def _weakest_report(reports: Reports, holds: Tensor, kinds: Places) -> Tensor:
+    """Returns the weakest report of each first violation x, y, by the place that reports it more strongly. What comes
+    before x is in order, what follows y may be anything."""
+    unseen = torch.full_like(holds, -torch.inf, dtype=reports["inside"].dtype)
+    by_place = [unseen, unseen]  # of x and of y; where it does not see the other token it reports nothing
+    for name, (before, after) in kinds.items():
+        for which, x in ((0, before), (1, before - 1)):  # the axis of x
+            if x < 0 or x + 1 > before + after:
+                continue
+            table = reports[name]
+            for axis in range(x):  # the tokens before x, in order up to x
+                shape = [1] * table.ndim
+                shape[axis : axis + 2] = holds.shape
+                table = table.where(holds.view(shape), torch.inf)
+            others = [axis for axis in range(table.ndim) if axis not in (x, x + 1)]
+            weakest = table.amin(others) if others else table
+            seen = by_place[which]
+            by_place[which] = weakest if seen is unseen else torch.minimum(seen, weakest)
+    return torch.maximum(*by_place)
 
 
 def _read(model: Classifier, problems: Problems) -> Tensor:

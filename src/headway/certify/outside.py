@@ -32,6 +32,10 @@ class Outside:
     top: Tensor  # head: the largest bias of one of them
     keys: int  # how many keys at most weigh more than 0 in float32, inside and outside
 
+    def of(self, heads: list[int]) -> "Outside":
+        """Returns what these heads have outside."""
+        return Outside(self.log_mass[heads], self.top[heads], self.keys)
+
 
 @dataclass(frozen=True)
 class Fading:
@@ -75,14 +79,13 @@ class Fading:
 
 
 @torch.no_grad()
-def read_fading(positions: Relative) -> Fading:
+def read_fading(positions: Relative, device: torch.device | str = "cpu") -> Fading:
     """Returns what is known of an encoding's bias; rejects one that is not known to fall."""
     exact = copy.deepcopy(positions).double()
     fall, name = exact.fall(), type(positions).__name__
     if isinstance(fall, str):
         raise NotLocal(f"{name} masks no key, and {fall[0].lower()}{fall[1:]}")
-    fall = fall.double()
-    device = fall.device
+    fall = fall.to(device).double()
     bias = exact.of_distance(torch.arange(-1, 2, device=device)).double()
     if not bool((fall > 0).all()):
         side, head = (fall <= 0).nonzero()[0].tolist()

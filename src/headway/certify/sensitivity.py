@@ -124,11 +124,9 @@ class BlockBound:
         s, error = self.score(query, keys.key)
         s, peak = s + finite, torch.full_like(s[:, :1], -torch.inf)
         top = s.masked_fill(masked, -torch.inf).amax(1, keepdim=True)
-        if beyond is not None:
-            (outside, every), near = beyond, NEAR
-            far, far_error = self.score(query, every.key)
-            far, count = (far + far_error).amax(1, keepdim=True), outside.keys  # row 1 head
-            peak = far + outside.top
+        far = None if beyond is None else torch.add(*self.score(query, beyond[1].key)).amax(1, keepdim=True)
+        if beyond is not None and far is not None:  # row 1 head: the highest score that any token can have
+            near, count, peak = NEAR, beyond[0].keys, far + beyond[0].top
         error = error + near * finite.abs() + TINY
         highest = torch.maximum(top, peak)
         # Softmax: rounding of exp, of its argument, and of the factors of an online softmax changes a weight as a
@@ -151,12 +149,12 @@ class BlockBound:
         plain = torch.einsum("rkh,rkhd->rhd", reached, dv + gamma(4 * count + 8) * (v.abs() + dv))
         plain = plain + TINY * (1 + (v.abs() + dv).sum(1))
         moved = plain + torch.einsum("rkh,rkhd->rhd", weights, away.abs())
-        if beyond is None:
+        if beyond is None or far is None:
             return Attended(z.flatten(1), moved.flatten(1), plain.flatten(1), weights, away)
         # With a share ε of all weight outside, the output is (1 − ε)·(that of the neighbourhood) + ε·(a mean of values)
-        others = (growth**2 * (far + outside.log_mass - top + U * 10 * (far.abs() + top.abs())).exp())[:, 0]
+        others = (growth**2 * (far + beyond[0].log_mass - top + U * 10 * (far.abs() + top.abs())).exp())[:, 0]
         mass = others / ((s - top).exp().masked_fill(masked, 0).sum(1) + others)  # row head
-        values, rounded = every.value
+        values, rounded = beyond[1].value
         rounded, size = (rounded + gamma(4 * count + 8) * (values.abs() + rounded)).amax(0), values.abs().amax(0)
         rounded = rounded * mass[..., None] + TINY * (1 + size)
         span = torch.maximum(values.amax(0) - z, z - values.amin(0))

@@ -29,7 +29,7 @@ class Kerple(Relative):
         why = f"the bias of {type(self).__name__} falls with the logarithm of the distance, in one head at a rate of"
         if rate <= 1:
             return f"{why} {rate:.2f}: at most 1, so the weights of all keys far away have no finite sum"
-        finite = "the weights have a finite sum in exact arithmetic, but none becomes 0 in float32"
+        finite = "the weights have a finite sum in exact arithmetic, but in float32 too many of them count"
         return f"{why} {rate:.2f} or more: {finite}, so rounding grows with the length"
 
     def by_direction(self, numbers: Float[Tensor, "two head"], distance: Tensor) -> Tensor:

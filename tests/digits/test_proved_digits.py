@@ -71,7 +71,7 @@ def test_an_untrained_adder_is_refuted() -> None:
     assert is_confirmed(adder, verdict.counterexample)
 
 
-@pytest.mark.parametrize("size", [0.05, 0.15, 0.3])
+@pytest.mark.parametrize("size", [0.05, pytest.param(0.15, marks=pytest.mark.slow), 0.3])
 def test_no_wrong_pair_of_a_damaged_adder_is_proved(size: float) -> None:
     model, task = trained()
     dice = torch.Generator().manual_seed(1)
@@ -107,6 +107,7 @@ def test_an_error_in_one_carry_chain_is_found_and_not_proved_away() -> None:
     assert verdict.counterexample.a == "3333333333"
 
 
+@pytest.mark.slow
 def test_attention_that_is_too_soft_is_not_proved_sharp() -> None:
     """Where attention leaks so much that some sums are wrong, these are found although random pairs miss them."""
     adder = handmade(4, base=4, elsewhere=-4.9)

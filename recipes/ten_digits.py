@@ -145,8 +145,8 @@ class Test:
                 if decoded < self.decoded:
                     right = (model.generate(problems.source, problems.answer.shape[1]) == problems.answer).all(1)
                     differ, decoded = differ + int((right != forced).sum()), decoded + count
-            low, high = exact_interval(self.examples - wrong, self.examples)
-            words = f"{probe}: {wrong} of {self.examples:,} wrong; accuracy {low:.6f} to {high:.6f}"
+            most = exact_interval(wrong, self.examples).high
+            words = f"{probe}: {wrong} of {self.examples:,} wrong, so at most {most:.1e} of all (95%)"
             seconds = f"{time.process_time() - began:.0f} s of a core"
             print(f"{words}; {decoded:,} also decoded, {differ} differ; {seconds}", flush=True)
 

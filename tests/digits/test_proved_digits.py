@@ -41,10 +41,10 @@ def every_pair(adder: Adder) -> tuple[torch.Tensor, torch.Tensor]:
 def is_confirmed(adder: Adder, found: object) -> bool:
     """Decodes a counterexample again, from its text."""
     a, b, written, right = (getattr(found, name) for name in ("a", "b", "written", "right"))
-    digits = [torch.tensor([[int(digit) for digit in reversed(number)]]) for number in (a, b)]
-    again = adder.write(*digits)[0].flip(0).tolist()
+    first, second = (torch.tensor([[int(digit) for digit in reversed(number)]]) for number in (a, b))
+    again = adder.write(first, second)[0].flip(0).tolist()
     base = adder.description.base
-    truth = add_digits(*digits, base)[0].flip(0).tolist()
+    truth = add_digits(first, second, base)[0].flip(0).tolist()
     assert int(a, base) + int(b, base) == int(right, base)
     assert right == "".join(map(str, truth))
     return written == "".join("?" if digit < 0 else str(digit) for digit in again) and written != right

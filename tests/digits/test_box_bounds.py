@@ -14,7 +14,21 @@ from headway.certify.digits.scene import Scene
 from headway.certify.digits.search import Prover, pairs_of
 
 BASE, DIGITS, D, HEADS, DIM, UNITS = 3, 4, 8, 2, 4, 10
-KINDS = ["rotary", "halves", "places", "bias", "gelu", "silu gate", "relu gate", "rms", "post", "bare"]
+KINDS = [
+    "rotary",
+    "halves",
+    "places",
+    "bias",
+    "gelu",
+    "silu gate",
+    "relu gate",
+    "rms",
+    "post",
+    "bare",
+    "no norms",
+    "no norms gelu",
+    "no norms silu gate",
+]
 
 
 def random_model(kind: str, seed: int = 0, sharp: float = 4.0, heads: int = HEADS) -> OneLayer:
@@ -29,9 +43,9 @@ def random_model(kind: str, seed: int = 0, sharp: float = 4.0, heads: int = HEAD
             return NormWeights("rms", 1 + random(D, size=0.1), None, 1e-6)
         return NormWeights("layer", 1 + random(D, size=0.1), random(D, size=0.1))
 
-    activation, _, gated = kind.partition(" ")
+    gated, normless = "gate" in kind, kind == "bare" or kind.startswith("no norms")
     feed = FeedWeights(
-        activation if activation in ("gelu", "silu") else "relu",  # pyright: ignore[reportArgumentType]
+        "gelu" if "gelu" in kind else "silu" if "silu" in kind else "relu",
         random(UNITS, D, size=D**-0.5),
         random(D, UNITS, size=UNITS**-0.5),
         random(UNITS, size=0.3),
@@ -63,9 +77,9 @@ def random_model(kind: str, seed: int = 0, sharp: float = 4.0, heads: int = HEAD
         sine=angle.sin() if turned else None,
         pairs="halves" if kind == "halves" else "adjacent",
         bias=random(heads, places, places, size=2.0) if kind == "bias" else None,
-        attention_norm=None if kind == "bare" else norm(),
-        feed_norm=None if kind == "bare" else norm(),
-        last_norm=None if kind in ("bare", "post") else norm(),
+        attention_norm=None if normless else norm(),
+        feed_norm=None if normless else norm(),
+        last_norm=None if normless or kind == "post" else norm(),
         norm="post" if kind == "post" else "pre",
     )
 

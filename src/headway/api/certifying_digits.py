@@ -5,12 +5,17 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import torch
+
+from headway.certify.assumptions import ALGORITHMS, OUTSIDE, Assumptions, hash_code
 from headway.certify.digits import Adder
 from headway.certify.digits.own import adder_of_run
 from headway.certify.digits.prove import DigitsVerdict, prove_digits, refuse
 from headway.certify.locality import NotLocal
 from headway.certify.question import DigitsQuestion
+from headway.certify.rounding import EXP_ULPS, RSQRT_ULPS
 from headway.errors import HeadwayError
+from headway.machine import environment
 from headway.output import Output
 from headway.plugins import import_neighbours, is_plugin, load_function
 from headway.progress import Progress
@@ -41,7 +46,7 @@ def show_digits(verdict: DigitsVerdict) -> Output:
     shown = ("certified", "digits", "proved_share", "boxes", "open", "smallest_margin", "rounding_bound", "seconds")
     share = verdict.proved_pairs / verdict.pairs if verdict.pairs else None
     head = {"certified": verdict.certified, "contexts": verdict.boxes}
-    content = {**head, **asdict(verdict), "proved_share": share, "assumes": {"dtype": "float32"}}
+    content = {**head, **asdict(verdict), "proved_share": share, "assumes": assume_digits().to_json()}
     words, status = f"Not proved: {verdict.reason}.", 1
     if verdict.certified:
         words = (
@@ -49,6 +54,14 @@ def show_digits(verdict: DigitsVerdict) -> Output:
         )
         words, status = f"{words} Rounding can change no lead by more than {verdict.rounding_bound:.2g}.", 0
     return Output(content, "Proof by boxes", [content], words=[words], status=status, shown=shown)
+
+
+def assume_digits() -> Assumptions:
+    """Returns what a proof by boxes assumes."""
+    here = environment(torch.device("cpu"))
+    versions = {name: str(here[name]) for name in ("headway", "torch", "python")}
+    ulps = {"exp": EXP_ULPS, "erf": EXP_ULPS, "rsqrt": RSQRT_ULPS}
+    return Assumptions("float32", ulps, ALGORITHMS, OUTSIDE, "enumerated", versions, hash_code())
 
 
 def _open_run(subject: str | Path) -> tuple[Adder, str]:

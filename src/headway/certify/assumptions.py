@@ -20,7 +20,7 @@ from headway.certify.averages import TANH_ULPS
 from headway.certify.locality import SAME, Certifiable, NotLocal
 from headway.certify.rounding import EXP_ULPS, RSQRT_ULPS
 from headway.machine import environment
-from headway.models import MODELS, Attention, Model
+from headway.models import MODELS, Attention
 from headway.models.attention import _Constant
 from headway.models.averaging import Averages, AveragingBlock, Bend, DigitLine, DigitTable, NearestDigit
 from headway.models.blocks import Block, FeedForward, Tokens

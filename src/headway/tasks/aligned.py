@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import torch
 from jaxtyping import Int
 from torch import Tensor
 
@@ -53,10 +54,4 @@ def _turned(problems: Problems) -> Problems:
     """Writes both operands the other way round."""
     length = problems.source.shape[1] // 2
     a, operator, b = problems.source.split((length, 1, length), dim=1)
-    return replace(problems, source=_joined(a, operator, b))
-
-
-def _joined(a: Tensor, operator: Tensor, b: Tensor) -> Tensor:
-    import torch
-
-    return torch.cat((a.flip(1), operator, b.flip(1)), dim=1)
+    return replace(problems, source=torch.cat((a.flip(1), operator, b.flip(1)), dim=1))

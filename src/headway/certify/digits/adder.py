@@ -6,7 +6,8 @@ whole and token by token. Whether a pair is really wrong is decided by decoding 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 
 import torch
@@ -82,13 +83,28 @@ def check_adder(adder: Adder) -> float:
     return off
 
 
-def _check_tensors(part: object, name: str = "") -> None:
-    """Rejects tensors to which the bound on rounding does not apply."""
+def hash_description(model: OneLayer) -> str:
+    """Returns the hash of everything that a description holds."""
+    digest = hashlib.sha256()
+    for where, value in _entries(model):
+        digest.update(f"{where}\n".encode())
+        digest.update(value.contiguous().numpy().tobytes() if isinstance(value, Tensor) else repr(value).encode())
+    return digest.hexdigest()
+
+
+def _entries(part: object, name: str = "") -> Iterator[tuple[str, object]]:
+    """Yields every tensor and setting of a description with its name."""
     for entry in fields(part):  # pyright: ignore[reportArgumentType]
         value = getattr(part, entry.name)
-        where = f"{name}{entry.name}"
         if is_dataclass(value):
-            _check_tensors(value, f"{where}.")
+            yield from _entries(value, f"{name}{entry.name}.")
+        else:
+            yield f"{name}{entry.name}", value
+
+
+def _check_tensors(model: OneLayer) -> None:
+    """Rejects tensors to which the bound on rounding does not apply."""
+    for where, value in _entries(model):
         if not isinstance(value, Tensor):
             continue
         if value.dtype != torch.float32:

@@ -3,7 +3,7 @@
 The columns of a sum are tied together by their carries alone. So the largest value of a sum of terms, each of one
 operand digit or one answer digit, follows from the columns one after another, with the carry as the only state. A
 ratio of such sums (attention: numerator and denominator) has a maximum λ where the maximum of numerator − λ ·
-denominator is 0 (Dinkelbach, 1967): `ratio_range` iterates towards it, and gives a bound at every step.
+denominator is 0 (Dinkelbach, 1967): `Ratio` approaches it, with a bound at every step.
 
 Axes: line (what is maximised, one problem each), digit.
 """
@@ -174,19 +174,37 @@ class Ratio:
         low = self.mass - self.chain.largest({key: -each for key, each in self.weights.items()})
         return low, self.mass + self.chain.largest(self.weights)
 
+    def excess(self, guess: Tensor) -> Tensor:
+        """Returns the largest numerator − guess · denominator: it falls with the guess, is convex, and is 0 at the
+        largest ratio."""
+        scaled = {key: self.weights[key] * (self.values[key] - guess[:, None]) for key in self.weights}
+        return self.fixed - guess * self.mass + self.chain.largest(scaled)
+
     def upper(self, start: Tensor, steps: int = 3) -> Tensor:
         """Returns upper bounds of the ratios that tend to their maxima; `start` is a first guess."""
-        low, high = self.masses
-        guess, best = start, torch.full_like(start, torch.inf)
-        for _ in range(steps):
-            scaled = {key: self.weights[key] * (self.values[key] - guess[:, None]) for key in self.weights}
-            excess = self.fixed - guess * self.mass + self.chain.largest(scaled)
-            over = excess > 0
-            best = torch.minimum(best, guess + excess / torch.where(over, low, high))
-            guess = guess + excess / torch.where(over, high, low)  # never past the maximum
-        return best
+        first = self.excess(start)
+        other = start + first / self.masses[0]  # on the other side of the maximum, or there
+        second, over = self.excess(other), first > 0
+        low, high = torch.where(over, start, other), torch.where(over, other, start)
+        at_low, at_high = torch.where(over, first, second).clamp(min=0), torch.where(over, second, first).clamp(max=0)
+        weigh_low, weigh_high = at_low, at_high
+        for _ in range(steps):  # false position (Illinois): the weight of an end that stays is halved
+            guess = _crossing(low, weigh_low, high, weigh_high)
+            found = self.excess(guess)
+            over = found > 0
+            low, high = torch.where(over, guess, low), torch.where(over, high, guess)
+            at_low, at_high = torch.where(over, found, at_low), torch.where(over, at_high, found)
+            weigh_low = torch.where(over, found, weigh_low / 2)
+            weigh_high = torch.where(over, weigh_high / 2, found)
+        return _crossing(low, at_low, high, at_high)  # the chord of a convex function crosses 0 past its root
 
     def lower(self, start: Tensor, steps: int = 3) -> Tensor:
         """Returns lower bounds of the ratios that tend to their minima."""
         opposite = replace(self, values={key: -each for key, each in self.values.items()}, fixed=-self.fixed)
         return -opposite.upper(-start, steps)
+
+
+def _crossing(low: Tensor, at_low: Tensor, high: Tensor, at_high: Tensor) -> Tensor:
+    """Returns where the line through two points crosses 0; the upper point where it is flat."""
+    apart = at_low - at_high
+    return (high + at_high * (high - low) / apart).where(apart > 0, high)

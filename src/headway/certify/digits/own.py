@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 
 import torch
@@ -48,7 +49,7 @@ def describe_run(run_model: Model, task: Task) -> OneLayer:
     if not attention.heads:
         raise NotLocal("it has no heads left")
     key, value = attention.key_value.detach()
-    return OneLayer(
+    described = OneLayer(
         source=(*slots, model.start),
         digit_tokens=tuple(range(local.base)),
         tokens=model.tokens.weight.detach(),
@@ -70,8 +71,8 @@ def describe_run(run_model: Model, task: Task) -> OneLayer:
         feed_norm=_norm(block.norms["feed"]),
         last_norm=None if post else _norm(model.norm),
         norm="post" if post else "pre",
-        **_order(model, places, attention),
     )
+    return _with_order(described, model, places, attention)
 
 
 def _norm(norm: torch.nn.Module) -> NormWeights:
@@ -79,26 +80,25 @@ def _norm(norm: torch.nn.Module) -> NormWeights:
     return NormWeights("layer", norm.weight.detach(), norm.bias.detach(), norm.eps)
 
 
-def _order(model: Decoder, places: int, attention: Attention) -> dict[str, torch.Tensor | None]:
-    """Returns how the encoding enters: added to embeddings, as a rotation, or as a bias."""
+def _with_order(described: OneLayer, model: Decoder, places: int, attention: Attention) -> OneLayer:
+    """Adds what the encoding does: an addition to the embeddings, a rotation, or a bias."""
     positions, index = model.positions, torch.arange(places)[None]
     kind = type(positions)
     if kind.temper is not Positions.temper or positions.log_length is not None:
         raise NotLocal(f"{kind.name} scales the scores by the length, which a description has no place for")
-    found: dict[str, torch.Tensor | None] = {}
     if kind.embed is not Positions.embed:
         empty = torch.zeros(1, places, model.config.d_model)
-        found["places"] = positions.embed(empty, index)[0].detach()
+        described = replace(described, places=positions.embed(empty, index)[0].detach())
     if kind.rotate is not Positions.rotate:
         if not isinstance(positions, Rope):
             raise NotLocal(f"{kind.name} changes queries and keys in a way that a description has no place for")
         angle = (index[0, :, None] / positions.interpolation) * positions.frequencies(index.device)
-        found |= {"cosine": angle.cos().float(), "sine": angle.sin().float()}
-    bias = positions.bias(index, index)
-    if bias is not None:
-        bias = bias[0].detach()
-        found["bias"] = bias[attention.head_numbers] if len(bias) > 1 else bias.expand(attention.heads, -1, -1)
-    return found
+        described = replace(described, cosine=angle.cos().float(), sine=angle.sin().float())
+    if (bias := positions.bias(index, index)) is not None:
+        bias = bias[0].detach().float()
+        bias = bias[attention.head_numbers] if len(bias) > 1 else bias.expand(attention.heads, -1, -1)
+        described = replace(described, bias=bias)
+    return described
 
 
 def adder_of_run(model: Model, task: Task, name: str) -> Adder:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from headway.certify.digits.adder import Adder, check_adder
+from headway.certify.digits.adder import Adder, check_adder, hash_description
 from headway.certify.digits.hunt import (
     Counterexample,
     descend,
@@ -52,6 +52,7 @@ class DigitsVerdict:
     name: str = ""
     parameters: int | None = None
     weights_sha256: str | None = None
+    description_sha256: str | None = None
 
     @property
     def certified(self) -> bool:
@@ -127,4 +128,5 @@ def _conclude(
     return DigitsVerdict(
         model.digits, pairs, min(proved, pairs - (found is not None)), proof.boxes, count, int(found is not None),
         found, margin, proof.rounding if margin is not None else None, measured, round(proof.seconds, 1), reason,
+        description_sha256=hash_description(model),
     )  # fmt: skip

@@ -19,7 +19,7 @@ from headway.certify.digits.finish import Movement, Stream
 from headway.certify.digits.views import QueryView, QueryViews
 from headway.certify.rounding import ACCURATE, SLACK, TINY, U, gamma, length
 
-EXACT_STEPS = 4
+EXACT_STEPS = 5
 Token = tuple[str, int]  # a letter, a, b or c, and a column
 
 

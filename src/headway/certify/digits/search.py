@@ -22,7 +22,7 @@ from headway.certify.digits.finish import Bounds, Finish
 from headway.certify.digits.scene import Scene
 from headway.certify.digits.views import QueryViews
 
-NUMBERS = 20_000_000  # in one tensor
+NUMBERS = 4_000_000  # in one tensor
 Watch = Callable[[int, int], None]
 
 

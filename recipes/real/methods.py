@@ -66,7 +66,7 @@ def ablate(trial: Trial, kind: str, seed: int) -> Tensor:
 
 @torch.no_grad()
 def patch(trial: Trial) -> Tensor:
-    """Returns how far the output of each head on the other problem of a pair moves the answer towards that problem's."""
+    """Returns how far each head's output on the other problem of a pair moves the answer towards that problem's."""
     pairs = Pairs(trial.subject, [trial.contrast])
     moved = pairs([Patch(frozenset({head}), trial.at_answer) for head in trial.heads]).moved
     return moved[:, pairs.known].cpu()

@@ -43,8 +43,8 @@ _Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctype
 
 @dataclass(frozen=True)
 class Spoken:
-    """A sentence that was spoken: its words, the second at which each begins, and the sound. espeak-ng joins a few short
-    words, such as `in the`; the time of the second is then not a number."""
+    """A sentence that was spoken: its words, the second at which each begins, and the sound. espeak-ng joins a few
+    short words, such as `in the`; the time of the second is then not a number."""
 
     text: str
     words: tuple[str, ...]

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from methods import Trial, rank_by_all
-from planted import FIRST, HEADS, LAYERS, START, Planted, answers_of, draw_rows, train
+from planted import FIRST, HEADS, LAYERS, START, Planted, answers_of, draw_rows, make
 from scoring import Score, score, table
 from torch import Tensor
 
@@ -58,7 +58,7 @@ def trial_of(made: Planted, prompts: int, seed: int) -> Trial:
 
 
 def judge(seeds: range, prompts: int) -> tuple[dict[str, Score], list[dict[str, Any]]]:
-    models = train(seeds)
+    models = make(seeds)
     collected: dict[str, list[Tensor]] = {}
     truths, details = [], []
     for seed, made in zip(seeds, models, strict=True):

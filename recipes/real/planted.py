@@ -7,14 +7,16 @@ exchanged, the right answer stays. Nothing is cut off: the others write freely, 
 that is written one place later, about two other digits. So the planted heads carry the first answer, and nothing else
 does.
 
-All models are trained at once, as one stack, in about a minute on one core.
+    python recipes/real/planted.py --first 0 --count 20     # trains them as one stack, into runs/real/planted
 """
 
 from __future__ import annotations
 
+import argparse
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,7 +28,8 @@ BASE, DIGITS, LAYERS, HEADS, WIDTH = 5, 6, 2, 4, 32
 START, ASK_FIRST, ASK_SECOND, WORDS = BASE, BASE + 1, BASE + 2, BASE + 3
 FIRST, SECOND = (0, 3), (1, 4)
 """the places of the digits that the two answers are the sums of"""
-BATCH, STEPS, RATE = 48, 1_600, 4e-3
+BATCH, STEPS, RATE = 48, 1_200, 4e-3
+FOLDER = Path("runs/real/planted")
 Head = tuple[int, int]
 
 
@@ -199,3 +202,31 @@ def _take(model: SmallModel, weights: dict[str, Tensor], number: int, pair: Any,
         written = both(tokens, others, draw_exchange(planted, kind)[0])[:, 0].argmax(-1)
         shares.append(float((written == right_answers(tokens, others, kind)).float().mean()))
     return Planted(model, pair, *shares)
+
+
+def make(seeds: Sequence[int], folder: Path = FOLDER) -> list[Planted]:
+    """Returns the models of these seeds; trains those that are not in the folder yet, as one stack."""
+    missing = [seed for seed in seeds if not (folder / f"{seed}.pt").is_file()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for seed, made in zip(missing, train(missing) if missing else [], strict=True):
+        shares = [made.right, made.right_without_others, made.right_exchanged]
+        torch.save({"weights": made.model.state_dict(), "shares": shares}, folder / f"{seed}.pt")
+    found = []
+    for seed in seeds:
+        saved, model = torch.load(folder / f"{seed}.pt", weights_only=True), SmallModel()
+        model.load_state_dict(saved["weights"])
+        found.append(Planted(model.eval(), draw_heads(seed), *saved["shares"]))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Trains small models with a planted circuit.")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--count", type=int, default=20)
+    options = parser.parse_args()
+    for made in make(range(options.first, options.first + options.count)):
+        print(made.heads, made.right, made.right_without_others, made.right_exchanged)
+
+
+if __name__ == "__main__":
+    main()

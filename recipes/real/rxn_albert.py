@@ -41,11 +41,12 @@ class Smiles:
         self.words = vocabulary.read_text(encoding="utf-8").split("\n")
         self.numbers = {word: number for number, word in enumerate(self.words)}
 
-    def pieces(self, reaction: str) -> list[str]:
-        return ["[CLS]", *PIECES.findall(reaction), "[SEP]"]
+    @staticmethod
+    def split(reaction: str) -> list[str]:
+        return PIECES.findall(reaction)
 
     def __call__(self, reaction: str) -> list[int]:
-        return [self.numbers[piece] for piece in self.pieces(reaction)]
+        return [self.numbers[piece] for piece in ("[CLS]", *self.split(reaction), "[SEP]")]
 
     @property
     def mask(self) -> int:

@@ -8,7 +8,7 @@
 
 A start is one adder with weights of its own; all starts of a seed train at once, stacked. Every population is a file
 that is written when it is finished, and is not trained again; --table prints all of them, and --export writes the best
-start of the first seed as a run folder: the one with the fewest wrong contexts, and among these with the lowest loss.
+start of one (--seeds) as a run folder: the one with the fewest wrong contexts, and among these with the lowest loss.
 
 The adders (docs/smallest-adder.md): digits are points, one head averages the two digits of the column that is answered,
 another the two of the column to its right and the answer digit just written, both through weights, onto the point of
@@ -264,8 +264,8 @@ def print_table(out: Path) -> None:
         print("|", " | ".join(map(str, (*cells, each["perfect"], each["fewest_wrong"], round(each["seconds"])))), "|")
 
 
-def export(name: str, out: Path, folder: Path) -> None:
-    """Writes the best start of the first finished population of this size as a run folder."""
+def export(name: str, seed: int, out: Path, folder: Path) -> None:
+    """Writes the best start of a finished population as a run folder."""
     from safetensors.torch import save
 
     from headway.machine import environment
@@ -275,7 +275,10 @@ def export(name: str, out: Path, folder: Path) -> None:
     from headway.runs.folder import RunFolder
     from headway.tasks import create_task, options_of
 
-    found, size = next(each for each in finished(out) if each["size"]["name"] == name), NAMED[name]
+    wanted = [each for each in finished(out) if (each["size"]["name"], each["settings"]["seed"]) == (name, seed)]
+    if not wanted:
+        raise SystemExit(f"{out} has no finished population of {name} with seed {seed}; train it first")
+    found, size = wanted[0], NAMED[name]
     if (size.width, size.heads, size.units, size.activation, size.bias) != (1, "ss", 1, "tanh", False):
         raise SystemExit(f"Headway has no model like {name}; it has line-tanh1-6 and table-tanh1-15")
     settings, weights = found["settings"], {key: torch.tensor(each) for key, each in found["weights"].items()}
@@ -323,7 +326,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     if args.export:
-        return export(args.export, args.out, args.to)
+        return export(args.export, int(args.seeds), args.out, args.to)
     if not args.table:
         for name in NAMED if args.sizes == "all" else args.sizes.split(","):
             for seed in map(int, args.seeds.split(",")):

@@ -234,6 +234,8 @@ def test_an_export_is_a_run_folder(
     assert sum(weight.numel() for weight in opened.model.parameters()) == 15
     assert opened.model.state_dict()["tokens.table"].tolist() == pytest.approx(found["weights"]["digits"])
     assert f"start {found['best']['start']}" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="no finished population of table-tanh1-15 with seed 7"):
+        recipe.export("table-tanh1-15", 7, tmp_path, tmp_path / "other")
 
 
 def test_the_shown_decoding_knows_nothing_of_sums(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -334,5 +334,5 @@ def test_a_repeated_option_adds_to_the_others(tmp_path: Path) -> None:
         "--option values=10 ranges=0.5",
         "--option=values=10 --option=ranges=0.5",
     ):
-        command = parse(f"train sortedness {words} --seed 3".split())
+        command = parse(shlex.split(f"train sortedness {words} --seed 3"))
         assert (command.collect_options(), command.seed) == ({"values": 10, "ranges": 0.5}, 3)

@@ -13,7 +13,7 @@ from headway.certify.columns import certify_columns
 from headway.certify.fading import certify_fading, check_known
 from headway.certify.framed import certify_framed, check_windows
 from headway.certify.leads import check_weights
-from headway.certify.locality import NotLocal, check_relative, check_windowed
+from headway.certify.locality import Certifiable, NotLocal, check_relative, check_windowed
 from headway.certify.neighbours import certify_neighbours
 from headway.certify.verdict import Verdict, Watch
 from headway.machine import full_precision_matmul
@@ -57,7 +57,7 @@ def certify(model: Model, task: Task, watch: Watch | None = None) -> Verdict:
         model.train(was_training)
 
 
-def _find_proof(model: Model, local: Columns | Neighbours | str) -> tuple[Model, Prove | None]:
+def _find_proof(model: Model, local: Columns | Neighbours | str) -> tuple[Certifiable, Prove | None]:
     """Returns the model, once it is checked what its heads can see, and the proof for it."""
     if model.config.kind in WINDOWS:
         return WINDOWS[model.config.kind](model), PROOFS.get((type(local), model.config.kind, True))

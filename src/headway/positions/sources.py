@@ -9,7 +9,7 @@ from headway.tasks import Task
 
 def hash_sources(task: Task, task_name: str, positions: str) -> str | None:
     """Hashes the code of the user's own files that define a task and an encoding; None where both are Headway's."""
-    own = [type(task)] if ":" in task_name else []
+    own: list[type] = [type(task)] if ":" in task_name else []
     if ":" in positions:
         own.append(find_positions(positions).kind)
     if not own:

@@ -39,7 +39,7 @@ export function Needed({ heads }: { heads: Heads }) {
   if (!fates) return null;
   const sites = [...new Set(heads.heads.map((row) => siteOf(row.head)))], across = Math.max(...heads.heads.map((row) => numberOf(row.head))) + 1;
   if (sites.length * across > 400) return null; // of a large model the table says more
-  const wide = Math.max(LEFT + across * DOT + 6, 330), top = sites.length * DOT + 14, label = heads.recent ? "which heads need the whole context" : "which heads are needed";
+  const wide = Math.max(LEFT + across * DOT + 6, heads.recent ? 420 : 330), top = sites.length * DOT + 14, label = heads.recent ? "which heads need the whole context" : "which heads are needed";
   const words = doing(heads), meaning = heads.recent ? MEANING_OF_WINDOWS : MEANING;
   const counts = (fate: Fate): number => [...fates.values()].filter((each) => each === fate).length;
   return (

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 pytest.importorskip("transformers")
 
-from families import CAUSAL_ONES, FAMILIES, TWO_STACKS, inputs_of
+from families import CAUSAL_ONES, FAMILIES, GROUPED, TOKENS, TWO_STACKS, WORDS, inputs_of
+from references import randomised
 
 from headway.attach.huggingface import attach_huggingface
 from headway.attach.intervention import Attached
@@ -29,7 +30,20 @@ pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script`")
 SINK = 2
 RECENTS = (1, 3, 100, 2)
 """of the heads of a site: their own token, a few, everything, two"""
-NARROWED = ("BERT", "T5", "Whisper", *CAUSAL_ONES)
+NARROWED = ("BERT", "T5", "Whisper", *CAUSAL_ONES, "OPT", "Phi-3")
+
+
+def make(name: str) -> nn.Module:
+    """Makes a tiny model of a family, with random weights."""
+    if name in FAMILIES:
+        return FAMILIES[name][0]()
+    import transformers
+
+    if name == "OPT":
+        sizes = {**TOKENS, "vocab_size": WORDS, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4}
+        config = transformers.OPTConfig(ffn_dim=24, word_embed_proj_dim=16, max_position_embeddings=32, **sizes)
+        return randomised(transformers.OPTForCausalLM(config))
+    return randomised(transformers.Phi3ForCausalLM(transformers.Phi3Config(**GROUPED, sliding_window=4)))
 
 
 def padded_inputs(name: str) -> dict[str, Tensor]:
@@ -96,7 +110,7 @@ def recents_of(attached: Attached, stack: str) -> dict[Site, list[int]]:
 @pytest.mark.parametrize("name", NARROWED)
 @torch.no_grad()
 def test_narrowed_heads_equal_a_copy_with_a_mask_for_each_head(name: str) -> None:
-    model, inputs = FAMILIES[name][0](), padded_inputs(name)
+    model, inputs = make(name), padded_inputs(name)
     attached = attach_huggingface(model)
     stack = "encoder" if name == "BERT" else "decoder"
     recents = recents_of(attached, stack)
@@ -140,13 +154,13 @@ class Masked(nn.Module):
     def __init__(self, given: bool) -> None:
         super().__init__()
         self.query_key_value, self.linear_out = nn.Linear(16, 48), nn.Linear(16, 16)
-        self.given = given
+        self.given, self.heeds = given, True
 
     def attend(self, x: Tensor, mask: Tensor | None) -> Tensor:
         q, k, v = self.query_key_value(x).unflatten(-1, (3, 4, 4)).permute(2, 0, 3, 1, 4).unbind(0)
         scores = q @ k.transpose(-1, -2) / 2
         hidden = torch.ones(x.shape[1], x.shape[1]).triu(1).bool()
-        scores = scores.masked_fill(hidden if mask is None else mask == 0, -torch.inf)
+        scores = scores.masked_fill(hidden if mask is None or not self.heeds else mask == 0, -torch.inf)
         return self.linear_out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -185,13 +199,19 @@ def test_a_hand_written_module_is_narrowed_through_its_mask() -> None:
     prove_narrowing(attached, lambda model, source, _: model(source), problems, attached.sites)
 
 
-def test_a_module_without_a_mask_and_a_model_that_mixes_tokens_elsewhere_are_refused() -> None:
+def test_a_module_without_a_mask_or_that_does_not_heed_it_is_refused() -> None:
     model, attached, problems = small(given=False)
     with pytest.raises(HeadwayError, match="is not given a mask"):
         attached.run(lambda: model(problems.source), gates_of({attached.sites[0]: [1, 3, 100, 2]}))
-    _, attached, problems = small(given=True, leaks=True)
-    with pytest.raises(HeadwayError, match="something besides its heads mixes tokens"):
+    model, attached, problems = small(given=True)
+    model.attention.heeds = False
+    with pytest.raises(HeadwayError, match="does not heed a narrower mask"):
         prove_narrowing(attached, lambda model, source, _: model(source), problems, attached.sites)
+
+
+def test_a_model_that_also_mixes_tokens_without_heads_is_not_refused() -> None:
+    _, attached, problems = small(given=True, leaks=True)
+    prove_narrowing(attached, lambda model, source, _: model(source), problems, attached.sites)
 
 
 class ByHand(nn.Module):

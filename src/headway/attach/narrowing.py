@@ -107,15 +107,16 @@ def _narrow(site: Site, mask: Tensor, narrowing: Narrowing, heads: int) -> Tenso
 @full_precision_matmul()
 def prove_narrowing(attached: Attached, reader: Reader, problems: Problems, sites: tuple[Site, ...]) -> None:
     """Proves on a few problems of one length that narrowing works: open gates change no bit; a window longer than the
-    sequence changes nothing; and where every head sees only its own token, no earlier token changes an answer."""
+    sequence changes nothing; and where every head sees only its own token, no earlier token changes an answer, if none
+    does without heads (a pooled answer reads every token, and layers besides attention may mix tokens)."""
     width, device = attached.width, problems.source.device
     tokens = problems.source.shape[1] + problems.answer.shape[1]
 
-    def logits(some: Problems, closed: float, recent: int) -> Tensor:
+    def logits(some: Problems, closed: float, recent: int | None) -> Tensor:
         gates: Gates = {
             site: Gate(
                 torch.full((1, width[site]), 1 - closed, device=device),
-                narrowing=Narrowing(0, torch.full((1, width[site]), recent, device=device)),
+                narrowing=None if recent is None else Narrowing(0, torch.full((1, width[site]), recent, device=device)),
             )
             for site in sites
         }
@@ -131,14 +132,15 @@ def prove_narrowing(attached: Attached, reader: Reader, problems: Problems, site
             f"a window longer than the sequence changes the logits of {name} by {difference_of(wide, plain):.2g}; it "
             "must change nothing: its heads cannot be narrowed"
         )
-    if set(sites) != set(attached.sites):
-        return  # the others still see everything
+    if set(sites) != set(attached.sites) or any(site.stack == "encoder" for site in sites):
+        return  # the others still see everything; an encoder's answer is not at the last token
     earlier = problems.source.roll(1, 0) if len(problems) > 1 else problems.source.roll(1, 1)
     other = torch.cat((earlier[:, :-1], problems.source[:, -1:]), dim=1)
-    alone = logits(problems, 1.0, 1)
-    moved = difference_of(logits(Problems(other, problems.answer), 1.0, 1), alone)
-    if moved > limit_of(alone):
+    own, none = logits(problems, 1.0, 1), logits(problems, 1.0, None)
+    changed = Problems(other, problems.answer)
+    moved = difference_of(logits(changed, 1.0, 1), own)
+    if moved > limit_of(own) and difference_of(logits(changed, 1.0, None), none) <= limit_of(none):
         raise HeadwayError(
             f"where every head of {name} sees only its own token, earlier tokens still move the logits by {moved:.2g}: "
-            "something besides its heads mixes tokens, or its masks cannot be narrowed"
+            "its attention does not heed a narrower mask, so its heads cannot be narrowed"
         )

@@ -85,6 +85,8 @@ class UserRunner(ReaderRunner):
         """installed for a series of passes"""
         self.checked = False
         """whether replays have been compared with whole passes"""
+        self.scores_held = 2
+        """numbers that are in memory for each query and key of a head; more where masks are narrowed"""
         self.skips = True
         """whether a replay may skip layers"""
 
@@ -204,7 +206,7 @@ class UserRunner(ReaderRunner):
         return True
 
     def prove_narrowing(self, problems: Problems, sites: Collection[Site]) -> None:
-        few = most_common_length(problems, PROVED_ON)
+        few, self.scores_held = most_common_length(problems, PROVED_ON), 5
         prove_narrowing(self.attached, self.reader, few, tuple(site for site in self.sites if site in sites))
 
     def variants_at_once(self, recording: Recording, left: int) -> int:
@@ -257,5 +259,5 @@ class UserRunner(ReaderRunner):
         words = getattr(config, "vocab_size", 0) or answer.max().item() + 1
         logits = 4 * answer.shape[1] * words  # the logits, their softmax and intermediate results
         recorded = 3 * len(self.attached.sites) * tokens * width
-        inside = tokens * (16 * width + 2 * tokens * max(self.width.values(), default=1))
+        inside = tokens * (16 * width + self.scores_held * tokens * max(self.width.values(), default=1))
         return int(size * (logits + recorded + inside))

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 pytest.importorskip("transformers")
 
-from families import CAUSAL_ONES, FAMILIES, TWO_STACKS, inputs_of
+from families import CAUSAL_ONES, FAMILIES, GROUPED, TOKENS, TWO_STACKS, WORDS, inputs_of
+from references import randomised
 
 from headway.attach.huggingface import attach_huggingface
 from headway.attach.intervention import Attached
@@ -29,7 +30,20 @@ pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script`")
 SINK = 2
 RECENTS = (1, 3, 100, 2)
 """of the heads of a site: their own token, a few, everything, two"""
-NARROWED = ("BERT", "T5", "Whisper", *CAUSAL_ONES)
+NARROWED = ("BERT", "T5", "Whisper", *CAUSAL_ONES, "OPT", "Phi-3")
+
+
+def make(name: str) -> nn.Module:
+    """Makes a tiny model of a family, with random weights."""
+    if name in FAMILIES:
+        return FAMILIES[name][0]()
+    import transformers
+
+    if name == "OPT":
+        sizes = {**TOKENS, "vocab_size": WORDS, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4}
+        config = transformers.OPTConfig(ffn_dim=24, word_embed_proj_dim=16, max_position_embeddings=32, **sizes)
+        return randomised(transformers.OPTForCausalLM(config))
+    return randomised(transformers.Phi3ForCausalLM(transformers.Phi3Config(**GROUPED, sliding_window=4)))
 
 
 def padded_inputs(name: str) -> dict[str, Tensor]:
@@ -96,7 +110,7 @@ def recents_of(attached: Attached, stack: str) -> dict[Site, list[int]]:
 @pytest.mark.parametrize("name", NARROWED)
 @torch.no_grad()
 def test_narrowed_heads_equal_a_copy_with_a_mask_for_each_head(name: str) -> None:
-    model, inputs = FAMILIES[name][0](), padded_inputs(name)
+    model, inputs = make(name), padded_inputs(name)
     attached = attach_huggingface(model)
     stack = "encoder" if name == "BERT" else "decoder"
     recents = recents_of(attached, stack)

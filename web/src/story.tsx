@@ -3,7 +3,7 @@ import type { ComponentChildren } from "preact";
 import { content, type Heads, type HeadRow, type SiteMaps } from "./content";
 import { boundsOf, costOf, fixed } from "./cost";
 import { Heat } from "./maps";
-import { headTitle, kindOf, numberOf, siteOf } from "./names";
+import { doing, headTitle, kindOf, numberOf, siteOf } from "./names";
 import { titleOf } from "./roles";
 import { chosen } from "./state";
 
@@ -101,7 +101,7 @@ export function StoryPart() {
   return (
     <>
       <h3>The story of one head: {headTitle(row.head)}</h3>
-      <p>The head with the strongest {soundSets(heads, row.head).length ? "causal evidence" : "effect when it is removed"} in this study. <button onClick={() => (chosen.value = row.head)}>select it everywhere</button></p>
+      <p>The head with the strongest {soundSets(heads, row.head).length ? "causal evidence" : `effect when it is ${doing(heads).done}`} in this study. <button onClick={() => (chosen.value = row.head)}>select it everywhere</button></p>
       <ol class="story">
         <Step number={1} title="What it looks at"><Looks row={row} map={content.maps?.find((site) => site.site === siteOf(row.head))} /></Step>
         <Step number={2} title={heads.recent ? "What happens when it sees less" : "What happens without it"}><Without heads={heads} row={row} /></Step>

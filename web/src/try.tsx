@@ -24,7 +24,7 @@ function hardest(): void {
 function presets(): [string, string[]][] {
   const found: [string, string[]][] = [["all open", []]];
   const heads = content.heads;
-  if (heads?.alone) found.push([`what the single-head rule would prune (${heads.alone.count})`, heads.alone.heads]);
+  if (heads?.alone) found.push([`what the single-head rule would ${heads.recent ? "narrow" : "prune"} (${heads.alone.count})`, heads.alone.heads]);
   if (heads?.together) found.push([`largest safe set ${heads.together.optimal ? "" : "found "}(${heads.together.count})`, heads.together.heads]);
   return found.filter(([, each]) => canClose(new Set(each)));
 }

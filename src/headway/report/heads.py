@@ -165,7 +165,7 @@ def _draw_ranking(axes: Axes, study: HeadsFile) -> None:
     axes.set_xticks([0, 1, 10, 50], ["0", "1", "10", "50"])
     done = "narrowed" if study["ablation"] == "window" else "removed"
     axes.set_xlabel(f"{what} when this head alone is {done}, with interval")
-    axes.set_title(f"One at a time: {alone['count']} of {len(rows)} cost under {margin:g}{unit} ({_kind(study)})")
+    axes.set_title(f"One at a time: {alone['count']} of {len(rows)} cost under {margin:g}{unit}{_kind(study)}")
     axes.legend(**SMALL, loc="lower right")
 
 
@@ -175,7 +175,9 @@ def _unit(row: HeadJson) -> str:
 
 
 def _kind(study: HeadsFile) -> str:
-    return study.get("words", f"{study['ablation']} ablation")
+    """Names the kind of ablation in a title; that of a window takes a line of its own."""
+    words = study.get("words")
+    return f" ({study['ablation']} ablation)" if words is None else f"\n{words}"
 
 
 def _draw_curves(axes: Axes, study: HeadsFile) -> None:
@@ -206,7 +208,7 @@ def _draw_curves(axes: Axes, study: HeadsFile) -> None:
         line = {"color": GREY, "linestyle": "--", "linewidth": 1}
         axes.axvline(best["at_most"], **line, label="no larger set is within the margin")
     axes.set_title(
-        f"Together: {found} can {'be narrowed' if narrows else 'go'}, {together['accuracy']:.4f} right ({_kind(study)})"
+        f"Together: {found} can {'be narrowed' if narrows else 'go'}, {together['accuracy']:.4f} right{_kind(study)}"
     )
     axes.legend(**SMALL, loc="lower left")
 

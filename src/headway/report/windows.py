@@ -65,8 +65,7 @@ def windows_figure(file: Path, out: Path) -> list[Path]:
         recall = [row for row in study["by_length"] if row["what"] != "loss"]
         losses = [row for row in study["by_length"] if row["what"] == "loss"]
         shown = [rows for rows in (recall, losses) if rows]
-        layers = len(study["budget"]["windows"])
-        figure, axes = panels(1 + len(shown), height=max(3.4, 1.6 + 0.24 * layers), width=4.6)
+        figure, axes = panels(1 + len(shown), height=_height(study), width=4.6)
         figure.patch.set_facecolor(palette.paper)
         for each in axes:
             _dress(each, palette)
@@ -75,6 +74,11 @@ def windows_figure(file: Path, out: Path) -> list[Path]:
             _draw_lengths(each, rows, palette)
         written += save_figure(figure, out / name)
     return written
+
+
+def _height(study: WindowsFile) -> float:
+    """Returns the height of the figure in inches, more for more layers."""
+    return max(3.4, 1.6 + 0.24 * len(study["budget"]["windows"]))
 
 
 def _dress(axes: Axes, palette: Palette) -> None:
@@ -119,7 +123,7 @@ def _explain(axes: Axes, study: WindowsFile, narrow: list[int], palette: Palette
     axes.scatter([], [], s=70, color=palette.full, label="sees everything")
     if narrow:
         axes.scatter([], [], s=25, color=palette.narrow, label=f"sees {study['budget']['sink']} first, last {seen}")
-    below = -0.55 / axes.figure.get_figheight()  # so many inches, whatever the height
+    below = -0.55 / _height(study)  # so many inches, whatever the height
     legend = axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, below), ncols=2)
     for text in legend.get_texts():
         text.set_color(palette.ink)

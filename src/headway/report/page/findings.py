@@ -55,6 +55,8 @@ def findings_of_heads(sources: Sources, path: Path, heads: studies.HeadsFile, se
     others = [each["ablation"] for each in heads["sets"] or () if each["ablation"] != asked]
     alike = ["zero, mean and resample"] if others and "asked" not in heads else []
     kinds = [heads.get("words", asked)] * 2 + [*others, *alike]
+    if "asked" in heads:  # of windows there is more to say
+        kinds += [details["ablation"]] * (len(found) - len(kinds) - len((heads["roles"] or {}).get("explained", ())))
     for finding, kind in zip(found, kinds, strict=False):  # alone, together under each kind, where the kinds agree
         finding["details"] = {**details, "ablation": kind}
     for finding, removed in zip(found, (heads["alone_removed_together"], heads["together"]), strict=False):

@@ -78,8 +78,7 @@ def headline_of_heads(heads: studies.HeadsFile, details: dict[str, str]) -> list
     whole, unit = count, "groups of heads" if groups else "heads"
     needed, proved = whole - many, bool(gone.get("optimal"))
     if narrows:
-        answer = f"{needed} of its {whole} {unit} need the whole context" if proved else ""
-        answer = answer or f"It is enough that {needed} of its {whole} {unit} see the whole context"
+        answer = f"It is enough if {needed} of its {whole} {unit} {'sees' if needed == 1 else 'see'} the whole context"
     else:
         answer = f"It needs {needed} of its {whole} {unit}" if proved else f"{needed} of its {whole} {unit} are enough"
     sure = "proved to be the largest set that can" if proved else "the largest set found, not proved to be the largest"

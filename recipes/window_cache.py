@@ -5,11 +5,10 @@
 
 Weights are random: what is measured is memory and time, not answers. Queries are grouped; every other key-value group
 sees everything, the others 4 first tokens and the most recent ones, so at these lengths the cache is about half. Three
-caches decode after the same prompt: transformers' DynamicCache, which copies itself for every token; a cache of
-Headway's that keeps everything, in place; and the cache of windows. They decode in turns, and the fastest round of each
-counts. Beside the sizes predicted from the budget stand
-those measured: the bytes of the stored tensors on a CPU, the growth of the allocated memory on a GPU. First, a small
-model's logits are compared with those of masked attention.
+caches decode after the same prompt, in turns, and the fastest round of each counts: transformers' DynamicCache, which
+copies itself for every token; a cache of Headway's that keeps everything, in place; and the cache of windows. Beside
+the sizes predicted from the budget stand those measured: the bytes of the stored tensors on a CPU, the growth of the
+allocated memory on a GPU. First, a small model's logits are compared with those of masked attention.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from headway.windows import parts
 from headway.windows.switching import narrowed
 
 QUICK = ("Llama", "Qwen2", "Mistral", "Gemma2", "GPTNeoX", "GPT2", "Phi3")
-PARTS = {"at once": [20], "prefill, then tokens": [11, *[1] * 9], "chunks": [1, 3, 8, 1, 1, 6]}
+PARTS = {"at once": [20], "chunks and tokens": [1, 3, 8, 1, 1, 1, 1, 4]}
 
 
 @torch.no_grad()
@@ -53,7 +53,7 @@ def test_every_family_equals_the_masked_copy(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", ["Llama", "Mistral"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_size_of_parts_and_blocks_changes_nothing(family: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     dice = random.Random(seed)
     monkeypatch.setattr(parts, "BLOCK", dice.randint(1, 5))

@@ -119,7 +119,8 @@ def _explain(axes: Axes, study: WindowsFile, narrow: list[int], palette: Palette
     axes.scatter([], [], s=70, color=palette.full, label="sees everything")
     if narrow:
         axes.scatter([], [], s=25, color=palette.narrow, label=f"sees {study['budget']['sink']} first, last {seen}")
-    legend = axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
+    below = -0.55 / axes.figure.get_figheight()  # so many inches, whatever the height
+    legend = axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, below), ncols=2)
     for text in legend.get_texts():
         text.set_color(palette.ink)
 

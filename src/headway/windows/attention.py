@@ -35,7 +35,8 @@ class Scoring:
             raise HeadwayError(
                 f"{type(module).__name__} attends with {unknown[0]}, which a cache of windows cannot follow"
             )
-        return cls(*(options.get(name) for name in ("scaling", "softcap", "s_aux")), options.get("dropout") or 0.0)
+        given = {"scaling": options.get("scaling"), "softcap": options.get("softcap"), "sinks": options.get("s_aux")}
+        return cls(**given, dropout=options.get("dropout") or 0.0)
 
     def of_heads(self, heads: Tensor) -> "Scoring":
         """Returns the scoring of some of the heads."""

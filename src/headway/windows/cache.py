@@ -127,9 +127,9 @@ class WindowCache(Cache):
         self.switch, self.budget = switch, budget
         self.seen, self.now, self.first, self.closed, self.broken = 0, None, None, False, False
         self._indices: dict[tuple[object, ...], Tensor] = {}
-        layers = [WindowLayer(self, each, span) for each, span in zip(windows, switch.spans, strict=True)]
-        super().__init__(layers=list[Any](layers))
-        self.parts = [part for layer in layers for part in layer.parts]
+        self.stores = [WindowLayer(self, each, span) for each, span in zip(windows, switch.spans, strict=True)]
+        super().__init__(layers=list[Any](self.stores))
+        self.parts = [part for layer in self.stores for part in layer.parts]
 
     now: Pass | None
     """the forward pass that is running"""
@@ -180,7 +180,7 @@ class WindowCache(Cache):
     def finish(self) -> None:
         """Ends a forward pass that ran to its end."""
         assert self.now is not None
-        idle = [number for number, layer in enumerate(self.layers) if layer.total != self.now.total]
+        idle = [number for number, layer in enumerate(self.stores) if layer.total != self.now.total]
         if idle:
             self.broken = True
             raise HeadwayError(
@@ -198,7 +198,8 @@ class WindowCache(Cache):
         return self._indices[name]
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
-        super().reorder_cache(beam_idx)
+        for layer in self.stores:
+            layer.reorder_cache(beam_idx)
         if self.first is not None:
             self.first = self.first.index_select(0, beam_idx.to(self.first.device))
 

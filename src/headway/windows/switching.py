@@ -45,8 +45,8 @@ def _attention(
     if cache is None:
         attend = family_attention if base == "eager" else AttentionInterface()[base]
         return attend(module, query, key, value, attention_mask, **options)
-    layer = cache.layers[module.layer_idx]  # pyright: ignore[reportArgumentType]
-    z = layer.attend(query, attention_mask, Scoring.of(module, options))  # pyright: ignore[reportAttributeAccessIssue]
+    layer = cache.stores[int(module.layer_idx)]  # pyright: ignore[reportArgumentType]
+    z = layer.attend(query, attention_mask, Scoring.of(module, options))
     return z.transpose(1, 2).contiguous(), None  # batch query head dim
 
 
@@ -145,9 +145,10 @@ class Switch:
         """Finds what each layer stores for a token, from a short pass with the library's cache."""
         cache = DynamicCache(config=model.config)
         run(model, draw_tokens(model, 1, 4), cache)
-        shapes = [(each.keys.shape, each.values.shape) for each in cache.layers]
+        stored: list[tuple[Tensor, Tensor]] = [(each.keys, each.values) for each in list[Any](cache.layers)]
         return tuple(
-            LayerShape(key[1], key[3], value[3], span) for (key, value), span in zip(shapes, self.spans, strict=True)
+            LayerShape(keys.shape[1], keys.shape[3], values.shape[3], span)
+            for (keys, values), span in zip(stored, self.spans, strict=True)
         )
 
     def _windows_of(self, budget: Budget, layer: int) -> tuple[Window, ...]:

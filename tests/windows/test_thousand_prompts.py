@@ -1,26 +1,21 @@
-"""The shipped recall model answers through a cache of windows as its masked copy does; the bench compares both."""
+"""The shipped recall model answers through a cache of windows as its masked copy does."""
 
 from __future__ import annotations
 
-import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from masked_models import Masked
 from transformers import LlamaForCausalLM
 
 import headway
 from headway import Budget
 from headway.attach.order import find_order
-from headway.bench.windows import SIZES, compare_caches, equals_masked, make_model
 from headway.lengths.language.corpus import prepare_material
 from headway.lengths.language.recall import TASKS, draw_recall
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tests" / "windows"))
-from masked_models import Masked  # noqa: E402
-
 BUDGET = Budget(4, {"decoder.0.self": (8, 16, 24, None), "decoder.1.self": (None, 16, None, 16)})
 
 
@@ -48,14 +43,3 @@ def test_a_thousand_prompts_are_answered_as_by_the_masked_model() -> None:
             changed += int((model(text).logits.argmax(-1).gather(1, at) != found.argmax(-1).gather(1, at)).sum())
     assert right  # they recall something
     assert changed  # and the windows change some answers
-
-
-def test_the_bench_predicts_the_bytes_and_compares_with_masked_attention() -> None:
-    size = replace(SIZES["small"], layers=2, width=64, inner=64, length=1_100, batch=1, new=2)
-    model = make_model(size, torch.device("cpu"))
-    same, _ = equals_masked(model, size, tokens=24)
-    assert same
-    found = compare_caches(model, size, torch.device("cpu"))
-    assert found.windows.bytes == pytest.approx(found.predicted_bytes, rel=0.03)
-    assert found.dynamic.bytes == found.full_bytes
-    assert found.cache_share == pytest.approx((1_100 + 68) / 2_200)

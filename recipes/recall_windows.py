@@ -75,9 +75,9 @@ def rank_by_attention(subject: Subject, size: WindowSize, problems: Problems) ->
         for head in subject.heads:
             found = trace.maps[head.site][:, head.number]  # row query key
             narrowing = Narrowing(size.sink, torch.tensor([[size.recent]], device=found.device))
-            hidden = find_hidden(narrowing, *found.shape[1:])[:, 0]
+            hidden = find_hidden(narrowing, found.shape[1], found.shape[2])[:, 0]
             mass[head] += float((found * hidden).sum())
-    return sorted(mass, key=mass.__getitem__)
+    return [*sorted(mass, key=mass.__getitem__)]
 
 
 def choose(
@@ -95,7 +95,9 @@ def choose(
     }
     chance = random.Random(0)
     orders |= {f"random {number}": chance.sample(units, len(units)) for number in range(RANDOM_ORDERS)}
-    chosen = {name: [heads_in(*order[:n]) for n in range(len(order) + 1)] for name, order in orders.items()}
+    chosen: dict[str, list[Closed]] = {
+        name: [heads_in(*order[:n]) for n in range(len(order) + 1)] for name, order in orders.items()
+    }
     curve, least = remove_greedily(variants, select), whole[0] - CHEAP
     chosen["greedy"] = list(curve.sets)
     within = {"greedy": max(n for n, right in enumerate(curve.accuracy) if right >= least)}

@@ -40,7 +40,13 @@ def make(name: str) -> nn.Module:
     import transformers
 
     if name == "OPT":
-        sizes = {**TOKENS, "vocab_size": WORDS, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4}
+        sizes: dict[str, Any] = {
+            **TOKENS,
+            "vocab_size": WORDS,
+            "hidden_size": 16,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+        }
         config = transformers.OPTConfig(ffn_dim=24, word_embed_proj_dim=16, max_position_embeddings=32, **sizes)
         return randomised(transformers.OPTForCausalLM(config))
     return randomised(transformers.Phi3ForCausalLM(transformers.Phi3Config(**GROUPED, sliding_window=4)))

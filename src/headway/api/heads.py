@@ -212,7 +212,8 @@ def screen_heads(subject: SubjectLike, question: HeadsQuestion, ends: int) -> Sc
         )
     with open_for_study(subject, question) as ready:
         problems = draw_split(ready, Split.REPORT, question.count or MAPPED, question.seed)
-        ready, kind = (leave_out_cross(ready), question.sizes[0]) if question.narrows else (ready, question.ablation)
+        ready = leave_out_cross(ready) if question.narrows else ready
+        kind = next(iter(question.sizes), question.ablation)
         return screen(Variants(ready, kind, question.seed), problems, ends)
 
 

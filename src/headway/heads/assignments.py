@@ -8,7 +8,7 @@ reported on others. The units of a cache are key-value groups, or heads where no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import TypedDict
@@ -16,7 +16,7 @@ from typing import TypedDict
 from headway.errors import HeadwayError
 from headway.evaluation.intervals import wilson
 from headway.heads.ablation import DOUBT, Effect, Judge, measure
-from headway.heads.question import WindowSize
+from headway.heads.question import Margin, WindowSize
 from headway.heads.sets import last_confirmed
 from headway.heads.together import Curve
 from headway.heads.units import Unit, heads_in

@@ -108,6 +108,15 @@ def test_an_error_in_one_carry_chain_is_found_and_not_proved_away() -> None:
 
 
 @pytest.mark.slow
+def test_nine_wrong_pairs_of_ten_digits_are_all_that_is_not_proved() -> None:
+    verdict = prove_digits(handmade(10, base=10, planted=True), budget=3000.0)
+    assert verdict.proved_pairs == 10**20 - 9
+    assert verdict.open == 9
+    assert verdict.counterexample is not None
+    assert verdict.counterexample.a == "9999999999"
+
+
+@pytest.mark.slow
 def test_attention_that_is_too_soft_is_not_proved_sharp() -> None:
     """Where attention leaks so much that some sums are wrong, these are found although random pairs miss them."""
     adder = handmade(4, base=4, elsewhere=-4.9)

@@ -100,7 +100,8 @@ class Prover:
                 keep(self.bound(scene, found, close=True), close=True)
                 continue
             for part in split(scene):
-                keep(self.bound(part, found), close=False)
+                late = time.monotonic() - began > budget
+                keep(part if late else self.bound(part, found), close=False)
         found.open = [scene for *_, scene in waiting] + leaves
         found.seconds = time.monotonic() - began
         return found

@@ -18,10 +18,10 @@ sys.path.insert(0, {here!r})
 from handmade import handmade
 
 def build():
-    return handmade(2, base=3)
+    return handmade(3, base=3)
 
 def planted():
-    return handmade(2, base=3, planted=True)
+    return handmade(3, base=3, planted=True)
 
 def nothing():
     return 3
@@ -36,28 +36,28 @@ def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_users_adder_is_proved_and_another_refuted(user: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["certify", "adder.py:build", "--digits", "2", "--json", "--quiet"]) == 0
+    assert main(["certify", "adder.py:build", "--digits", "3", "--json", "--quiet"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["certified"]
     assert found["reason"] is found["counterexample"] is None
-    assert found["pairs"] == found["proved_pairs"] == 3**4
+    assert found["pairs"] == found["proved_pairs"] == 3**6
     assert found["contexts"] == found["boxes"] > 0
     assert found["proved_share"] == 1
     assert found["rounding_bound"] < found["smallest_margin"]
-    assert main(["certify", "adder.py:planted", "--digits", "2", "--json", "--quiet"]) == 1
+    assert main(["certify", "adder.py:planted", "--digits", "3", "--json", "--quiet"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert not found["certified"]
     assert found["wrong"] == 1
-    assert found["proved_pairs"] == 3**4 - 2  # 22 + 1 and 22 + 2
-    assert found["counterexample"]["a"] == "22"
+    assert found["proved_pairs"] == 3**6 - 2  # 222 + 1 and 222 + 2
+    assert found["counterexample"]["a"] == "222"
     assert found["counterexample"]["written"] == "0" + found["counterexample"]["right"][1:]
-    assert main(["certify", "adder.py:planted", "--digits", "2", "--quiet"]) == 1
+    assert main(["certify", "adder.py:planted", "--digits", "3", "--quiet"]) == 1
     assert "and it writes 0" in capsys.readouterr().out
 
 
 def test_wrong_requests_are_refused_in_one_line(user: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for request, words in {
-        "adder.py:build --digits 4": "adds numbers of 2 digits",
+        "adder.py:build --digits 4": "adds numbers of 3 digits",
         "adder.py:build --digits 0": "digits is 0",
         "adder.py:build --digits 3 --budget 0": "budget is 0",
         "adder.py:nothing --digits 3": "returned a int",
@@ -68,21 +68,19 @@ def test_wrong_requests_are_refused_in_one_line(user: Path, capsys: pytest.Captu
 
 
 def test_runs_that_boxes_are_not_for_are_refused_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["certify", "pretrained:adder", "--digits", "2", "--json", "--quiet"]) == 1
+    assert main(["certify", "pretrained:adder", "--digits", "3", "--json", "--quiet"]) == 1
     assert "decoder-only" in json.loads(capsys.readouterr().out)["reason"]
 
 
-SLOW = ("sinusoidal", "learned", "alibi", "kerple")
-
-
-@pytest.mark.parametrize("positions", ["rope", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
-def test_a_run_of_headways_own_is_refuted_while_untrained(tmp_path: Path, positions: str) -> None:
+def test_a_run_of_headways_own_is_refuted_while_untrained(tmp_path: Path) -> None:
     asked = {"model": "decoder", "layers": 1, "d_model": 16, "heads": 2, "d_ff": 16, "steps": 5, "batch": 8}
-    out, task = tmp_path / positions, "headway.tasks.aligned:AlignedAddition"
-    headway.train(task, options={"digits": 2}, positions=positions, out=str(out), **asked)
-    verdict = headway.api.certify_digits(out, digits=2, budget=5.0)
-    assert verdict.counterexample is not None
-    assert verdict.rounding is None  # no proof was tried
+    for positions in ("rope", "sinusoidal", "learned", "alibi", "kerple"):
+        out = tmp_path / positions
+        task = "headway.tasks.aligned:AlignedAddition"
+        headway.train(task, options={"digits": 2}, positions=positions, out=str(out), **asked)
+        verdict = headway.api.certify_digits(out, digits=2, budget=5.0)
+        assert verdict.counterexample is not None
+        assert verdict.rounding is None  # no proof was tried
 
 
 def test_digits_must_be_named() -> None:

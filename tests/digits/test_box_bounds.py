@@ -14,8 +14,7 @@ from headway.certify.digits.scene import Scene
 from headway.certify.digits.search import Prover, pairs_of
 
 BASE, DIGITS, D, HEADS, DIM, UNITS = 3, 4, 8, 2, 4, 10
-KINDS = [
-    "rotary",
+SLOW = (
     "halves",
     "places",
     "bias",
@@ -27,8 +26,8 @@ KINDS = [
     "bare",
     "no norms",
     "no norms gelu",
-    "no norms silu gate",
-]
+)
+KINDS = ["rotary", "no norms silu gate", *(pytest.param(kind, marks=pytest.mark.slow) for kind in SLOW)]
 
 
 def random_model(kind: str, seed: int = 0, sharp: float = 4.0, heads: int = HEADS) -> OneLayer:
@@ -122,7 +121,7 @@ def test_no_problem_of_a_box_leaves_its_bounds(kind: str) -> None:
                 assert (off <= bounds.rounded.repeat_interleave(100, 0)).all()
 
 
-@pytest.mark.parametrize("sharp", [0.5, 3.0])
+@pytest.mark.parametrize("sharp", [pytest.param(0.5, marks=pytest.mark.slow), 3.0])
 @torch.no_grad()
 def test_what_one_head_can_do_in_a_box_equals_brute_force(sharp: float) -> None:
     """Without norms and units a lead is a functional of one head: its exact bound is its least value in the box."""
@@ -141,7 +140,9 @@ def test_what_one_head_can_do_in_a_box_equals_brute_force(sharp: float) -> None:
             torch.testing.assert_close(exact[inside], least[inside], atol=0.02, rtol=0)
 
 
-@pytest.mark.parametrize("sign", ["random", "up", "by value"])
+@pytest.mark.parametrize(
+    "sign", ["random", *(pytest.param(each, marks=pytest.mark.slow) for each in ("up", "by value"))]
+)
 @torch.no_grad()
 def test_scores_and_values_that_are_off_as_far_as_they_may_be_stay_within_the_bound(sign: str) -> None:
     """Rounding is replaced by errors as large as its bound allows, far larger than those of float32 itself."""
@@ -168,7 +169,9 @@ def test_scores_and_values_that_are_off_as_far_as_they_may_be_stay_within_the_bo
     assert largest > 0.1  # the bound is no more than that far from what can happen
 
 
-@pytest.mark.parametrize("kind", ["rotary", "gelu", "places"])
+@pytest.mark.parametrize(
+    "kind", ["rotary", pytest.param("gelu", marks=pytest.mark.slow), pytest.param("places", marks=pytest.mark.slow)]
+)
 @torch.no_grad()
 def test_the_bound_of_a_single_problem_is_its_lead(kind: str) -> None:
     model = random_model(kind).double()
@@ -183,7 +186,7 @@ def test_the_bound_of_a_single_problem_is_its_lead(kind: str) -> None:
     assert (exact - bounds.low).where(exact.isfinite(), 0).max() < 1e-3
 
 
-@pytest.mark.parametrize("number", range(DIGITS + 1))
+@pytest.mark.parametrize("number", [0, 1, 3, DIGITS])
 def test_boxes_cover_all_pairs_once(number: int) -> None:
     prover = Prover(random_model("rotary").double())
     first = list(first_scenes(prover.views, number))

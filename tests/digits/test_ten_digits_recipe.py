@@ -17,7 +17,7 @@ RECIPES = Path(__file__).parents[2] / "recipes"
 @pytest.fixture
 def recipe(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(RECIPES))
-    import ten_digits
+    import ten_digits  # pyright: ignore[reportMissingImports]
 
     return ten_digits
 

@@ -49,6 +49,8 @@ class DigitsVerdict:
     """the largest rounding that was measured"""
     seconds: float
     reason: str | None
+    open_shares: tuple[float, ...] = ()
+    """for each answer digit, from the ones: the share of all pairs that lie in its open boxes"""
     name: str = ""
     parameters: int | None = None
     weights_sha256: str | None = None
@@ -128,5 +130,6 @@ def _conclude(
     return DigitsVerdict(
         model.digits, pairs, min(proved, pairs - (found is not None)), proof.boxes, count, int(found is not None),
         found, margin, proof.rounding if margin is not None else None, measured, round(proof.seconds, 1), reason,
+        tuple(proof.open_of(number) / pairs for number in range(model.digits + 1)),
         description_sha256=hash_description(model),
     )  # fmt: skip

@@ -5,8 +5,8 @@
 These are 16 heads and 65,536 sets, the published atom-mapping head (pass 10, head 5) among them. Each set is closed
 (zero ablation) and its loss on masked atoms is measured: no bound, no sample of sets. What sets have in common is
 computed once: pass 10 for each of 256 sets of its own heads, and of pass 11 only what the masked place reads. Some sets
-are compared with Headway's gates on the whole model. Beside the best set of each size: what greedy removal, the order of
-costs alone, the order of gradients, and a surrogate of all pairs choose, on the same reactions.
+are compared with Headway's gates on the whole model. Beside the best set of each size: what greedy removal, the order
+of costs alone, the order of gradients, and a surrogate of all pairs choose, on the same reactions.
 """
 
 from __future__ import annotations

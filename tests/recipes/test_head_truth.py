@@ -97,10 +97,11 @@ def test_an_exchange_takes_the_heads_of_its_kind_and_changes_the_right_answer(re
     assert planted.draw_exchange(marks, kind)[0].flatten(1).sum(1).tolist() == [0, 6, 1, 1, 2]
     tokens, others = planted.draw_rows(5, generator), planted.draw_rows(5, generator)
     own, given = tokens[:, 1:7], others[:, 1:7]
-    expected = [own[0, 0] + own[0, 3], own[1, 0] + own[1, 3], given[2, 0] + own[2, 3], own[3, 0] + given[3, 3],
-                given[4, 0] + given[4, 3]]  # fmt: skip
-    assert planted.right_answers(tokens, others, kind).tolist() == [int(each) % 5 for each in expected]
-    assert planted.answers_of(tokens)[:, 1].tolist() == ((own[:, 1] + own[:, 4]) % 5).tolist()
+    first = [own[0, 0], own[1, 0], given[2, 0], own[3, 0], given[4, 0]]
+    second = [own[0, 3], own[1, 3], own[2, 3], given[3, 3], given[4, 3]]
+    expected = [4 * int(one) + int(two) for one, two in zip(first, second, strict=True)]
+    assert planted.right_answers(tokens, others, kind).tolist() == expected
+    assert planted.answers_of(tokens)[:, 1].tolist() == (4 * own[:, 1] + own[:, 4]).tolist()
 
 
 def test_an_exchange_of_everything_writes_the_other_rows_answers(recipes: Any) -> None:

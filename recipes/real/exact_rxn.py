@@ -127,7 +127,7 @@ def compare_with_gates(losses: Tensor, subject: Subject, problems: Problems, hea
     return worst
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def draw_right(model: Any, smiles: Smiles, count: int, seed: int) -> Problems:
     """Draws problems of one length on which the whole model is right: closing heads can then only be a loss."""
     chance, found = random.Random(seed), list[Problems]()

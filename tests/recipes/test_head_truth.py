@@ -142,7 +142,7 @@ def test_the_enumeration_is_gates_on_the_whole_model(recipes: Any) -> None:
 
     exact, mask = recipes("exact_rxn"), 3
     torch.manual_seed(0)
-    shape = {"hidden_size": 32, "num_attention_heads": 8, "intermediate_size": 24, "vocab_size": 30}
+    shape: dict[str, Any] = {"hidden_size": 32, "num_attention_heads": 8, "intermediate_size": 24, "vocab_size": 30}
     config = AlbertConfig(num_hidden_layers=12, embedding_size=8, initializer_range=0.4, **shape)
     model = AlbertForMaskedLM(config).eval()
     source = torch.randint(4, 30, (2, 6))

@@ -144,7 +144,7 @@ def draw_right(model: Any, smiles: Smiles, count: int, seed: int) -> Problems:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Closes every set of 16 heads of RXNMapper's model.")
-    parser.add_argument("--reactions", type=int, default=24)
+    parser.add_argument("--reactions", type=int, default=12)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("runs/real/exact.json"))
     options = parser.parse_args()

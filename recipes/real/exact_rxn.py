@@ -5,8 +5,8 @@
 These are 16 heads and 65,536 sets, the published atom-mapping head (pass 10, head 5) among them. Each set is closed
 (zero ablation) and its loss on masked atoms is measured: no bound, no sample of sets. What sets have in common is
 computed once: pass 10 for each of 256 sets of its own heads, and of pass 11 only what the masked place reads. Some sets
-are compared with Headway's gates on the whole model. Beside the best set of each size: what greedy removal, the order of
-costs alone, the order of gradients, and a surrogate of all pairs choose, on the same reactions.
+are compared with Headway's gates on the whole model. Beside the best set of each size: what greedy removal, the order
+of costs alone, the order of gradients, and a surrogate of all pairs choose, on the same reactions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from judge_rxn import draw_reaction, problems_of
 from methods import Trial, gate_gradients, sharpest
-from rxn_albert import load
+from rxn_albert import Smiles, load
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from wheels import run
@@ -127,19 +127,29 @@ def compare_with_gates(losses: Tensor, subject: Subject, problems: Problems, hea
     return worst
 
 
+@torch.no_grad()
+def draw_right(model: Any, smiles: Smiles, count: int, seed: int) -> Problems:
+    """Draws problems of one length on which the whole model is right: closing heads can then only be a loss."""
+    chance, found = random.Random(seed), list[Problems]()
+    length = len(draw_reaction(chance).pieces)
+    while len(found) < count:
+        each = draw_reaction(chance)
+        problem = problems_of([each], [chance.randrange(2)], smiles)
+        if len(each.pieces) == length:
+            logits = model(input_ids=problem.source).logits[problem.source == smiles.mask]
+            if torch.equal(logits.argmax(-1), problem.answer[:, 0]):
+                found.append(problem)
+    return Problems.join(found)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Closes every set of 16 heads of RXNMapper's model.")
-    parser.add_argument("--reactions", type=int, default=24)
+    parser.add_argument("--reactions", type=int, default=12)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("runs/real/exact.json"))
     options = parser.parse_args()
     model, smiles = load()
-    chance, reactions = random.Random(options.seed + 1), []
-    while len(reactions) < options.reactions:
-        each = draw_reaction(chance)
-        if not reactions or len(each.pieces) == len(reactions[0].pieces):
-            reactions.append(each)
-    problems = problems_of(reactions, [chance.randrange(2) for _ in reactions], smiles)
+    problems = draw_right(model, smiles, options.reactions, options.seed + 1)
 
     def reader(model: Any, source: Tensor, answer: Tensor) -> Tensor:
         at = (source == smiles.mask).nonzero()[:, 1]

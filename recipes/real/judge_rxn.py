@@ -79,8 +79,9 @@ def problems_of(reactions: list[Reaction], asked: list[int], smiles: Smiles) -> 
 def mapped(trial: Trial, reactions: list[Reaction], tokens: Tensor) -> Tensor:
     """Returns the share of atoms whose origin each head finds, [head, reaction], among all atoms of the reactants."""
     found, trace = torch.zeros(len(trial.heads), len(reactions)), Trace()
+    runner: Any = trial.subject.runner  # of a user's model
     with torch.no_grad():
-        trial.subject.runner.attached.run(lambda: trial.subject.model(input_ids=tokens), trace=trace)
+        runner.attached.run(lambda: trial.subject.model(input_ids=tokens), trace=trace)
     for number, reaction in enumerate(reactions):
         arrow = reaction.pieces.index(">>")
         atoms = torch.tensor([n for n in range(arrow) if reaction.pieces[n].isalpha()])

@@ -1,6 +1,6 @@
 """Small models with a planted circuit: it is known which heads carry the answer, by how they were trained.
 
-Two digits stand at two places of a row, among others, and the model writes their sum modulo five. Two heads, drawn by
+Two digits stand at two places of a row, among others, and the model writes both as one answer. Two heads, drawn by
 seed, are made to carry one digit each: when such a head's outputs are exchanged for those of another row, the right
 answer becomes that with the other row's digit (interchange training). When the outputs of all other heads are
 exchanged, the right answer stays. Nothing is cut off: the others write freely, and they are needed for a second answer
@@ -24,11 +24,11 @@ from torch import Generator, Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 from torch.nn.functional import cross_entropy, gelu
 
-BASE, DIGITS, LAYERS, HEADS, WIDTH = 5, 6, 2, 4, 32
+BASE, DIGITS, LAYERS, HEADS, WIDTH = 4, 6, 2, 4, 32
 START, ASK_FIRST, ASK_SECOND, WORDS = BASE, BASE + 1, BASE + 2, BASE + 3
 FIRST, SECOND = (0, 3), (1, 4)
-"""the places of the digits that the two answers are the sums of"""
-BATCH, STEPS, RATE = 48, 1_200, 4e-3
+"""the places of the digits that the two answers are about"""
+BATCH, STEPS, RATE = 48, 600, 4e-3
 FOLDER = Path("runs/real/planted")
 Head = tuple[int, int]
 
@@ -75,13 +75,13 @@ class SmallModel(nn.Module):
         super().__init__()
         self.tokens, self.places = nn.Embedding(WORDS, WIDTH), nn.Parameter(torch.randn(DIGITS + 3, WIDTH) / 3)
         self.blocks = nn.ModuleList(SmallBlock() for _ in range(LAYERS))
-        self.norm, self.unembed = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, BASE)
+        self.norm, self.unembed = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, BASE * BASE)
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.tokens(tokens) + self.places
         for block in self.blocks:
             x = block(x)
-        return self.unembed(self.norm(x[:, -2:]))  # row answer digit
+        return self.unembed(self.norm(x[:, -2:]))  # row answer word
 
     def exchange(
         self, tokens: Tensor, exchanged: Tensor, given: Sequence[Tensor] | None
@@ -135,7 +135,7 @@ def draw_rows(count: int, generator: Generator) -> Tensor:
 
 def answers_of(tokens: Tensor) -> Tensor:
     digits = tokens[:, 1 : 1 + DIGITS]
-    return torch.stack([digits[:, list(places)].sum(1) % BASE for places in (FIRST, SECOND)], dim=1)
+    return torch.stack([digits[:, one] * BASE + digits[:, other] for one, other in (FIRST, SECOND)], dim=1)
 
 
 def draw_exchange(planted: Tensor, kind: Tensor) -> Tensor:
@@ -152,7 +152,7 @@ def right_answers(tokens: Tensor, others: Tensor, kind: Tensor) -> Tensor:
     digits, given = tokens[:, 1 : 1 + DIGITS], others[:, 1 : 1 + DIGITS]
     one = torch.where((kind == 2) | (kind == 4), given[:, FIRST[0]], digits[:, FIRST[0]])
     two = torch.where((kind == 3) | (kind == 4), given[:, FIRST[1]], digits[:, FIRST[1]])
-    return (one + two) % BASE
+    return one * BASE + two
 
 
 def train(seeds: Sequence[int], steps: int = STEPS) -> list[Planted]:
@@ -176,7 +176,7 @@ def train(seeds: Sequence[int], steps: int = STEPS) -> list[Planted]:
     for _ in range(steps):
         tokens, others = draw_rows(BATCH, generator), draw_rows(BATCH, generator)
         kind = torch.randint(5, (BATCH,), generator=generator)
-        logits = run(weights, tokens, others, draw_exchange(planted, kind))  # model row answer digit
+        logits = run(weights, tokens, others, draw_exchange(planted, kind))  # model row answer word
         first, second = logits[:, :, 0].flatten(0, 1), logits[:, kind != 1, 1].flatten(0, 1)
         wanted, also = right_answers(tokens, others, kind), answers_of(tokens)[kind != 1, 1]
         loss = cross_entropy(first, wanted.repeat(len(seeds))) + cross_entropy(second, also.repeat(len(seeds)))

@@ -22,7 +22,7 @@ def unshare(attached: Attached, heads: Collection[Head]) -> tuple[Any, dict[Head
     paths = {head: attached.projections[head.site].path for head in heads}
     if all(_same_in_every_turn(attached, head, heads) for head in heads):
         return copy.deepcopy(model), paths
-    config = copy.deepcopy(getattr(model, "config", None))
+    config: Any = copy.deepcopy(getattr(model, "config", None))
     layers, groups = getattr(config, "num_hidden_layers", None), getattr(config, "num_hidden_groups", None)
     if not layers or not groups or layers % groups or not all(f"{GROUPS}." in path for path in paths.values()):
         shared = next(str(head) for head in heads if not _same_in_every_turn(attached, head, heads))

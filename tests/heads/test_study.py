@@ -284,7 +284,7 @@ WRONG = {
     "--examples 0": "examples is 0",
     "--examples 20 --max-loss-increase 0.1": "20 examples are too few for an interval of the loss; use 500",
     "--all --examples 5": "--all takes every problem; leave out --examples",
-    "--ablation nothing": "unknown ablation 'nothing'; there are: mean, resample, zero",
+    "--ablation nothing": "unknown ablation 'nothing'; there are: mean, resample, window, zero",
     "--beam 0": "beam is 0",
 }
 

@@ -85,7 +85,7 @@ def test_an_edited_probe_is_measured_again(here: Path, capsys: pytest.CaptureFix
     (kept,) = here.rglob("measured.json")
     before = json.loads(kept.read_text())
     file = here / "doubles.py"
-    file.write_text(file.read_text() + "\n# edited\n")
+    file.write_text(file.read_text() + "\nEDITED = True\n")
     main([*commands_of("A probe")[1][1:], "--quiet"])
     after = json.loads(kept.read_text())
     assert before["rows"] == after["rows"]

@@ -1,5 +1,6 @@
 // The smallest adder, whole: every one of its numbers with what it does, and every step to a digit of the reader's sum.
 import { writeSmallest, type PackedSmallest, type Step } from "./forward/smallest";
+import { Figure, Table } from "./save";
 import { column, smallest, sum } from "./tries";
 import { walk } from "./trylength";
 
@@ -17,11 +18,11 @@ const NUMBERS: { key: "shift" | "own" | "right" | "into" | "out" | "scale"; name
 
 function Numbers({ model }: { model: PackedSmallest }) {
   return (
-    <div class="scroll">
-      <table class="smallest-numbers">
+    <div class="smallest-numbers">
+      <Table label="numbers of the smallest adder">
         <thead><tr><th scope="col">number</th><th scope="col">value</th><th scope="col">what it does</th></tr></thead>
         <tbody>{NUMBERS.map(({ key, name, does }) => <tr key={key}><th scope="row">{name}</th><td class="number" data-number={key}>{show(model[key])}</td><td>{does}</td></tr>)}</tbody>
-      </table>
+      </Table>
     </div>
   );
 }
@@ -49,10 +50,10 @@ function Steps({ model, step }: { model: PackedSmallest; step: Step }) {
     ["scaled", `${show(model.scale)} · stream; as a digit ${show(step.scaled - model.shift)}`, step.scaled],
   ];
   return (
-    <div class="scroll">
-      <table class="smallest-steps">
+    <div class="smallest-steps">
+      <Table label="steps of the smallest adder">
         <tbody>{rows.map(([name, how, value], place) => <tr key={place}><th scope="row">{name}</th><td>{how}</td><td class="number">{show(value)}</td></tr>)}</tbody>
-      </table>
+      </Table>
     </div>
   );
 }
@@ -76,7 +77,7 @@ export function Smallest() {
       </div>
       <p class={wrong ? "wrong verdict" : "right verdict"} id="smallest-verdict" role="status">{wrong ? `✗ ${wrong} of ${count} digits wrong` : `✓ all ${count} digits right`}</p>
       <Steps model={model} step={steps[chosen]!} />
-      <Line model={model} step={steps[chosen]!} />
+      <Figure label="the stream on the line of digits"><Line model={model} step={steps[chosen]!} /></Figure>
       <p class="note">What is given, not learned: which column each token is in, what each head sees (there are no queries and keys), zeros around the numbers, and that digits are evenly spaced in order. <code>pretrained:smallest-adder-table</code> learns the ten points, too, and is proved with 15 numbers: <code>docs/smallest-adder.md</code>.</p>
     </section>
   );

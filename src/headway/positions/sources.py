@@ -9,9 +9,10 @@ from headway.tasks import Task
 
 def hash_sources(task: Task, task_name: str, positions: str) -> str | None:
     """Hashes the code of the user's own files that define a task and an encoding; None where both are Headway's."""
-    own: list[type] = [type(task)] if ":" in task_name else []
+    kinds: list[type] = [type(task)] if ":" in task_name else []
     if ":" in positions:
-        own.append(find_positions(positions).kind)
+        kinds.append(find_positions(positions).kind)
+    own = [kind for kind in kinds if kind.__module__.partition(".")[0] != "headway"]
     if not own:
         return None
     return hashlib.sha256(" ".join(map(source_hash, own)).encode()).hexdigest()

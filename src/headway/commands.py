@@ -147,26 +147,7 @@ class Certify(Common, DigitsQuestion):
         if self.digits is not None:
             return headway.api.show_digits(headway.api.certify_digits(self.subject, self))
         found = headway.api.certify_run(self.subject, device=self.device, quiet=self.quiet)
-        shown = ("certified", "contexts", "wrong", "smallest_margin", "rounding_bound", "rounding", "parameters")
-        bound = found["rounding_bound"]
-        word, status = "", 0
-        if found["certified"]:
-            word = (
-                "Proved for these weights in float32, in any order of summation: right at every length. Every context"
-            )
-            word += f" that can occur was checked, and rounding can change no lead by more than {bound:.2g}."
-            if (beyond := found["outside"]) is not None:
-                word += f" No key is masked: all beyond the neighbours hold at most {beyond['mass']:.2g} of a head's"
-                word += f" attention, and with rounding change no lead by more than {beyond['bound']:.2g}."
-            if found["assumes"]["positions"] != "known":
-                word += " That the encoding treats all places alike was tried, and is not known."
-        if not found["certified"]:
-            word, status = f"Not certified: {found['reason']}.", 1
-        more = [("Contexts", found["patterns"])] if found["patterns"] else []
-        if (shares := found["accuracy_at_least"]) is not None:
-            rows = [{"digits": each["length"], "accuracy at least": each["value"]} for each in shares]
-            more.append(("Sums of uniform digits", rows))
-        return Output(found, "Certificate", [found], more, [word], status, shown)
+        return headway.api.show_certificate(found)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import torch
 from headway.api.caching import cache as cache
 from headway.api.certifying import add as add
 from headway.api.certifying import certify_run as certify_run
+from headway.api.certifying import show_certificate as show_certificate
 from headway.api.certifying_digits import certify_digits as certify_digits
 from headway.api.certifying_digits import show_digits as show_digits
 from headway.api.curing import cured as cured

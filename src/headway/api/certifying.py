@@ -7,6 +7,7 @@ from typing import Any
 from headway.certify.certificate import certify
 from headway.errors import HeadwayError
 from headway.machine import choose_device
+from headway.output import Output
 from headway.progress import Progress
 from headway.runs import disk
 from headway.runs.seal import CERTIFICATE, find_certificate_fault, seal
@@ -39,6 +40,30 @@ def certify_run(subject: str | Path, *, device: str = "auto", quiet: bool = True
     if verdict.certified and run.writable:
         run.folder.record(path.stem, seal(content))
     return content
+
+
+def show_certificate(found: dict[str, Any]) -> Output:
+    """Returns what `headway certify` prints about a result of `certify_run`; the status is 1 where nothing is
+    proved."""
+    shown = ("certified", "contexts", "wrong", "smallest_margin", "rounding_bound", "rounding", "parameters")
+    more = [("Contexts", found["patterns"])] if found["patterns"] else []
+    if (shares := found["accuracy_at_least"]) is not None:
+        rows = [{"digits": each["length"], "accuracy at least": each["value"]} for each in shares]
+        more.append(("Sums of uniform digits", rows))
+    if not found["certified"]:
+        return Output(found, "Certificate", [found], more, [f"Not certified: {found['reason']}."], 1, shown)
+    words = (
+        "Proved for these weights in float32, in any order of summation: right at every length. Every context that can "
+        f"occur was checked, and rounding can change no lead by more than {found['rounding_bound']:.2g}."
+    )
+    if (beyond := found["outside"]) is not None:
+        words += (
+            f" No key is masked: all beyond the neighbours hold at most {beyond['mass']:.2g} of a head's attention, "
+            f"and with rounding change no lead by more than {beyond['bound']:.2g}."
+        )
+    if found["assumes"]["positions"] != "known":
+        words += " That the encoding treats all places alike was tried, and is not known."
+    return Output(found, "Certificate", [found], more, [words], 0, shown)
 
 
 def check_stored(content: dict[str, Any], path: Path) -> dict[str, Any]:

@@ -114,6 +114,7 @@ def test_a_rule_that_reads_sixteen_tokens_passes_every_probe_but_one(monkeypatch
         assert found["first", "one-inversion", length] == found["evenly spaced", "one-inversion", length] == "fails"
 
 
+@pytest.mark.slow
 def test_claims_are_tested_on_other_adders(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.syspath_prepend(str(RECIPES))
     sizes = importlib.import_module("study_adder").Sizes(pairs=20, sums=100, random_sets=4)

@@ -119,6 +119,7 @@ def test_a_hidden_mistake_must_name_an_alarm_and_a_way_out() -> None:
         assert find_hiding("one_at_a_time", Examination("lab", {"gates": alarm, "together": other})) is None
 
 
+@pytest.mark.slow
 def test_the_doctor_names_a_twentieth_of_the_mistakes_planted_together(models: Path) -> None:
     cases = take_fraction([case for case in every_case() if case.kind != "single"], TWENTIETH)
     figures = total(measure(case, models) for case in cases)

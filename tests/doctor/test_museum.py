@@ -54,6 +54,8 @@ HYPOTHESES = {
     "no_mask_in_evaluation": "the teacher-forced pass has no causal mask",
 }
 """The explanations of the greedy check for four public implementations."""
+LONG = ("one_seed", "one_at_a_time", "no_mask_in_evaluation")
+"""The mistakes that train several models, or a large one."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -72,7 +74,7 @@ def check_messages(found: Examination) -> None:
         assert found.checks[name].status == "skipped" or any(letter.isdigit() for letter in " ".join(lines)), lines
 
 
-@pytest.mark.parametrize("name", MISTAKES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in MISTAKES])
 def test_the_doctor_names_the_cause_of(name: str) -> None:
     causes, symptoms, words = MISTAKES[name]
     found = examine_subject(importlib.import_module(name).build())

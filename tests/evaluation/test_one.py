@@ -46,6 +46,7 @@ def differing(model: Model, task: Task, chunks: int | None = None) -> tuple[int,
     return differ, wrong, ours
 
 
+@pytest.mark.slow
 def test_the_shipped_adder_gets_the_verdicts_of_float32() -> None:
     run = open_one("pretrained:adder")
     differ, wrong, ours = differing(run.model, run.task, chunks=1)

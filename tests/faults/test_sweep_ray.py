@@ -46,6 +46,7 @@ def on(cluster: Any, *words: str) -> tuple[str, ...]:
 
 
 @pytest.mark.fault("a Ray node is killed in the middle of a sweep")
+@pytest.mark.slow
 def test_a_killed_node_costs_the_trials_in_flight_at_most(
     tmp_path: Path, cluster: Callable[[int], Any], record_outcome: Callable[[str], None]
 ) -> None:

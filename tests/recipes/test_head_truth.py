@@ -29,8 +29,8 @@ def recipes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Imports the recipes by name, as `python recipes/real/NAME.py` would."""
     monkeypatch.syspath_prepend(str(REAL))
     yield importlib.import_module
-    for path in REAL.glob("*.py"):
-        sys.modules.pop(path.stem, None)
+    for name in {path.stem for path in REAL.glob("*.py")} - {"__main__"}:
+        sys.modules.pop(name, None)
 
 
 def test_auroc_is_the_share_of_pairs_in_the_right_order(recipes: Any) -> None:

@@ -173,6 +173,7 @@ def test_other_encodings_and_poolings_run_in_the_page(
     assert found["largest"] < 2e-4
 
 
+@pytest.mark.slow
 def test_the_strip_counts_what_python_counts(browser: Any, tried: Path) -> None:
     visited = Visit(browser, tried / "report.html")
     visited.page.locator("#strip").scroll_into_view_if_needed()

@@ -73,7 +73,7 @@ def check_stored(content: dict[str, Any], path: Path) -> dict[str, Any]:
     if fault is None:
         same = all(stored.get(key) == content[key] for key in EXACT)
         close = all(_is_close(stored.get(key), content[key]) for key in CLOSE)
-        close = close and _is_close_outside(stored.get("outside"), content["outside"])
+        close = close and _is_close_outside(stored.get("outside"), content.get("outside"))
         fault = None if same and close and _same_conditions(stored, content) else "differs from the new result"
     refused = {"certified": False, "reason": f"{path} {fault}; remove it and certify again"}
     return content if fault is None else {**content, **refused}

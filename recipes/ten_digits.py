@@ -1,7 +1,7 @@
 """Ten-digit addition by one layer of global rotary attention: trained, tested, and proved on all 10^20 pairs.
 
     headway certify recipes/ten_digits.py:build --digits 10                # the model in recipes/ten_digits: seed 0
-    python recipes/ten_digits.py train --seed 0 --out runs/ten-digits      # weights.safetensors and config.json
+    python recipes/ten_digits.py train --seed 0 --out runs/ten-digits      # weights.safetensors and run.json
     python recipes/ten_digits.py test runs/ten-digits                      # 1,000,000 uniform and 1,000,000 carry-heavy
     TEN_DIGITS=runs/ten-digits headway certify recipes/ten_digits.py:build --digits 10
 
@@ -84,7 +84,7 @@ class Train:
                 print(f"step {learner.steps}: loss {float(value):.5f}, hinge {float(hinge):.4f}", flush=True)
         self.out.mkdir(parents=True, exist_ok=True)
         save_file(model.state_dict(), self.out / "weights.safetensors")
-        (self.out / "config.json").write_text(json.dumps(config.to_json()))
+        (self.out / "run.json").write_text(json.dumps(config.to_json()))
         count = sum(parameter.numel() for parameter in model.parameters())
         print(f"seed {self.seed}: {count:,} parameters, {time.monotonic() - began:.0f} s")
 
@@ -110,7 +110,7 @@ def attention_elsewhere(trace: Trace, near: Tensor) -> Tensor:
 
 def load(folder: Path) -> tuple[Model, Task]:
     """Loads what `train` wrote."""
-    config = RunConfig.from_json(json.loads((folder / "config.json").read_text()))
+    config = RunConfig.from_json(json.loads((folder / "run.json").read_text()))
     model = build_model(config.model)
     model.load_state_dict(load_file(folder / "weights.safetensors"))
     return model.eval(), create_task(config.task, config.options)
